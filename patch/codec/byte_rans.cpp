@@ -99,12 +99,17 @@ double order0_bits(const ByteCounts& counts) {
 }
 
 void encode_bytes(const Kernels& kernels, Bytes data, const ByteCounts& counts, std::vector<std::uint16_t>& scratch,
-                  std::vector<std::byte>& out) {
+                  std::vector<std::byte>& out, ByteTable table) {
   const Frequencies frequencies = normalise(counts);
   ByteWriter writer(out);
   ByteSymbols symbols{};
+  unsigned given = 256;
+  if (table == ByteTable::kUpToLast) {
+    while (frequencies[given - 1] == 0) --given;
+    writer.varint(given);
+  }
   std::uint32_t start = 0;
-  for (unsigned byte = 0; byte < 256; ++byte) {
+  for (unsigned byte = 0; byte < given; ++byte) {
     writer.varint(frequencies[byte]);
     symbols[byte] = frequencies[byte] | start << 16;
     start += frequencies[byte];
@@ -124,13 +129,16 @@ void encode_bytes(const Kernels& kernels, Bytes data, const ByteCounts& counts, 
   writer.bytes(std::as_bytes(std::span(words, scratch.data() + scratch.size())));
 }
 
-bool ByteDecoder::start(const Kernels& kernels, Bytes coded) {
+bool ByteDecoder::start(const Kernels& kernels, Bytes coded, ByteTable table) {
   kernels_ = &kernels;
   ByteReader reader(coded);
+  const std::uint64_t given = table == ByteTable::kAll ? 256 : reader.varint();
+  if (given > 256) return false;
   std::uint32_t slot = 0;
-  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+  for (std::uint32_t byte = 0; byte < given; ++byte) {
     const std::uint64_t frequency = reader.varint();
     if (frequency >= kByteTotal || frequency > kByteTotal - slot) return false;
+    if (frequency == 0 && table == ByteTable::kUpToLast && byte + 1 == given) return false;
     for (std::uint32_t i = 0; i < frequency; ++i) {
       slots_[slot++] = std::uint32_t(frequency) | i << 12 | byte << 24;
     }

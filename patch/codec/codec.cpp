@@ -19,9 +19,9 @@ class EncodeQueue {
               const EncodeOptions& options)
       : plan_(plan), base_(base), result_(result), slots_(2 * std::max(options.threads, 1u)) {
     const unsigned wanted = options.threads > 1 ? options.threads : 0;
-    while (threads_.size() < wanted && add_thread(threads_, [this, kernels = options.kernels] { work(*kernels); })) {
+    while (threads_.size() < wanted && add_thread(threads_, [this, options] { work(options); })) {
     }
-    if (threads_.empty()) own_.emplace(*options.kernels);
+    if (threads_.empty()) own_.emplace(*options.kernels, options.sparse_form);
   }
   ~EncodeQueue() {
     {
@@ -47,8 +47,8 @@ class EncodeQueue {
   }
 
  private:
-  void work(const Kernels& kernels) {
-    SegmentEncoder encoder(kernels);
+  void work(const EncodeOptions& options) {
+    SegmentEncoder encoder(*options.kernels, options.sparse_form);
     std::vector<std::byte> before, after;
     for (;;) {
       std::unique_lock lock(mutex_);
@@ -168,6 +168,10 @@ Result<std::size_t> PatchReader::frame_bytes() const {
   WC_ASSIGN(const SegmentHeader header, peek_segment(buffer_));
   if (header.range.index >= plan_.size() || header.range != plan_[header.range.index]) {
     return corrupt(fmt::format("segment {} is not one that the head plans; fetch it again", header.range.index));
+  }
+  if (!head_->knows(header.mode)) {
+    return corrupt(fmt::format("segment {} has the mode {}, which format version {} lacks", header.range.index,
+                               to_string(header.mode), head_->format_version));
   }
   return kSegmentHeaderBytes + header.payload_bytes;
 }

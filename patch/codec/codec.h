@@ -14,6 +14,7 @@ struct EncodeOptions {
   /// Segments encoded side by side. The bytes do not depend on it.
   unsigned threads = 1;  ///< 1: none is started; fewer where the machine allows no more
   const Kernels* kernels = &best_kernels();
+  SparseForm sparse_form = SparseForm::kModelled;
 };
 
 /// Takes the next bytes of a patch, which are valid only during the call. An error ends the encoding.

@@ -15,6 +15,8 @@ namespace weightcast {
 namespace {
 
 constexpr int kZstdLevel = 3;
+// Of kHeadMagic: all but the version.
+constexpr std::uint64_t kHeadName = (std::uint64_t{1} << 56) - 1;
 // A tensor takes at least this many bytes of a head: a count that the rest cannot hold is refused at once.
 constexpr std::size_t kTensorBytesMin = 5;
 // zstd: a block takes at least this many bytes, and gives at most this many.
@@ -218,7 +220,7 @@ void write_head(const PatchHead& head, std::vector<std::byte>& out) {
   packed.resize(packed_bytes);
   std::vector<std::byte> frame;
   ByteWriter framer(frame);
-  framer.fixed(kHeadMagic);
+  framer.fixed((kHeadMagic & kHeadName) | std::uint64_t{head.format_version} << 56);
   framer.fixed(std::uint32_t(packed.size()));
   framer.fixed(std::uint32_t(body.size()));
   ChecksumStream digest;
@@ -235,11 +237,11 @@ Result<std::size_t> peek_head(Bytes prefix) {
   const auto packed_bytes = reader.fixed<std::uint32_t>();
   const auto body_bytes = reader.fixed<std::uint32_t>();
   if (!reader.ok()) return corrupt("it is cut short");
-  constexpr std::uint64_t kName = (std::uint64_t{1} << 56) - 1;
-  if ((magic & kName) != (kHeadMagic & kName)) return corrupt("these bytes are no patch");
-  if (magic != kHeadMagic) {
+  if ((magic & kHeadName) != (kHeadMagic & kHeadName)) return corrupt("these bytes are no patch");
+  if (magic >> 56 == 0 || magic >> 56 > kFormatVersion) {
     return fail(Errc::kUnsupported, Op::kParse,
-                fmt::format("the patch has format version {}, this build reads 1; update it", magic >> 56));
+                fmt::format("the patch has format version {}, this build reads 1 to {}; update it", magic >> 56,
+                            kFormatVersion));
   }
   if (packed_bytes > kHeadBytesMax || body_bytes > kHeadBytesMax) {
     return fail(Errc::kTooLarge, Op::kParse, fmt::format("patch head: it exceeds {} bytes", kHeadBytesMax));
@@ -271,6 +273,7 @@ Result<PatchHead> read_head(Bytes frame) {
   }
   ByteReader reader(body);
   PatchHead head;
+  head.format_version = std::to_integer<std::uint8_t>(frame[7]);
   head.identity.model_id = reader.text(kTensorNameBytesMax);
   head.identity.base_version = Version(reader.varint());
   head.identity.version = Version(reader.varint());

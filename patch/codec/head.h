@@ -55,8 +55,12 @@ inline constexpr std::size_t kHeadExtentsMax = 8 * kHeadTensorsMax;
 inline constexpr std::size_t kHeadMemoryBytesMax = std::size_t{320} << 20;
 inline constexpr std::uint32_t kSegmentBytesMin = 4096;
 
+/// What we write; a reader takes the versions from 1 on. Version 2 has SegmentMode::kListed.
+inline constexpr std::uint8_t kFormatVersion = 2;
+
 /// The beginning of a patch: all that a reader needs to identify the patch and to plan its segments.
 struct PatchHead {
+  std::uint8_t format_version = kFormatVersion;
   PatchIdentity identity;
   std::uint64_t base_bytes = 0;
   std::uint64_t result_bytes = 0;
@@ -71,6 +75,8 @@ struct PatchHead {
   bool operator==(const PatchHead&) const = default;
   /// Whether this packs a snapshot and so has no base.
   [[nodiscard]] bool from_nothing() const { return base_bytes == 0; }
+  /// Whether a segment of that mode may stand in a patch of this version.
+  [[nodiscard]] bool knows(SegmentMode mode) const { return format_version >= 2 || mode != SegmentMode::kListed; }
 };
 
 /// Compares the layouts and pairs what can be encoded as a difference:
@@ -86,8 +92,8 @@ Result<PatchHead> make_head(PatchIdentity identity, const SnapshotLayout& base, 
 /// they fill half a segment. A run that is longer than a segment is cut evenly.
 [[nodiscard]] std::vector<SegmentRange> plan_segments(const PatchHead& head);
 
-/// "WCPATCH" and the format's version.
-inline constexpr std::uint64_t kHeadMagic = 0x01'48'43'54'41'50'43'57;
+/// "WCPATCH" and the format's version, in the highest byte.
+inline constexpr std::uint64_t kHeadMagic = 0x00'48'43'54'41'50'43'57 | std::uint64_t{kFormatVersion} << 56;
 inline constexpr std::size_t kHeadPrefixBytes = 32;
 
 void write_head(const PatchHead& head, std::vector<std::byte>& out);

@@ -30,8 +30,13 @@ std::string_view to_string(SegmentMode mode) {
     case SegmentMode::kXorPlanes: return "xor";
     case SegmentMode::kPlanes: return "planes";
     case SegmentMode::kRaw: return "raw";
+    case SegmentMode::kListed: return "listed";
   }
   return "unknown";
+}
+
+bool SegmentHeader::digests_changes() const {
+  return mode == SegmentMode::kListed || (mode == SegmentMode::kUnchanged && result_digest == checksum_of({}));
 }
 
 void close_segment(SegmentHeader& header, std::size_t begin, std::vector<std::byte>& out) {
@@ -96,7 +101,7 @@ Result<SegmentHeader> peek_segment(Bytes bytes) {
   if (range.result_offset > kNoBase - range.size_bytes) return corrupt("it ends beyond any stream");
   if (range.has_base() && range.base_offset > kNoBase - range.size_bytes)
     return corrupt("its base ends beyond any stream");
-  if (header.payload_bytes > payload_bytes_max(range.size_bytes))
+  if (header.payload_bytes > payload_bytes_max(header.mode, range.size_bytes))
     return corrupt("its payload is longer than its cells");
   if (header.changed_cells > range.size_bytes / width) return corrupt("more cells change than there are");
   const bool needs_base = header.mode != SegmentMode::kPlanes && header.mode != SegmentMode::kRaw;
@@ -104,6 +109,7 @@ Result<SegmentHeader> peek_segment(Bytes bytes) {
   const bool empty = header.mode == SegmentMode::kUnchanged;
   if (empty != (header.payload_bytes == 0) || (empty && header.changed_cells != 0))
     return corrupt("its payload contradicts its mode");
+  if (header.mode == SegmentMode::kListed && header.changed_cells == 0) return corrupt("a list of no changes");
   if (header.mode == SegmentMode::kRaw && header.payload_bytes != range.size_bytes)
     return corrupt("raw cells of the wrong length");
   return header;

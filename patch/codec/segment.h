@@ -38,19 +38,23 @@ enum class SegmentMode : std::uint8_t {
   kXorPlanes = 2,  ///< exclusive or with the old cells, as byte planes
   kPlanes = 3,     ///< the new cells, as byte planes
   kRaw = 4,        ///< the new cells, raw
+  kListed = 5,     ///< the changed cells, by gap and step, without a look at the others; from format 2 on
 };
-inline constexpr unsigned kSegmentModes = 5;
+inline constexpr unsigned kSegmentModes = 6;
 [[nodiscard]] std::string_view to_string(SegmentMode mode);
 
 struct SegmentHeader {
   SegmentRange range;
   SegmentMode mode = SegmentMode::kUnchanged;
   std::uint32_t payload_bytes = 0;
-  /// How many cells differ from the base; all, if there is no base. The decoder of kSparse relies on it.
+  /// How many cells differ from the base; all, if there is no base. The decoders of kSparse and kListed rely on it.
   std::uint32_t changed_cells = 0;
-  /// The digest of the new cells.
+  /// The digest of the new cells; of kListed, that of the changed cells' new values, in order.
   Checksum result_digest;
 
+  /// Whether the digest proves the changed cells alone, so that whoever applies the segment answers for the others:
+  /// kListed, and kUnchanged with the digest of no bytes.
+  [[nodiscard]] bool digests_changes() const;
   bool operator==(const SegmentHeader&) const = default;
 };
 
@@ -64,8 +68,11 @@ struct Segment {
 inline constexpr std::uint32_t kSegmentMagic = 0x47455357;  // "WSEG"
 inline constexpr std::size_t kSegmentHeaderBytes = 72;
 
-/// The longest payload that a segment of `size_bytes` may have, in any mode: that of kRaw.
-[[nodiscard]] constexpr std::uint32_t payload_bytes_max(std::uint32_t size_bytes) { return size_bytes; }
+/// The longest payload that a segment of `size_bytes` may have. A list has no other mode to fall back on, and where all
+/// cells change to anything it takes a little more than they do.
+[[nodiscard]] constexpr std::uint32_t payload_bytes_max(SegmentMode mode, std::uint32_t size_bytes) {
+  return mode == SegmentMode::kListed ? size_bytes + size_bytes / 16 + 1024 : size_bytes;
+}
 
 /// Appends header and payload to `out`.
 void write_segment(const SegmentHeader& header, Bytes payload, std::vector<std::byte>& out);

@@ -10,6 +10,41 @@ namespace {
 
 // Below it, nothing but the sparse code can be short: planes take at least a bit for a cell that may be anything.
 constexpr double kSparseShareMax = 0.25;
+// A list takes 10 ns for a change at either end, and planes a nanosecond or two for a cell.
+constexpr std::size_t kListedCellsPerChange = 8;
+// So that a short range, of a norm or a bias, is no matter of a few changes.
+constexpr std::size_t kListedChangesAnyway = 64;
+
+std::uint32_t count_changes(const Kernels& kernels, unsigned width, Bytes before, Bytes after) {
+  ChangedCells changed;
+  std::size_t count = 0;
+  for (std::size_t at = 0; at < after.size(); at += kChunkCells * width) {
+    const std::size_t cells = std::min(kChunkCells * width, after.size() - at) / width;
+    count += kernels.diff(width, before.data() + at, after.data() + at, cells, changed);
+  }
+  return std::uint32_t(count);
+}
+
+template <std::size_t CellBytes>
+void gather_cells(const std::byte* before, const std::byte* after, std::uint32_t first_cell,
+                  std::span<const std::uint16_t> changed, std::uint32_t* cells, std::byte* old_values,
+                  std::byte* new_values) {
+  for (std::size_t i = 0; i < changed.size(); ++i) {
+    const std::size_t at = changed[i] * CellBytes;
+    cells[i] = first_cell + changed[i];
+    std::memcpy(old_values + i * CellBytes, before + at, CellBytes);
+    std::memcpy(new_values + i * CellBytes, after + at, CellBytes);
+  }
+}
+
+void gather(std::size_t width, auto... arguments) {
+  switch (width) {
+    case 1: return gather_cells<1>(arguments...);
+    case 2: return gather_cells<2>(arguments...);
+    case 4: return gather_cells<4>(arguments...);
+    default: return gather_cells<8>(arguments...);
+  }
+}
 
 }  // namespace
 
@@ -46,8 +81,46 @@ SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, By
                                      std::vector<std::byte>& out) {
   WC_CHECK(after.size() == range.size_bytes && before.size() == (range.has_base() ? range.size_bytes : 0));
   if (!range.has_base()) return encode_whole(range, after, out);
+  if (form_ == SparseForm::kListed) {
+    if (const std::optional<SegmentHeader> listed = encode_listed(range, before, after, out)) return *listed;
+    sparse_payload_.clear();
+    SparseEncoder::Outcome dense;
+    dense.changed_cells = count_changes(kernels_, geometry_of(range.kind).bytes, before, after);
+    dense.result_digest = checksum_of(after);
+    dense.too_many = true;
+    return choose(range, dense, before, after, out);
+  }
   sparse_payload_.clear();
   return choose(range, sparse_.encode(range.kind, before, after, sparse_payload_), before, after, out);
+}
+
+std::optional<SegmentHeader> SegmentEncoder::encode_listed(const SegmentRange& range, Bytes before, Bytes after,
+                                                           std::vector<std::byte>& out) {
+  const std::size_t width = geometry_of(range.kind).bytes, chunk_bytes = kChunkCells * width;
+  const std::size_t changes_max = range.size_bytes / width / kListedCellsPerChange + kListedChangesAnyway;
+  std::size_t found = 0;
+  for (std::size_t at = 0; at < after.size(); at += chunk_bytes) {
+    const std::size_t count = std::min(chunk_bytes, after.size() - at) / width;
+    ChunkPrefetch<false> prefetch(before.data() + at + chunk_bytes, after.data() + at + chunk_bytes, chunk_bytes);
+    prefetch.finish();
+    const std::size_t changed = kernels_.diff(unsigned(width), before.data() + at, after.data() + at, count, changed_);
+    if (changed > changes_max - found) return std::nullopt;
+    if (found_.cells.size() < found + changed) {
+      // More at once than a chunk has: the vectors' own growth would be by what was asked for.
+      found_.cells.resize(std::min(2 * found, changes_max) + kChunkCells);
+      found_.values.resize(found_.cells.size() * width);
+      old_values_.resize(found_.cells.size() * width);
+    }
+    gather(width, before.data() + at, after.data() + at, std::uint32_t(at / width), std::span(changed_).first(changed),
+           found_.cells.data() + found, old_values_.data() + found * width, found_.values.data() + found * width);
+    found += changed;
+  }
+  // The list is ours, in order and within the range.
+  Result<SegmentHeader> header = listed_.encode(range, std::span(found_.cells).first(found),
+                                                Bytes(old_values_).first(found * width),
+                                                Bytes(found_.values).first(found * width), out);
+  WC_CHECK(header.has_value());
+  return *header;
 }
 
 // choose() reads the cells for a mode other than kUnchanged and kSparse.
@@ -135,6 +208,11 @@ Result<SegmentDecoder> SegmentDecoder::start(const Segment& segment, const Kerne
         return fail(Errc::kCorrupt, Op::kDecode, "raw cells of the wrong length");
       }
       return SegmentDecoder(header, segment.payload);
+    case SegmentMode::kListed: {
+      List list;
+      WC_TRY(ListedDecoder(kernels).decode(segment, list.changes));
+      return SegmentDecoder(header, std::move(list));
+    }
   }
   return SegmentDecoder(header, Nothing());
 }
@@ -152,17 +230,25 @@ Status SegmentDecoder::next(Bytes before, MutableBytes after) {
       const auto* raw = std::get_if<Bytes>(&payload_);
       const Bytes from = raw != nullptr ? raw->subspan(done_bytes_, after.size()) : before;
       if (after.data() != from.data()) std::memcpy(after.data(), from.data(), after.size());
+      if (auto* list = std::get_if<List>(&payload_)) next_listed(*list, after);
     }
-    digest_.update(after);
+    if (!digests_changes_) digest_.update(after);
   }
   done_bytes_ += std::uint32_t(after.size());
   return {};
+}
+
+void SegmentDecoder::next_listed(List& list, MutableBytes cells) {
+  const std::size_t width = geometry_of(header_.range.kind).bytes, first = list.next;
+  list.next = resolve_window(header_.range.kind, list.changes, first, done_bytes_ / width, cells);
+  digest_.update(Bytes(list.changes.values).subspan(first * width, (list.next - first) * width));
 }
 
 void SegmentDecoder::list_changes(CellChanges& changes) {
   WC_CHECK(tells_changes(header_.mode));
   changes.clear();
   if (auto* sparse = std::get_if<SparseDecoder>(&payload_)) sparse->list_changes(changes);
+  if (auto* list = std::get_if<List>(&payload_)) list->told = &changes;
 }
 
 Status SegmentDecoder::finish() {
@@ -170,6 +256,8 @@ Status SegmentDecoder::finish() {
   if (auto* planes = std::get_if<PlanesDecoder>(&payload_)) WC_TRY(planes->finish());
   const auto* sparse = std::get_if<SparseDecoder>(&payload_);
   if ((sparse != nullptr && !sparse->finish()) || digest_.digest() != header_.result_digest) return mismatch();
+  auto* list = std::get_if<List>(&payload_);
+  if (list != nullptr && list->told != nullptr) *list->told = std::move(list->changes);
   return {};
 }
 

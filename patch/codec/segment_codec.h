@@ -4,17 +4,25 @@
 #include <vector>
 
 #include "base/units.h"
+#include "patch/codec/listed.h"
 #include "patch/codec/planes.h"
 #include "patch/codec/segment.h"
 #include "patch/codec/sparse.h"
 
 namespace weightcast {
 
-/// Encodes segments, each in the mode that takes fewest bytes. The output depends on the cells alone, not on the
-/// kernels. One thread at a time. Use one object for many segments, because it keeps its buffers.
+/// How an encoder that compares two versions codes what changes in few cells.
+enum class SparseForm : std::uint8_t {
+  kModelled,  ///< kSparse: the shortest; both ends pass over a model of all cells
+  kListed,    ///< kListed: one comparison at the speed of memory, then work by the changes alone
+};
+
+/// Encodes segments, each in the mode that takes fewest bytes. The output depends on the cells and the form alone, not
+/// on the kernels. One thread at a time. Use one object for many segments, because it keeps its buffers.
 class SegmentEncoder {
  public:
-  explicit SegmentEncoder(const Kernels& kernels = best_kernels()) : sparse_(kernels), planes_(kernels) {}
+  explicit SegmentEncoder(const Kernels& kernels = best_kernels(), SparseForm form = SparseForm::kModelled)
+      : kernels_(kernels), form_(form), sparse_(kernels), planes_(kernels), listed_(kernels) {}
 
   /// Appends one segment to `out` and returns its header. `before` has the old cells (none if the range has no base),
   /// `after` the new ones. Both are as long as the range.
@@ -24,7 +32,7 @@ class SegmentEncoder {
   static constexpr std::size_t kWindowBytes = 256 * kKiB;
   static_assert(kWindowBytes % (kChunkCells * kCellBytesMax) == 0);
 
-  /// Makes the segment that encode() makes, from the old cells and a list of the changes: begin(), next() for each
+  /// Makes the segment that encode() makes in the form kModelled, from the old cells and a list of the changes: begin(), next() for each
   /// window of old cells in turn, which become the new ones in their place, and finish(). All windows but the last have
   /// kWindowBytes. `read` gives old cells of the range a second time: samples before, and all of them where the samples
   /// were misleading or where changes are dense or clustered. The range has a base. `changes` and what `read` refers to
@@ -39,14 +47,24 @@ class SegmentEncoder {
   SegmentHeader choose(const SegmentRange& range, const SparseEncoder::Outcome& outcome, Bytes before, Bytes after,
                        std::vector<std::byte>& out);
   [[nodiscard]] bool needs_cells(const SegmentRange& range, const SparseEncoder::Outcome& outcome) const;
+  /// In the form kListed. Nothing where more cells change than a list is good for.
+  std::optional<SegmentHeader> encode_listed(const SegmentRange& range, Bytes before, Bytes after,
+                                             std::vector<std::byte>& out);
   /// Of a range without base: planes, or the cells as they are, made in their place.
   SegmentHeader encode_whole(const SegmentRange& range, Bytes after, std::vector<std::byte>& out);
   /// Planes of the cells, if they are shorter than `best`.
   void try_planes(const SegmentRange& range, SegmentMode mode, Bytes after, const std::byte* before, Bytes& best,
                   SegmentHeader& header);
 
+  const Kernels& kernels_;
+  SparseForm form_;
   SparseEncoder sparse_;
   PlanesEncoder planes_;
+  ListedEncoder listed_;
+  ChangedCells changed_;
+  // Of a list: the changed cells with their old and new values.
+  CellChanges found_;
+  std::vector<std::byte> old_values_;
   std::vector<std::byte> sparse_payload_;
   // Of a segment that is made from a list of changes.
   SegmentRange range_;
@@ -57,7 +75,7 @@ class SegmentEncoder {
 };
 
 /// Decodes one segment in windows, in order. So each byte is used while it is in the cache, and the memory does not
-/// grow with the segment. One thread at a time.
+/// grow with the segment, except that of kListed: four bytes and a cell for each change. One thread at a time.
 class SegmentDecoder {
  public:
   /// The payload of `segment` outlives the decoder. Errors: kCorrupt (the payload is no valid encoding although its
@@ -74,23 +92,33 @@ class SegmentDecoder {
   void list_changes(CellChanges& changes);
   /// Whether a payload of that mode tells the changed cells from the others.
   [[nodiscard]] static bool tells_changes(SegmentMode mode) {
-    return mode == SegmentMode::kUnchanged || mode == SegmentMode::kSparse;
+    return mode == SegmentMode::kUnchanged || mode == SegmentMode::kSparse || mode == SegmentMode::kListed;
   }
 
-  /// To be called after the last cell. Errors: kWrongBase (the segment is sound, but the old cells are not those that
-  /// it was made from), kCorrupt as start().
+  /// To be called after the last cell. Where the header digests_changes(), only the changed cells are proved. Errors:
+  /// kWrongBase (the segment is sound, but the old cells are not those that it was made from), kCorrupt as
+  /// start().
   Status finish();
 
  private:
   /// Of kUnchanged: nothing is to be read.
   struct Nothing {};
-  using Payload = std::variant<Nothing, SparseDecoder, PlanesDecoder, Bytes>;
+  /// Of kListed: the new values of the changes before `next`, the steps of the others.
+  struct List {
+    CellChanges changes;
+    std::size_t next = 0;
+    CellChanges* told = nullptr;
+  };
+  using Payload = std::variant<Nothing, SparseDecoder, PlanesDecoder, Bytes, List>;
 
-  SegmentDecoder(const SegmentHeader& header, Payload payload) : header_(header), payload_(std::move(payload)) {}
+  SegmentDecoder(const SegmentHeader& header, Payload payload)
+      : header_(header), digests_changes_(header.digests_changes()), payload_(std::move(payload)) {}
+  void next_listed(List& list, MutableBytes cells);
   /// What is wrong where the payload is sound.
   [[nodiscard]] Error mismatch() const;
 
   SegmentHeader header_;
+  bool digests_changes_;
   Payload payload_;
   std::uint32_t done_bytes_ = 0;
   ChecksumStream digest_;
