@@ -9,7 +9,7 @@
 namespace weightcast {
 
 /// Bounds of every length that another process can send. The receiver refuses a larger one before it takes memory.
-inline constexpr std::uint32_t kProtocolVersion = 6;
+inline constexpr std::uint32_t kProtocolVersion = 7;
 /// The greatest version that can be published. Negative numbers that were converted to unsigned ones lie above it.
 inline constexpr Version kVersionMax{(std::uint64_t{1} << 63) - 1};
 inline constexpr std::size_t kControlBytesMax = 4 * kMiB;

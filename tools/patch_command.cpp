@@ -134,7 +134,6 @@ class FileStreams final : public ApplyStreams {
     return {};
   }
   Status write_result(std::uint64_t offset, Bytes, Bytes after) override { return out_.write(offset, after); }
-  Status read_result(std::uint64_t offset, MutableBytes cells) override { return out_.read(offset, cells); }
 
  private:
   const ByteSource& base_;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "patch/codec/listed.h"
+
 namespace weightcast {
 
 Status check_applies(const PatchIdentity& patch, const PatchIdentity& held) {
@@ -40,8 +42,9 @@ Status check_head(const PatchHead& head, const PatchIdentity& wanted, std::uint6
 class PatchApplier::Window {
  public:
   explicit Window(const ApplyOptions& options)
-      // A cell may be longer than what is left of a window.
-      : room_bytes_(kPageBytes + options.window_bytes + sizeof(std::uint64_t)),
+      : listed(*options.kernels),
+        // A cell may be longer than what is left of a window.
+        room_bytes_(kPageBytes + options.window_bytes + sizeof(std::uint64_t)),
         after_(new (kAlignment) std::byte[room_bytes_]),
         before_(options.keeps_before ? new (kAlignment) std::byte[room_bytes_] : nullptr) {}
 
@@ -54,6 +57,10 @@ class PatchApplier::Window {
     return before_ ? MutableBytes(before_.get() + in_file % kPageBytes, size) : after(in_file, size);
   }
   std::vector<std::byte> scratch;  // for ApplyStreams::edit_result()
+  // Of a segment of listed changes.
+  ListedDecoder listed;
+  CellChanges changes;
+  std::vector<std::byte> old_values;
 
  private:
   // The kernel copies fast where source and target stand at the same place in their pages.
@@ -67,16 +74,25 @@ class PatchApplier::Window {
   std::unique_ptr<std::byte[], Free> after_, before_;
 };
 
+namespace {
+
+bool moves_nothing(const std::vector<SegmentRange>& plan) {
+  return std::ranges::all_of(plan, [](const SegmentRange& range) { return range.base_offset == range.result_offset; });
+}
+
+}  // namespace
+
 PatchApplier::PatchApplier(std::vector<SegmentRange> plan, FileTable table, ApplyStreams& streams, ApplyOptions options)
     : plan_(std::move(plan)),
       table_(std::move(table)),
       streams_(streams),
-      options_(options),
-      leaves_(table_.size_bytes()),
+      options_(std::move(options)),
+      follows_(options_.hashes && options_.base_leaves && moves_nothing(plan_) &&
+               options_.base_leaves->size() == SnapshotDigest(table_).leaf_count()),
+      digest_(follows_ ? SnapshotDigest(table_, *options_.base_leaves) : SnapshotDigest(table_)),
       states_(plan_.size(), State::kMissing),
       results_(plan_.size()),
-      digest_(table_),
-      changes_(options.list_bytes_max > 0 ? plan_.size() : 0) {}
+      changes_(options_.list_bytes_max > 0 ? plan_.size() : 0) {}
 
 PatchApplier::~PatchApplier() = default;
 
@@ -108,23 +124,17 @@ Status PatchApplier::apply(const Segment& segment) {
 
 Status PatchApplier::make(const Segment& segment, Window& window) {
   const SegmentRange& range = segment.header.range;
-  const std::uint64_t end = range.result_offset + range.size_bytes;
-  std::optional<ChecksumStream> leaf = options_.hashes ? leaves_.take(range.result_offset) : std::nullopt;
-  const bool is_late = options_.hashes && !leaf;
+  const auto new_leaves = [&] { return LeafChange(range.result_offset, range.result_offset + range.size_bytes); };
   std::optional<CellChanges> changes = begin_list(segment.header);
+  LeafChange leaves = new_leaves();
   bool edits = range.base_offset == range.result_offset && !options_.keeps_before;
-  Status made = make_cells(segment, edits, changes, leaf, window);
+  Status made = make_cells(segment, edits, changes, leaves, window);
   if (!made.has_value() && std::exchange(edits, false)) {
-    if (options_.hashes && !is_late) {
-      WC_ASSIGN(leaf, hash_again(range.result_offset, window));
-    } else {
-      leaf.reset();
-    }
-    made = make_cells(segment, edits, changes, leaf, window);
+    leaves = new_leaves();
+    made = make_cells(segment, edits, changes, leaves, window);
   }
   WC_TRY(made);
-  if (leaf) WC_TRY(go_on(end, std::move(*leaf), window));
-  if (is_late) WC_TRY(catch_up(range.result_offset, std::min(end, leaf_end(range.result_offset)), window));
+  if (options_.hashes) digest_.add(leaves);
   if (changes) {
     const std::lock_guard lock(mutex_);
     changes_[range.index] = std::move(changes);
@@ -132,15 +142,52 @@ Status PatchApplier::make(const Segment& segment, Window& window) {
   return {};
 }
 
-// Window by window: read, changed, hashed and written while it is in the second-level cache.
+Result<bool> PatchApplier::edit_listed(const Segment& segment, bool& edits, std::optional<CellChanges>& changes,
+                                       LeafChange& leaves, Window& window) {
+  const SegmentRange& range = segment.header.range;
+  Result<std::optional<MutableBytes>> found =
+      streams_.edit_result(range, range.result_offset, range.size_bytes, window.scratch);
+  edits = !found.has_value() || found->has_value();
+  WC_TRY(found);
+  if (!*found) return false;
+  const MutableBytes cells = **found;
+  CellChanges& steps = changes ? *changes : window.changes;
+  steps.clear();
+  if (segment.header.mode == SegmentMode::kListed) {
+    const unsigned cell_bytes = geometry_of(range.kind).bytes;
+    WC_TRY(window.listed.decode(segment, steps));
+    window.old_values.resize(steps.values.size());
+    const Checksum digest = resolve_steps(range.kind, cells.data(), steps, window.old_values.data());
+    if (digest != segment.header.result_digest) {
+      return fail(Errc::kWrongBase, Op::kDecode,
+                  fmt::format("patch segment {}: the base has other cells than it was made from", range.index));
+    }
+    write_changes(steps, cell_bytes, cells.data());
+    if (options_.hashes) leaves.replace(range.result_offset, cell_bytes, steps.cells, window.old_values, steps.values);
+  }
+  WC_TRY(streams_.commit_result(range.result_offset, cells));
+  return true;
+}
+
+// Window by window: read, changed, summed and written while it is in the second-level cache.
 Status PatchApplier::make_cells(const Segment& segment, bool& edits, std::optional<CellChanges>& changes,
-                                std::optional<ChecksumStream>& leaf, Window& window) {
+                                LeafChange& leaves, Window& window) {
   const SegmentRange& range = segment.header.range;
   const std::uint64_t end = range.result_offset + range.size_bytes;
   const unsigned cell_bytes = geometry_of(range.kind).bytes;
+  const bool may_edit = std::exchange(edits, false);
+  const bool is_listed = segment.header.mode == SegmentMode::kListed || segment.header.mode == SegmentMode::kUnchanged;
+  if (may_edit && is_listed && (follows_ || !options_.hashes)) {
+    WC_ASSIGN(const bool made, edit_listed(segment, edits, changes, leaves, window));
+    if (made) return {};
+  }
   WC_ASSIGN(SegmentDecoder decoder, SegmentDecoder::start(segment, *options_.kernels));
   if (changes) decoder.list_changes(*changes);
-  const bool may_edit = std::exchange(edits, false);
+  // What the leaves of the base have of old cells goes.
+  const auto change_leaves = [&](std::uint64_t at, Bytes before, Bytes after) {
+    if (follows_ && !before.empty()) leaves.remove(at, before);
+    if (options_.hashes && !after.empty()) leaves.add(at, after);
+  };
   for (std::uint64_t at = range.result_offset; at < end;) {
     // As far as one write to a file should go, but whole cells and not beyond the end.
     const std::uint64_t in_file = offset_in_file(at);
@@ -155,8 +202,9 @@ Status PatchApplier::make_cells(const Segment& segment, bool& edits, std::option
       there = *found;
     }
     if (there) {
+      change_leaves(at, *there, {});
       WC_TRY(decoder.next(*there, *there));
-      if (options_.hashes) hash(at, *there, leaf);
+      change_leaves(at, {}, *there);
       WC_TRY(streams_.commit_result(at, *there));
       at += size;
       continue;
@@ -164,23 +212,13 @@ Status PatchApplier::make_cells(const Segment& segment, bool& edits, std::option
     const MutableBytes before = window.before(in_file, range.has_base() ? size : 0),
                        after = window.after(in_file, size);
     if (range.has_base()) WC_TRY(streams_.read_base(range.base_offset + (at - range.result_offset), before));
+    change_leaves(at, before, {});
     WC_TRY(decoder.next(before, after));
-    if (options_.hashes) hash(at, after, leaf);
+    change_leaves(at, {}, after);
     WC_TRY(streams_.write_result(at, options_.keeps_before ? Bytes(before) : Bytes(), after));
     at += size;
   }
   return decoder.finish();
-}
-
-Result<ChecksumStream> PatchApplier::hash_again(std::uint64_t offset, Window& window) {
-  ChecksumStream leaf;
-  for (std::uint64_t at = offset / kDigestBlockBytes * kDigestBlockBytes; at < offset;) {
-    const MutableBytes bytes = window.after(0, std::min<std::uint64_t>(offset - at, options_.window_bytes));
-    WC_TRY(streams_.read_result(at, bytes));
-    leaf.update(bytes);
-    at += bytes.size();
-  }
-  return leaf;
 }
 
 std::optional<CellChanges> PatchApplier::begin_list(const SegmentHeader& header) {
@@ -201,63 +239,6 @@ std::vector<std::optional<CellChanges>> PatchApplier::take_changes() {
 
 std::uint64_t PatchApplier::offset_in_file(std::uint64_t offset) const {
   return table_.pieces(offset, 1).front().offset_bytes;
-}
-
-std::uint64_t PatchApplier::leaf_end(std::uint64_t offset) const {
-  return std::min((offset / kDigestBlockBytes + 1) * kDigestBlockBytes, table_.size_bytes());
-}
-
-// Goes on with the leaf's digest by the bytes that stand at `offset`, and with the next leaf's. Nothing is to be done
-// with a leaf of which the bytes before are not known.
-void PatchApplier::hash(std::uint64_t offset, Bytes bytes, std::optional<ChecksumStream>& leaf) {
-  while (!bytes.empty()) {
-    if (offset % kDigestBlockBytes == 0) leaf.emplace();
-    const Bytes part = bytes.first(std::min<std::uint64_t>(bytes.size(), leaf_end(offset) - offset));
-    if (leaf) leaf->update(part);
-    if (leaf && offset + part.size() == leaf_end(offset)) {
-      const std::lock_guard lock(mutex_);
-      digest_.set_leaf(offset / kDigestBlockBytes, leaf->digest());
-      leaf.reset();
-    }
-    offset += part.size();
-    bytes = bytes.subspan(part.size());
-  }
-}
-
-// Goes on with the digest of a leaf that is hashed as far as `at`: by reading back what stands there already, because
-// it was made before this was known, then by leaving it to whoever makes what follows.
-Status PatchApplier::go_on(std::uint64_t at, ChecksumStream digest, Window& window) {
-  for (std::optional<ChecksumStream> leaf = std::move(digest); leaf;) {
-    std::uint64_t end = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = unhashed_.extract(at);
-      if (found.empty()) {
-        leaves_.put(at, std::move(*leaf));
-        return {};
-      }
-      end = found.mapped();
-    }
-    while (at < end) {
-      const MutableBytes bytes = window.after(0, std::min<std::uint64_t>(end - at, options_.window_bytes));
-      WC_TRY(streams_.read_result(at, bytes));
-      hash(at, bytes, leaf);
-      at += bytes.size();
-    }
-  }
-  return {};
-}
-
-// [begin, end) of a leaf is written, but was not hashed, because what stands before it was not: now it is, or whoever
-// makes it goes on.
-Status PatchApplier::catch_up(std::uint64_t begin, std::uint64_t end, Window& window) {
-  std::optional<ChecksumStream> leaf;
-  {
-    const std::lock_guard lock(mutex_);
-    unhashed_.emplace(begin, end);
-    leaf = leaves_.take(begin);
-  }
-  return leaf ? go_on(begin, std::move(*leaf), window) : Status();
 }
 
 std::size_t PatchApplier::missing() const {

@@ -1,12 +1,10 @@
 #pragma once
 
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
-#include "patch/apply/leaf_digests.h"
 #include "patch/codec/codec.h"
 #include "patch/snapshot/file_table.h"
 #include "patch/snapshot/snapshot_digest.h"
@@ -31,9 +29,6 @@ class ApplyStreams {
   /// Writes `after` to the result at `offset`. `before` has the old cells if ApplyOptions::keeps_before is set and the
   /// range has a base; else it is empty. Errors: those of the medium.
   [[nodiscard]] virtual Status write_result(std::uint64_t offset, Bytes before, Bytes after) = 0;
-  /// Reads back bytes that write_result() or commit_result() has written.
-  [[nodiscard]] virtual Status read_result(std::uint64_t offset, MutableBytes cells) = 0;
-
   /// Where the base's cells of a part of `range` stand in the result already: those cells, which become the new ones
   /// where they are, until commit_result(). Nothing where they do not stand there: then read_base() and write_result()
   /// are called. If the cells turn out not to be the base's, or after an error, the range is made once more, by those
@@ -58,16 +53,18 @@ struct ApplyOptions {
   bool keeps_before = false;
   /// Whether to compute the result's digest.
   bool hashes = true;
+  /// The base's leaves where they are known. Where a patch moves nothing, those of the result follow from them and from
+  /// the cells that change; else from all cells of the result.
+  std::shared_ptr<const LeafSums> base_leaves = nullptr;
   /// The changed cells are listed for take_changes(), as long as the lists take no more bytes.
   std::uint64_t list_bytes_max = 0;
   const Kernels* kernels = &best_kernels();
 };
 
-/// Turns a base into a result, segment by segment, in any order and from several threads. It reads, decodes, hashes and
-/// writes each segment a window at a time. It hashes the bytes that it gives to write_result(). It reads bytes back
-/// only where two segments share a leaf of the digest and the second begins before the first is done, or where cells
-/// that were edited in place turned out not to be the base's. Memory: two windows for each thread, and the lists of
-/// changes. Invariant: each segment of the plan is applied at most once.
+/// Turns a base into a result, segment by segment, in any order and from several threads. A segment of listed changes
+/// is made by its changed cells alone where edit_result() gives the base's cells and the leaves of the base are known.
+/// All others are read, decoded, summed and written a window at a time. Memory: two windows for each thread, the
+/// changes of one segment, and the lists of changes. Invariant: each segment of the plan is applied at most once.
 class PatchApplier {
  public:
   /// `plan` is the plan of a head that check_head() has accepted. `table` names the files of the result. The streams
@@ -86,6 +83,8 @@ class PatchApplier {
   /// The digest of the complete result; zero if ApplyOptions::hashes is not set. Not while apply() runs. Errors:
   /// kCorrupt (segments are missing, or the digest of all results differs from the one in `end`).
   Result<Checksum> finish(const PatchEnd& end) const;
+  /// The leaves of the result, after finish() has given its digest.
+  [[nodiscard]] const LeafSums& leaves() const { return digest_.leaves(); }
 
   /// The changes of each segment of the plan, after finish(). Nothing for a segment whose changes are not known.
   [[nodiscard]] std::vector<std::optional<CellChanges>> take_changes();
@@ -96,30 +95,26 @@ class PatchApplier {
 
   Status make(const Segment& segment, Window& window);
   /// `edits`: whether cells may be edited in place; afterwards, whether that was tried.
-  Status make_cells(const Segment& segment, bool& edits, std::optional<CellChanges>& changes,
-                    std::optional<ChecksumStream>& leaf, Window& window);
-  /// The digest of a leaf's bytes before `offset`, which are written.
-  Result<ChecksumStream> hash_again(std::uint64_t offset, Window& window);
+  Status make_cells(const Segment& segment, bool& edits, std::optional<CellChanges>& changes, LeafChange& leaves,
+                    Window& window);
+  /// Makes a segment by its changed cells alone. False if its cells are not there to be edited.
+  Result<bool> edit_listed(const Segment& segment, bool& edits, std::optional<CellChanges>& changes,
+                           LeafChange& leaves, Window& window);
   /// Room for a list, if there is.
   [[nodiscard]] std::optional<CellChanges> begin_list(const SegmentHeader& header);
-  void hash(std::uint64_t offset, Bytes bytes, std::optional<ChecksumStream>& leaf);
-  Status go_on(std::uint64_t at, ChecksumStream digest, Window& window);
-  Status catch_up(std::uint64_t begin, std::uint64_t end, Window& window);
-  [[nodiscard]] std::uint64_t leaf_end(std::uint64_t offset) const;
   [[nodiscard]] std::uint64_t offset_in_file(std::uint64_t offset) const;
 
   const std::vector<SegmentRange> plan_;
   const FileTable table_;
   ApplyStreams& streams_;
   const ApplyOptions options_;
-  LeafDigests leaves_;
+  /// The digest follows from the base's.
+  const bool follows_;
+  SnapshotDigest digest_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::vector<State> states_;
   std::vector<Checksum> results_;
-  SnapshotDigest digest_;
-  // By where it begins: what go_on() is to read back, up to where.
-  std::map<std::uint64_t, std::uint64_t> unhashed_;
   // Kept from one segment to the next: memory that is new to the process costs more than decoding into it.
   std::vector<std::unique_ptr<Window>> idle_;
   std::vector<std::optional<CellChanges>> changes_;

@@ -1,11 +1,14 @@
 #include "patch/snapshot/snapshot_digest.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/parallel.h"
 #include "patch/snapshot/snapshot.h"
@@ -23,13 +26,151 @@ void append_text(std::vector<std::byte>& out, std::string_view text) {
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
+constexpr std::size_t kBlockWords = 1024;
+constexpr std::size_t kWordBytes = 4;
+
+constexpr std::uint64_t mix(std::uint64_t x) {
+  std::uint64_t z = x + 0x9e3779b97f4a7c15;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+constexpr std::array<std::uint32_t, kBlockWords> kWordWeights = [] {
+  std::array<std::uint32_t, kBlockWords> weights{};
+  for (std::size_t j = 0; j < kBlockWords; ++j) weights[j] = static_cast<std::uint32_t>(mix(j) >> 32) | 1;
+  return weights;
+}();
+
+std::uint64_t block_weight(std::uint64_t block) { return mix((std::uint64_t{1} << 32) + block) | 1; }
+
+/// Of whole words of one block. The compiler makes vectors of it.
+std::uint64_t weigh_words(const std::byte* bytes, const std::uint32_t* weights, std::size_t words) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < words; ++i) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, bytes + i * kWordBytes, kWordBytes);
+    sum += std::uint64_t{word} * weights[i];
+  }
+  return sum;
+}
+
+/// Of bytes of one word.
+std::uint64_t weigh_part(std::uint64_t offset, Bytes bytes) {
+  std::uint64_t word = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    word += std::to_integer<std::uint64_t>(bytes[i]) << 8 * ((offset + i) % kWordBytes);
+  }
+  return word * kWordWeights[offset / kWordBytes % kBlockWords];
+}
+
+template <typename Cell>
+std::uint64_t cell_at(Bytes cells, std::size_t i) {
+  Cell cell = 0;
+  std::memcpy(&cell, cells.data() + i * sizeof(Cell), sizeof(Cell));
+  return cell;
+}
+
 }  // namespace
 
+static_assert(std::endian::native == std::endian::little, "words are read as they stand");
+
+std::uint64_t stream_sum(std::uint64_t offset, Bytes bytes) {
+  std::uint64_t sum = 0;
+  while (!bytes.empty()) {
+    const std::uint64_t block = offset / (kBlockWords * kWordBytes);
+    const std::uint64_t block_end = (block + 1) * kBlockWords * kWordBytes;
+    Bytes part = bytes.first(std::min<std::uint64_t>(bytes.size(), block_end - offset));
+    bytes = bytes.subspan(part.size());
+    std::uint64_t weighed = 0;
+    const auto take = [&](std::size_t count) {
+      const Bytes taken = part.first(count);
+      part = part.subspan(count);
+      offset += count;
+      return taken;
+    };
+    if (const std::size_t in_word = offset % kWordBytes; in_word != 0) {
+      const std::uint64_t at = offset;
+      weighed += weigh_part(at, take(std::min(kWordBytes - in_word, part.size())));
+    }
+    const std::size_t words = part.size() / kWordBytes;
+    const std::uint32_t* const weights = kWordWeights.data() + offset / kWordBytes % kBlockWords;
+    weighed += weigh_words(take(words * kWordBytes).data(), weights, words);
+    if (!part.empty()) {
+      const std::uint64_t at = offset;
+      weighed += weigh_part(at, take(part.size()));
+    }
+    sum += weighed * block_weight(block);
+  }
+  return sum;
+}
+
+LeafChange::LeafChange(std::uint64_t begin, std::uint64_t end)
+    : first_leaf_(begin / kDigestBlockBytes), sums_(end == begin ? 0 : (end - 1) / kDigestBlockBytes - first_leaf_ + 1) {}
+
+void LeafChange::add(std::uint64_t offset, Bytes bytes) { put(offset, bytes, false); }
+void LeafChange::remove(std::uint64_t offset, Bytes bytes) { put(offset, bytes, true); }
+
+void LeafChange::put(std::uint64_t offset, Bytes bytes, bool negative) {
+  while (!bytes.empty()) {
+    const std::size_t leaf = offset / kDigestBlockBytes;
+    WC_CHECK(leaf >= first_leaf_ && leaf - first_leaf_ < sums_.size());
+    const Bytes here = bytes.first(std::min<std::uint64_t>(bytes.size(), (leaf + 1) * kDigestBlockBytes - offset));
+    const std::uint64_t sum = stream_sum(offset, here);
+    sums_[leaf - first_leaf_] += negative ? 0 - sum : sum;
+    offset += here.size();
+    bytes = bytes.subspan(here.size());
+  }
+}
+
+void LeafChange::replace(std::uint64_t offset, unsigned cell_bytes, std::span<const std::uint32_t> cells, Bytes before,
+                         Bytes after) {
+  WC_CHECK(before.size() == cells.size() * cell_bytes && after.size() == before.size());
+  switch (cell_bytes) {
+    case 1:
+      return replace_cells<std::uint8_t>(offset, cells, before, after);
+    case 2:
+      return replace_cells<std::uint16_t>(offset, cells, before, after);
+    case 4:
+      return replace_cells<std::uint32_t>(offset, cells, before, after);
+    default:
+      return replace_cells<std::uint64_t>(offset, cells, before, after);
+  }
+}
+
+template <typename Cell>
+void LeafChange::replace_cells(std::uint64_t offset, std::span<const std::uint32_t> cells, Bytes before, Bytes after) {
+  constexpr std::uint64_t kBlockBytes = kBlockWords * kWordBytes;
+  if (cells.empty()) return;
+  const std::uint64_t last = offset + std::uint64_t{cells.back()} * sizeof(Cell);
+  WC_CHECK(offset / kDigestBlockBytes >= first_leaf_ &&
+           (last + sizeof(Cell) - 1) / kDigestBlockBytes - first_leaf_ < sums_.size());
+  std::uint64_t block = 0, weight = block_weight(0);
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const std::uint64_t at = offset + std::uint64_t{cells[i]} * sizeof(Cell);
+    if (at % kWordBytes + sizeof(Cell) > kWordBytes) {
+      // It spans words, and maybe leaves.
+      remove(at, before.subspan(i * sizeof(Cell), sizeof(Cell)));
+      add(at, after.subspan(i * sizeof(Cell), sizeof(Cell)));
+      continue;
+    }
+    if (at / kBlockBytes != block) {
+      block = at / kBlockBytes;
+      weight = block_weight(block);
+    }
+    const std::uint64_t difference = cell_at<Cell>(after, i) - cell_at<Cell>(before, i);
+    sums_[at / kDigestBlockBytes - first_leaf_] +=
+        (difference << 8 * (at % kWordBytes)) * kWordWeights[at / kWordBytes % kBlockWords] * weight;
+  }
+}
+
 SnapshotDigest::SnapshotDigest(const FileTable& table)
-    : stream_bytes_(table.size_bytes()),
-      leaves_((table.size_bytes() + kDigestBlockBytes - 1) / kDigestBlockBytes),
-      is_set_(leaves_.size()) {
-  append_text(table_bytes_, "wc-snap1");
+    : SnapshotDigest(table, LeafSums((table.size_bytes() + kDigestBlockBytes - 1) / kDigestBlockBytes)) {}
+
+SnapshotDigest::SnapshotDigest(const FileTable& table, LeafSums leaves)
+    : stream_bytes_(table.size_bytes()), leaves_(std::move(leaves)) {
+  WC_CHECK(leaves_.size() == (table.size_bytes() + kDigestBlockBytes - 1) / kDigestBlockBytes);
+  append_text(table_bytes_, "wc-snap2");
   append_little_endian(table_bytes_, std::uint64_t{table.files().size()});
   for (const SnapshotFile& file : table.files()) {
     append_little_endian(table_bytes_, static_cast<std::uint32_t>(file.name.size()));
@@ -42,39 +183,43 @@ std::uint64_t SnapshotDigest::leaf_size_bytes(std::size_t leaf) const {
   return std::min(kDigestBlockBytes, stream_bytes_ - leaf_offset_bytes(leaf));
 }
 
-void SnapshotDigest::set_leaf(std::size_t leaf, const Checksum& digest) {
-  WC_CHECK(leaf < leaves_.size());
-  leaves_[leaf] = digest;
-  if (!is_set_[leaf]) ++leaves_set_;
-  is_set_[leaf] = true;
+void SnapshotDigest::add(std::uint64_t offset, Bytes bytes) {
+  LeafChange change(offset, offset + bytes.size());
+  change.add(offset, bytes);
+  add(change);
+}
+
+void SnapshotDigest::add(const LeafChange& change) {
+  WC_CHECK(change.first_leaf_ + change.sums_.size() <= leaves_.size());
+  for (std::size_t i = 0; i < change.sums_.size(); ++i) {
+    std::atomic_ref(leaves_[change.first_leaf_ + i]).fetch_add(change.sums_[i], std::memory_order_relaxed);
+  }
 }
 
 Checksum SnapshotDigest::root() const {
-  WC_CHECK(complete());
   ChecksumStream stream;
   stream.update(table_bytes_);
-  for (const Checksum& leaf : leaves_) stream.update(leaf.bytes);
+  stream.update(std::as_bytes(std::span(leaves_)));
   return stream.digest();
 }
 
 Result<Checksum> snapshot_digest(const SnapshotSource& source, unsigned threads) {
   SnapshotDigest digest(source.file_table());
   std::atomic<std::size_t> next{0};
-  std::mutex mutex;  // guards `digest` and `error`
+  std::mutex mutex;  // guards `error`
   std::optional<Error> error;
   const auto work = [&] {
     std::vector<std::byte> buffer(std::min(kDigestBlockBytes, source.size_bytes()));
     for (std::size_t leaf = next++; leaf < digest.leaf_count(); leaf = next++) {
       const MutableBytes block = MutableBytes(buffer).first(digest.leaf_size_bytes(leaf));
       const Status status = source.read_at(digest.leaf_offset_bytes(leaf), block);
-      const Checksum value = checksum_of(block);
-      const std::lock_guard lock(mutex);
       if (!status.has_value()) {
+        const std::lock_guard lock(mutex);
         error = status.error();
         next = digest.leaf_count();
         return;
       }
-      digest.set_leaf(leaf, value);
+      digest.add(digest.leaf_offset_bytes(leaf), block);
     }
   };
   std::vector<std::jthread> others;

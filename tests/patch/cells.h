@@ -128,13 +128,6 @@ class MemoryStreams final : public ApplyStreams {
     std::ranges::copy(after, result_.begin() + std::ptrdiff_t(offset));
     return {};
   }
-  Status read_result(std::uint64_t offset, MutableBytes cells) override {
-    ++reads_back;
-    std::ranges::copy(Bytes(result_).subspan(offset, cells.size()), cells.begin());
-    return {};
-  }
-
-  std::atomic<unsigned> reads_back = 0;
 
  private:
   const Bytes base_;
@@ -193,9 +186,7 @@ inline Result<Checksum> apply_patch(Bytes patch, Bytes base, MutableBytes result
 /// The digest of a snapshot in one file.
 inline Checksum digest_of_file(Bytes stream) {
   SnapshotDigest digest(one_file(stream.size()));
-  for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
-    digest.set_leaf(leaf, checksum_of(stream.subspan(digest.leaf_offset_bytes(leaf), digest.leaf_size_bytes(leaf))));
-  }
+  digest.add(0, stream);
   return digest.root();
 }
 

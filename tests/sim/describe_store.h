@@ -22,7 +22,8 @@ inline std::string describe(const Store& store, FileSystem& files) {
   }
   for (const StoredVersion& stored : store.versions()) {
     const auto opened = VersionFiles::open(files, stored.path, *FileTable::make(stored.manifest.files));
-    const Result<Checksum> digest = opened.has_value() ? files_digest(**opened, 1) : Result<Checksum>(opened.error());
+    const Result<SnapshotDigest> digest =
+        opened.has_value() ? files_digest(**opened, 1) : Result<SnapshotDigest>(opened.error());
     text += fmt::format("version {}, {}, digest {}{}\n", stored.manifest.version.value,
                         stored.durable ? "durable" : "not durable",
                         digest.has_value() ? digest->hex() : digest.error().message(),

@@ -4,287 +4,98 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <utility>
 
-#include "base/memory_file.h"
+#include "base/parallel.h"
 #include "patch/changes/change_file.h"
+#include "patch/codec/listed.h"
 #include "patch/codec/segment_codec.h"
 #include "patch/snapshot/snapshot.h"
 #include "patch/snapshot/snapshot_digest.h"
 #include "patch/snapshot/snapshot_stream.h"
 #include "transport/core/origin/catch_up.h"
-#include "transport/io/store/file_editor.h"
+#include "transport/io/store/spare_update.h"
 #include "transport/io/store/version_files.h"
 #include "transport/node/chunk_hasher.h"
 #include "transport/node/full_manifest.h"
-#include "transport/node/sampled_share.h"
+#include "transport/node/make_patch.h"
 
 namespace weightcast {
 namespace {
 
-// Read, changed, hashed, encoded and written from the second-level cache.
-constexpr std::size_t kWindowBytes = SegmentEncoder::kWindowBytes;
-// A thread makes so much in one go. The leaves that spans share are read back, to be hashed.
-constexpr std::uint64_t kSpanBytesMax = 512 * kMiB;
-constexpr std::uint64_t kSpansPerJobMin = 2;
-// All of them stay open.
-constexpr std::size_t kEditedFilesMax = 256;
+// Of a segment: above it, another mode may be shorter than a list.
+constexpr double kListedShareMax = 0.125;
 // Beyond this, a patch takes about as much as the full payload; see make_patch.cpp.
 constexpr double kChangedShareMax = 0.5;
+// The lists of a step are kept for files that are brought up to date by them, and for engines.
+constexpr std::uint64_t kStepBytesMax = 256 * kMiB;
 
-/// Segments that one thread makes in order.
-struct Span {
-  std::size_t first = 0, last = 0;  // segments
-  std::uint64_t begin = 0, end = 0;
-};
-
-std::vector<Span> spans_of(const std::vector<SegmentRange>& plan, std::uint64_t size_bytes, unsigned jobs) {
-  const std::uint64_t least = std::clamp(size_bytes / (kSpansPerJobMin * jobs), kDigestBlockBytes, kSpanBytesMax);
-  std::vector<Span> spans;
-  for (std::size_t i = 0; i < plan.size(); ++i) {
-    if (spans.empty() || spans.back().end - spans.back().begin >= least) {
-      spans.push_back({i, i, plan[i].result_offset, plan[i].result_offset});
-    }
-    spans.back().last = i + 1;
-    spans.back().end = plan[i].result_offset + plan[i].size_bytes;
+/// Keeps those of the changes that differ from the old values.
+void drop_equal(CellChanges& changes, std::vector<std::byte>& old_values, std::size_t width) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < changes.cells.size(); ++i) {
+    std::byte* const value = changes.values.data() + i * width;
+    if (std::equal(value, value + width, old_values.data() + i * width)) continue;
+    changes.cells[kept] = changes.cells[i];
+    std::copy_n(value, width, changes.values.data() + kept * width);
+    std::copy_n(old_values.data() + i * width, width, old_values.data() + kept * width);
+    ++kept;
   }
-  return spans;
+  changes.cells.resize(kept);
+  changes.values.resize(kept * width);
+  old_values.resize(kept * width);
 }
 
-/// A leaf that several spans make.
-struct SharedLeaf {
-  std::size_t leaf = 0;
-  unsigned spans_left = 0;  // that have not written their part
-};
-
-std::vector<SharedLeaf> shared_leaves_of(const std::vector<Span>& spans) {
-  std::vector<SharedLeaf> shared;
-  for (const Span& span : spans) {
-    if (span.begin % kDigestBlockBytes == 0) continue;
-    const std::size_t leaf = span.begin / kDigestBlockBytes;
-    if (shared.empty() || shared.back().leaf != leaf) shared.push_back({leaf, 1});
-    ++shared.back().spans_left;
-  }
-  return shared;
-}
-
-/// Bytes at the place in a page that they have in their file: the kernel copies fast then.
-class Window {
+/// A version that is made. Kept alive by what is under way; it ends with the jobs.
+class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
  public:
-  Window() : bytes_(new (std::align_val_t{kPageBytes}) std::byte[kWindowBytes + kPageBytes]) {}
-  [[nodiscard]] MutableBytes get(std::uint64_t offset_in_file, std::size_t size) const {
-    return {bytes_.get() + offset_in_file % kPageBytes, size};
-  }
-
- private:
-  static constexpr std::size_t kPageBytes = 4096;
-  struct Free {
-    void operator()(std::byte* bytes) const { ::operator delete[](bytes, std::align_val_t{kPageBytes}); }
-  };
-  std::unique_ptr<std::byte[], Free> bytes_;
-};
-
-/// What one thread keeps from one range to the next.
-struct Workbench {
-  SegmentEncoder encoder;
-  CellChanges changes;
-  std::vector<CellChanges> earlier;  // of the lists that lead to the base
-  Window window;
-  std::vector<std::byte> scratch;  // for the editor
-};
-
-/// The source of a full payload: a version of the store, and the cells of it that have changed.
-class ChangedCopy final : public PayloadSource {
- public:
-  ChangedCopy(Jobs& jobs, FileSystem& file_system, ChangesRequest request, const StoredVersion& base,
-              std::function<void(ByProducts)> by_products)
+  ChangedVersion(Jobs& jobs, FileSystem& file_system, Store& store, ChangesRequest request, const StoredVersion& base,
+                 std::function<void(Result<MadePayload>)> done)
       : jobs_(jobs),
         file_system_(file_system),
+        store_(store),
         request_(std::move(request)),
         base_path_(base.path),
         base_manifest_(base.manifest),
-        base_digests_(base.chunk_digests),
-        tell_by_products_(std::move(by_products)) {
-    if (!request_.earlier.empty() && request_.earlier.back().to == request_.base) {
-      base_leaves_ = request_.earlier.back().leaves;
-    }
-  }
+        base_leaves_(base.leaves),
+        done_(std::move(done)) {}
 
-  Status open() override {
-    WC_ASSIGN(base_, SnapshotSource::open(file_system_, base_path_.string()));
-    if (base_->file_table().files() != base_manifest_.files) return damaged("it has other files than were published");
-    WC_TRY(keep_list());
-    WC_ASSIGN(changes_, ChangeFile::open(applied_ ? applied_->list : request_.changes, request_.changes_bytes,
-                                         "the changes", base_->tensors()));
-    plan();
-    if (!request_.sample_packing) return {};
-    WC_ASSIGN(packed_share_, packed_share(*base_));
-    return {};
-  }
-
-  Result<Announcement> announce() override {
-    WC_ASSIGN(Announcement announcement, announce_full({request_.version, request_.model_id, base_manifest_.files,
-                                                        packed_share_, jobs_.loop().unix_ms(), request_.author},
-                                                       request_.choose_chunk_bytes));
-    chunk_bytes_ = announcement.manifest.chunk_bytes;
-    digest_.emplace(base_->file_table());
-    if (base_leaves_ && base_leaves_->size() != digest_->leaf_count()) base_leaves_.reset();
-    return announcement;
-  }
-
-  void begin(Store& store, std::function<void(Status)> done) override {
-    store.begin_import(request_.version, base_manifest_.files,
-                       [this, done = std::move(done)](const Result<ImportTarget>& target) {
-                         if (!target.has_value()) return done(target.error());
-                         target_ = target->files;
-                         done({});
-                       });
-  }
-
-  [[nodiscard]] unsigned jobs() const override { return jobs_.loop().jobs_at_once_max(); }
-
-  Status produce(const Report& report) override {
-    std::call_once(looked_for_earlier_, [this] { find_earlier(); });
-    Workbench bench;
-    for (std::size_t span = next_span_++; span < spans_.size(); span = next_span_++) {
-      WC_TRY(make_span(spans_[span], bench, report));
-    }
-    return {};
-  }
-
-  void stop() override { stopped_ = true; }
-
-  Result<Checksum> end() override {
-    WC_TRY(base_->check_unchanged());
-    if (applied_) applied_->leaves = std::make_shared<const std::vector<Checksum>>(digest_->leaves());
-    return digest_->root();
-  }
-
-  void finish(Store& store, const MadePayload& made, std::function<void(Status)> done) override {
-    target_.reset();
-    ByProducts by_products;
-    by_products.was_in_place = !editors_.empty() && edits_;
-    editors_.clear();
-    by_products.applied = std::move(applied_);
-    if (encodes_) {
-      by_products.encoded =
-          std::make_shared<EncodedPatch>(EncodedPatch{patch_of(request_.version, request_.base), std::move(segments_)});
-    }
-    tell_by_products_(std::move(by_products));
-    store.finish_import(*made.manifest, made.chunk_digests,
-                        [done = std::move(done)](const Result<StoredVersion>& stored) {
-                          done(stored.has_value() ? Status() : Status(stored.error()));
-                        });
+  void start() {
+    began_at_ = jobs_.loop().now();
+    run(&ChangedVersion::open, &ChangedVersion::begin);
   }
 
  private:
-  /// Hashes the leaves of a range, and checks the chunks of the base under them. All of their bytes come, in order;
-  /// what else comes is passed over.
-  class Hashes {
-   public:
-    Hashes(ChangedCopy& copy, std::uint64_t begin, std::uint64_t end)
-        : copy_(copy), begin_(begin), end_(end), chunks_(copy.chunk_bytes_), old_at_(begin), new_at_(begin) {}
-
-    [[nodiscard]] bool covers(std::uint64_t offset, std::size_t size) const {
-      return offset >= begin_ && offset + size <= end_;
-    }
-
-    /// Tells of all leaves, which are as they are to be.
-    void report(const Report& report) {
-      for (const Leaf& leaf : leaves_) {
-        const std::uint64_t begin = copy_.digest_->leaf_offset_bytes(leaf.index);
-        {
-          const std::lock_guard lock(copy_.digest_mutex_);
-          copy_.digest_->set_leaf(leaf.index, leaf.digest);
-        }
-        report(static_cast<std::uint32_t>(begin / copy_.chunk_bytes_), leaf.chunks,
-               copy_.digest_->leaf_size_bytes(leaf.index));
-      }
-    }
-
-    /// Checks bytes of the base that stand at `offset`, each chunk or leaf when it is complete. Leaves cost a tenth of
-    /// chunks, and what this process wrote a moment ago only a disk can have changed.
-    Status check_old(std::uint64_t offset, Bytes bytes) {
-      return copy_.base_leaves_ ? check_old_leaves(offset, bytes) : check_old_chunks(offset, bytes);
-    }
-
-    void add_new(std::uint64_t offset, Bytes bytes) {
-      for (bytes = clip(offset, bytes, new_at_); !bytes.empty();) {
-        const std::size_t leaf = new_at_ / kDigestBlockBytes;
-        const std::uint64_t begin = copy_.digest_->leaf_offset_bytes(leaf);
-        const std::uint64_t leaf_bytes = copy_.digest_->leaf_size_bytes(leaf);
-        const Bytes piece = bytes.first(std::min<std::uint64_t>(bytes.size(), begin + leaf_bytes - new_at_));
-        leaf_.update(piece);
-        chunks_.update(piece);
-        new_at_ += piece.size();
-        bytes = bytes.subspan(piece.size());
-        if (new_at_ == begin + leaf_bytes) end_leaf(leaf);
-      }
-    }
-
-   private:
-    Status check_old_chunks(std::uint64_t offset, Bytes bytes) {
-      const std::uint64_t chunk_bytes = copy_.base_manifest_.chunk_bytes;
-      for (bytes = clip(offset, bytes, old_at_); !bytes.empty();) {
-        const std::uint64_t chunk = old_at_ / chunk_bytes;
-        const std::uint64_t chunk_end = std::min((chunk + 1) * chunk_bytes, copy_.base_->size_bytes());
-        const Bytes piece = bytes.first(std::min<std::uint64_t>(bytes.size(), chunk_end - old_at_));
-        old_.update(piece);
-        old_at_ += piece.size();
-        bytes = bytes.subspan(piece.size());
-        if (old_at_ < chunk_end) continue;
-        if (old_.take() != copy_.base_digests_[chunk]) return copy_.damaged(fmt::format("chunk {} of it", chunk));
-      }
-      return {};
-    }
-
-    Status check_old_leaves(std::uint64_t offset, Bytes bytes) {
-      for (bytes = clip(offset, bytes, old_at_); !bytes.empty();) {
-        const std::size_t leaf = old_at_ / kDigestBlockBytes;
-        const std::uint64_t leaf_end = copy_.digest_->leaf_offset_bytes(leaf) + copy_.digest_->leaf_size_bytes(leaf);
-        const Bytes piece = bytes.first(std::min<std::uint64_t>(bytes.size(), leaf_end - old_at_));
-        old_leaf_.update(piece);
-        old_at_ += piece.size();
-        bytes = bytes.subspan(piece.size());
-        if (old_at_ < leaf_end) continue;
-        if (old_leaf_.digest() != (*copy_.base_leaves_)[leaf])
-          return copy_.damaged(fmt::format("block {} of it", leaf));
-        old_leaf_.reset();
-      }
-      return {};
-    }
-
-    /// Those of the bytes that are due, which begin at `at`.
-    [[nodiscard]] Bytes clip(std::uint64_t offset, Bytes bytes, std::uint64_t at) const {
-      const std::uint64_t end = std::min(offset + bytes.size(), end_);
-      return at >= end ? Bytes() : bytes.subspan(at - offset, end - at);
-    }
-    // Leaves are multiples of chunks.
-    void end_leaf(std::size_t leaf) {
-      chunks_.finish();
-      leaves_.push_back({leaf, leaf_.digest(), chunks_.digests()});
-      leaf_.reset();
-      chunks_.forget();
-    }
-
-    struct Leaf {
-      std::size_t index = 0;
-      Checksum digest;
-      std::vector<ContentDigest> chunks;
-    };
-
-    ChangedCopy& copy_;
-    const std::uint64_t begin_, end_;
-    std::vector<Leaf> leaves_;
-    ContentDigestStream old_;
-    ChecksumStream old_leaf_;
-    ChecksumStream leaf_;
-    ChunkHasher chunks_;
-    std::uint64_t old_at_, new_at_;
+  /// What one thread keeps from one segment to the next.
+  struct Workbench {
+    ListedEncoder listed;
+    SegmentEncoder encoder;
+    CellChanges changes;
+    std::vector<std::byte> old_values;
+    std::vector<std::byte> copied;   // a segment of the base
+    std::vector<std::byte> before;   // of a segment that changes in most places
+    std::vector<std::byte> scratch;  // for the editor
   };
+
+  /// Does `work` off the loop, then `next` on it, unless the work has failed.
+  void run(Status (ChangedVersion::*work)(), void (ChangedVersion::*next)()) {
+    auto status = std::make_shared<Status>();
+    jobs_.run([self = shared_from_this(), work, status] { *status = ((*self).*work)(); },
+              [self = shared_from_this(), next, status] {
+                status->has_value() ? ((*self).*next)() : self->fail_with(status->error());
+              });
+  }
+
+  void fail_with(const Error& error) {
+    done_(error);
+    if (target_ == nullptr) return;
+    store_.discard(request_.version);
+    store_.discard(patch_id());
+  }
+
+  [[nodiscard]] PayloadId patch_id() const { return patch_of(request_.version, request_.base); }
 
   Error damaged(std::string_view what) const {
     return fail(
@@ -294,229 +105,299 @@ class ChangedCopy final : public PayloadSource {
                     request_.base.value, what, request_.version.value));
   }
 
+  Status open() {
+    WC_ASSIGN(base_, SnapshotSource::open(file_system_, base_path_.string()));
+    if (base_->file_table().files() != base_manifest_.files) return damaged("it has other files than were published");
+    WC_ASSIGN(changes_,
+              ChangeFile::open(request_.changes, request_.changes_bytes, "the changes", base_->tensors()));
+    plan();
+    return {};
+  }
+
   // As make_patch() plans it. What cannot be a patch is made from ranges of bytes.
   void plan() {
     const std::uint64_t bytes = base_->size_bytes();
     const Result<PatchHead> head = make_head({}, layout_of(*base_), layout_of(*base_), kPatchSegmentBytes);
-    encodes_ = request_.encodes_patch && head.has_value() &&
+    encodes_ = request_.makes_patch && head.has_value() &&
                double(changes_->value_bytes()) < kChangedShareMax * double(bytes);
+    auto step = std::make_shared<StepChanges>();
     if (head.has_value()) {
-      plan_ = plan_segments(*head);
+      step->plan = plan_segments(*head);
     } else {
       for (std::uint64_t at = 0; at < bytes; at += kPatchSegmentBytes) {
         const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(kPatchSegmentBytes, bytes - at));
-        plan_.push_back({std::uint32_t(plan_.size()), at, at, size, CellKind::kRaw8});
+        step->plan.push_back({std::uint32_t(step->plan.size()), at, at, size, CellKind::kRaw8});
       }
     }
-    if (encodes_) segments_.resize(plan_.size());
-    spans_ = spans_of(plan_, bytes, jobs());
-    shared_leaves_ = shared_leaves_of(spans_);
+    step->from = request_.base;
+    step->to = request_.version;
+    step->from_digest = base_manifest_.snapshot_digest;
+    step->segments.resize(step->plan.size());
+    segments_.resize(step->plan.size());
+    step_ = std::move(step);
   }
 
-  /// The list in memory of ours: what follows reads that, and later versions can be told what has changed.
-  Status keep_list() {
-    const std::uint64_t bytes = request_.changes_bytes;
-    if (bytes > kAppliedChangesBytesMax) return {};
-    WC_ASSIGN(const FileInfo info, request_.changes->info());
-    if (bytes > info.size_bytes) return {};  // ChangeFile says so
-    auto list = std::make_shared<MemoryFile>(bytes);
-    WC_TRY(read_fully(*request_.changes, 0, list->bytes(), "the changes"));
-    applied_ = AppliedChanges{request_.base, request_.version, std::move(list), bytes};
-    return {};
+  void begin() {
+    store_.begin_import(request_.version, base_manifest_.files,
+                        [self = shared_from_this()](const Result<ImportTarget>& target) {
+                          if (!target.has_value()) return self->done_(target.error());
+                          self->target_ = target->files;
+                          self->produce();
+                        });
   }
 
-  /// Whether the new files hold an older version that lists lead on from. Whatever comes of it is compared with the
-  /// base's digests, so nothing depends on these being right.
-  void find_earlier() {
-    const auto holds = std::ranges::find(request_.earlier, target_->old_version(), &AppliedChanges::from);
-    if (target_->old_version() == kNoVersion || holds == request_.earlier.end()) return;
-    if (base_manifest_.files.size() > kEditedFilesMax) return;
-    for (auto list = holds; list != request_.earlier.end(); ++list) {
-      Result<ChangeFile> opened = ChangeFile::open(list->list, list->bytes, "earlier changes", base_->tensors());
-      if (!opened.has_value()) return;
-      earlier_.push_back(std::move(*opened));
+  void produce() {
+    spare_ = SpareUpdate::open(*target_, request_.base, step_->plan,
+                               store_.steps(target_->old_version(), request_.base));
+    follows_ = spare_ && base_leaves_;
+    digest_.emplace(follows_ ? SnapshotDigest(base_->file_table(), *base_leaves_)
+                             : SnapshotDigest(base_->file_table()));
+    if (!follows_) base_digest_.emplace(base_->file_table());
+    running_ = jobs_.loop().jobs_at_once_max();
+    for (unsigned i = 0, jobs = running_; i < jobs; ++i) {
+      jobs_.run([self = shared_from_this()] { self->note(self->make_segments()); },
+                [self = shared_from_this()] {
+                  if (--self->running_ > 0) return;
+                  self->error_ ? self->fail_with(*self->error_)
+                               : self->run(&ChangedVersion::close, &ChangedVersion::end);
+                });
     }
-    for (std::size_t i = 0; i < base_manifest_.files.size(); ++i) {
-      const Result<FileRef> file = target_->file(i);
-      if (!file.has_value()) return;
-      auto editor = FileEditor::open(*file, base_manifest_.files[i].size_bytes);
-      if (!editor.has_value()) return;
-      editors_.push_back(std::move(*editor));
-    }
-    edits_ = true;
   }
 
-  Status make_span(const Span& span, Workbench& bench, const Report& report) {
-    const std::uint64_t bytes = base_->size_bytes();
-    const std::uint64_t begin = (span.begin + kDigestBlockBytes - 1) / kDigestBlockBytes * kDigestBlockBytes;
-    const std::uint64_t end = span.end == bytes ? bytes : span.end / kDigestBlockBytes * kDigestBlockBytes;
-    const auto make = [&](bool edits) -> Status {
-      Hashes hashes(*this, begin, end);
-      for (std::size_t i = span.first; i < span.last; ++i) WC_TRY(make_segment(plan_[i], edits, bench, hashes));
-      hashes.report(report);
-      return {};
-    };
-    const bool edits = edits_;
-    Status made = make(edits);
-    if (!made.has_value() && edits && made.error().code != Errc::kClosed) {
-      // The older version is not what it should be, or cannot be read: the base is copied over it.
-      edits_ = false;
-      made = make(false);
-    }
-    WC_TRY(made);
-    auto shared = std::ranges::lower_bound(shared_leaves_, span.begin / kDigestBlockBytes, {}, &SharedLeaf::leaf);
-    for (; shared != shared_leaves_.end() && digest_->leaf_offset_bytes(shared->leaf) < span.end; ++shared) {
-      bool is_last = false;
-      {
-        const std::lock_guard lock(digest_mutex_);
-        is_last = --shared->spans_left == 0;
-      }
-      const std::uint64_t at = digest_->leaf_offset_bytes(shared->leaf);
-      if (is_last) WC_TRY(hash_shared(at, at + digest_->leaf_size_bytes(shared->leaf), bench, report));
+  void note(const Status& status) {
+    if (status.has_value()) return;
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = status.error();
+    stopped_ = true;
+  }
+
+  Status make_segments() {
+    Workbench bench;
+    for (std::size_t i = next_++; i < step_->plan.size() && !stopped_; i = next_++) {
+      if (jobs_.cancelled()) return Jobs::cancelled_error(Op::kPublish);
+      WC_TRY(make_segment(step_->plan[i], bench));
     }
     return {};
   }
 
-  // By what was written: the changes may be others when they are read again.
-  Status hash_shared(std::uint64_t begin, std::uint64_t end, const Workbench& bench, const Report& report) {
-    Hashes hashes(*this, begin, end);
-    for (std::uint64_t at = begin; at < end;) {
-      const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(kWindowBytes, end - at));
-      const MutableBytes window = window_at(at, size, bench);
-      WC_TRY(read_base(at, window, hashes));
-      WC_TRY(read_stream(*target_, at, window));
-      hashes.add_new(at, window);
-      at += size;
+  Status make_segment(const SegmentRange& range, Workbench& bench) {
+    const std::uint64_t begin = range.result_offset, end = begin + range.size_bytes;
+    const unsigned width = geometry_of(range.kind).bytes;
+    WC_TRY(changes_->read(begin, range.size_bytes, width, !request_.allow_nonfinite, bench.changes));
+    std::optional<MutableBytes> there;
+    if (spare_) {
+      WC_ASSIGN(there, spare_->edit(range, begin, range.size_bytes, bench.scratch));
     }
-    hashes.report(report);
-    return {};
-  }
-
-  Status make_segment(const SegmentRange& range, bool edits, Workbench& bench, Hashes& hashes) {
-    const unsigned cell_bytes = geometry_of(range.kind).bytes;
-    const std::uint64_t begin = range.result_offset;
-    WC_TRY(changes_->read(begin, range.size_bytes, cell_bytes, !request_.allow_nonfinite, bench.changes));
-    if (edits) {
-      bench.earlier.resize(earlier_.size());
-      for (std::size_t i = 0; i < earlier_.size(); ++i) {
-        WC_TRY(earlier_[i].read(begin, range.size_bytes, cell_bytes, false, bench.earlier[i]));
-      }
+    const bool is_copied = !there;
+    if (is_copied) {
+      bench.copied.resize(range.size_bytes);
+      WC_TRY(base_->read_at(begin, bench.copied));
+      there = MutableBytes(bench.copied);
     }
-    const bool encodes = encodes_;
-    if (encodes) {
-      WC_TRY(bench.encoder.begin(range, bench.changes, [this, begin](std::uint32_t offset, MutableBytes cells) {
-        return base_->read_at(begin + offset, cells);
-      }));
+    const MutableBytes cells = *there;
+    LeafChange leaves(begin, end);
+    if (!follows_) {
+      leaves.add(begin, cells);
+      base_digest_->add(leaves);
     }
-    for (std::uint32_t at = 0; at < range.size_bytes;) {
-      const auto size = std::min<std::size_t>(kWindowBytes, range.size_bytes - at);
-      const auto change = [&](MutableBytes window) {
-        if (encodes) {
-          bench.encoder.next(window);
-        } else {
-          change_cells(bench.changes, cell_bytes, at / cell_bytes, window);
-        }
-        hashes.add_new(begin + at, window);
-      };
-      const std::vector<FilePiece> pieces = base_->file_table().pieces(begin + at, size);
-      // Only where all of it is compared with the base's digests; the rest is copied.
-      if (edits && pieces.size() == 1 && hashes.covers(begin + at, size)) {
-        WC_TRY(check_going_on());
-        FileEditor& editor = *editors_[pieces[0].file];
-        WC_ASSIGN(const MutableBytes window, editor.edit(pieces[0].offset_bytes, size, bench.scratch));
-        for (const CellChanges& earlier : bench.earlier) change_cells(earlier, cell_bytes, at / cell_bytes, window);
-        WC_TRY(hashes.check_old(begin + at, window));
-        change(window);
-        WC_TRY(editor.commit(pieces[0].offset_bytes, window));
-      } else {
-        const MutableBytes window = bench.window.get(pieces.front().offset_bytes, size);
-        WC_TRY(read_base(begin + at, window, hashes));
-        change(window);
-        WC_TRY(write(begin + at, window));
-      }
-      at += static_cast<std::uint32_t>(size);
-    }
-    return encodes ? keep_segment(range.index, bench.encoder) : Status();
-  }
-
-  Status keep_segment(std::uint32_t index, SegmentEncoder& encoder) {
-    EncodedSegment& segment = segments_[index];
-    encoded_bytes_ -= segment.frame.size();  // of what is made again
-    segment.frame.clear();
-    WC_ASSIGN(segment.header, encoder.finish(segment.frame));
-    segment.frame.shrink_to_fit();
-    encoded_bytes_ += segment.frame.size();
-    if (encoded_bytes_ > kEncodedPatchBytesMax) encodes_ = false;
-    return {};
-  }
-
-  MutableBytes window_at(std::uint64_t offset, std::size_t size, const Workbench& bench) const {
-    return bench.window.get(base_->file_table().pieces(offset, 1).front().offset_bytes, size);
-  }
-
-  [[nodiscard]] Status check_going_on() const {
-    if (stopped_) return fail(Errc::kClosed, Op::kPublish, "another part of it has failed");
-    if (jobs_.cancelled()) return Jobs::cancelled_error(Op::kPublish);
-    return {};
-  }
-
-  Status read_base(std::uint64_t offset, MutableBytes window, Hashes& hashes) const {
-    WC_TRY(check_going_on());
-    WC_TRY(base_->read_at(offset, window));
-    return hashes.check_old(offset, window);
-  }
-
-  Status write(std::uint64_t offset, Bytes bytes) {
+    bench.old_values.resize(bench.changes.values.size());
+    read_cells(bench.changes.cells, width, cells.data(), bench.old_values.data());
+    drop_equal(bench.changes, bench.old_values, width);
+    if (encodes_) WC_TRY(encode(range, cells, bench));
+    write_changes(bench.changes, width, cells.data());
+    leaves.replace(begin, width, bench.changes.cells, bench.old_values, bench.changes.values);
+    digest_->add(leaves);
+    keep_list(range.index, bench.changes);
+    if (!is_copied) return spare_->commit(begin, cells);
     // As in takeover.cpp: the kernel lets one writer at a time into a file.
     const std::lock_guard lock(write_mutex_);
-    return write_stream(*target_, offset, bytes);
+    return write_stream(*target_, begin, cells);
+  }
+
+  /// `cells` are the old ones.
+  Status encode(const SegmentRange& range, Bytes cells, Workbench& bench) {
+    EncodedSegment& segment = segments_[range.index];
+    const unsigned width = geometry_of(range.kind).bytes;
+    if (double(bench.changes.values.size()) <= kListedShareMax * double(range.size_bytes)) {
+      WC_ASSIGN(segment.header,
+                bench.listed.encode(range, bench.changes.cells, bench.old_values, bench.changes.values, segment.frame));
+    } else {
+      bench.before.assign(cells.begin(), cells.end());
+      std::vector<std::byte> after = bench.before;
+      write_changes(bench.changes, width, after.data());
+      segment.header = bench.encoder.encode(range, bench.before, after, segment.frame);
+    }
+    segment.frame.shrink_to_fit();
+    encoded_bytes_ += segment.frame.size();
+    const double limit_bytes = std::min(kPatchShareMax * double(base_->size_bytes()), double(kListedPatchBytesMax));
+    if (double(encoded_bytes_) >= limit_bytes) encodes_ = false;
+    return {};
+  }
+
+  void keep_list(std::uint32_t index, CellChanges& changes) {
+    const std::uint64_t bytes = changes.cells.size() * sizeof(changes.cells[0]) + changes.values.size();
+    const std::lock_guard lock(mutex_);
+    if (bytes > kStepBytesMax - step_->bytes) return;
+    step_->bytes += bytes;
+    step_->segments[index] = std::exchange(changes, {});
+  }
+
+  /// The payload of what was made.
+  Status close() {
+    const Checksum digest = digest_->root();
+    if (base_digest_ && base_digest_->root() != base_manifest_.snapshot_digest) {
+      return damaged("its bytes are not those of its digest");
+    }
+    WC_TRY(base_->check_unchanged());
+    return encodes_ ? close_patch(digest) : close_full(digest);
+  }
+
+  Status close_patch(const Checksum& digest) {
+    PatchIdentity identity{request_.model_id, request_.base, request_.version, base_manifest_.snapshot_digest, digest};
+    WC_ASSIGN(const PatchHead head,
+              make_head(std::move(identity), layout_of(*base_), layout_of(*base_), kPatchSegmentBytes));
+    patch_.reserve(encoded_bytes_ + kKiB * kKiB);
+    const Result<PatchSummary> written = write_patch(head, segments_, [this](Bytes bytes) -> Status {
+      patch_.insert(patch_.end(), bytes.begin(), bytes.end());
+      return {};
+    });
+    if (!written.has_value()) return written.error();
+    segments_.clear();
+    result_digest_ = digest;
+    return {};
+  }
+
+  Status close_full(const Checksum& digest) {
+    result_digest_ = digest;
+    return {};
+  }
+
+  void end() {
+    Manifest manifest = base_manifest_;
+    manifest.model_id = request_.model_id;
+    manifest.version = request_.version;
+    manifest.published_unix_ms = jobs_.loop().unix_ms();
+    manifest.snapshot_digest = result_digest_;
+    manifest.snapshot_tree = {};
+    manifest.open = false;
+    manifest.expected_bytes = 0;
+    manifest.kind = encodes_ ? PayloadKind::kPatch : PayloadKind::kFull;
+    manifest.base_version = encodes_ ? request_.base : kNoVersion;
+    manifest.payload_bytes = encodes_ ? patch_.size() : manifest.snapshot_bytes();
+    manifest.chunk_bytes = request_.choose_chunk_bytes(manifest.payload_bytes);
+    manifest.part_chunks = kDigestsPerPart;
+    manifest_ = std::move(manifest);
+    if (!encodes_) return run(&ChangedVersion::hash_version, &ChangedVersion::finish_full);
+    store_.begin_patch(patch_id(), [self = shared_from_this()](const Result<std::filesystem::path>& path) {
+      if (!path.has_value()) return self->fail_with(path.error());
+      self->patch_path_ = *path;
+      self->run(&ChangedVersion::write_patch_file, &ChangedVersion::finish_patch);
+    });
+  }
+
+  Status write_patch_file() {
+    WC_ASSIGN(const std::unique_ptr<File> file, file_system_.open(patch_path_, {.write = true}));
+    WC_TRY(write_fully(*file, 0, patch_, patch_path_.native()));
+    ChunkHasher hasher(manifest_.chunk_bytes);
+    hasher.update(patch_);
+    hasher.finish();
+    sign(hasher.digests());
+    return {};
+  }
+
+  Status hash_version() {
+    const std::uint64_t bytes = base_->size_bytes();
+    std::vector<ContentDigest> digests(manifest_.chunk_count());
+    for_each_index(digests.size(), jobs_.loop().threads_per_job_max(), [&](std::size_t i) {
+      if (stopped_) return;
+      if (jobs_.cancelled()) return note(Jobs::cancelled_error(Op::kPublish));
+      const std::uint64_t begin = i * manifest_.chunk_bytes;
+      std::vector<std::byte> chunk(std::min<std::uint64_t>(manifest_.chunk_bytes, bytes - begin));
+      note(read_stream(*target_, begin, chunk));
+      digests[i] = content_digest_of(chunk);
+    });
+    if (error_) return *error_;
+    sign(std::move(digests));
+    return {};
+  }
+
+  void sign(std::vector<ContentDigest> digests) {
+    manifest_.part_digests = part_digests_of(digests, manifest_.part_chunks);
+    request_.author.sign(manifest_);
+    made_ = {std::make_shared<const Manifest>(manifest_), std::move(digests), {}};
+  }
+
+  void finish_patch() {
+    made_.took = jobs_.loop().now() - began_at_;
+    store_.finish_patched_import(*made_.manifest, made_.chunk_digests, when_finished(), details());
+  }
+
+  void finish_full() {
+    made_.took = jobs_.loop().now() - began_at_;
+    store_.finish_import(*made_.manifest, made_.chunk_digests, when_finished(), details());
+  }
+
+  [[nodiscard]] ImportDetails details() {
+    target_.reset();
+    spare_.reset();
+    return {std::make_shared<const LeafSums>(digest_->leaves()), std::move(step_)};
+  }
+
+  [[nodiscard]] std::function<void(Result<StoredVersion>)> when_finished() {
+    return [self = shared_from_this()](const Result<StoredVersion>& stored) {
+      if (stored.has_value()) return self->done_(std::move(self->made_));
+      self->done_(stored.error());
+      self->store_.discard(self->request_.version);
+      self->store_.discard(self->patch_id());
+    };
   }
 
   Jobs& jobs_;
   FileSystem& file_system_;
+  Store& store_;
   const ChangesRequest request_;
   const std::filesystem::path base_path_;
   const Manifest base_manifest_;
-  const std::vector<ContentDigest> base_digests_;
-  std::shared_ptr<const std::vector<Checksum>> base_leaves_;  // null: not known
-  const std::function<void(ByProducts)> tell_by_products_;
+  const std::shared_ptr<const LeafSums> base_leaves_;  // null: not known
+  const std::function<void(Result<MadePayload>)> done_;
+  Instant began_at_{};
   std::optional<SnapshotSource> base_;
-  std::optional<AppliedChanges> applied_;
   std::optional<ChangeFile> changes_;
-  std::vector<ChangeFile> earlier_;                   // from what the new files hold to the base
-  std::vector<std::unique_ptr<FileEditor>> editors_;  // of the new files
-  double packed_share_ = kPackedShareOfWeights;
-  std::vector<SegmentRange> plan_;
-  std::vector<Span> spans_;
-  std::vector<SharedLeaf> shared_leaves_;
-  std::uint32_t chunk_bytes_ = 0;
   std::shared_ptr<VersionFiles> target_;
-  std::atomic<std::size_t> next_span_{0};
+  std::unique_ptr<SpareUpdate> spare_;  // null: the base is copied
+  bool follows_ = false;                // the digest follows from the base's leaves
+  std::optional<SnapshotDigest> digest_;
+  std::optional<SnapshotDigest> base_digest_;  // of what is copied
+  unsigned running_ = 0;
+  std::atomic<std::size_t> next_{0};
   std::atomic<bool> stopped_{false};
-  std::once_flag looked_for_earlier_;
-  std::atomic<bool> edits_{false};
   std::atomic<bool> encodes_{false};
   std::atomic<std::uint64_t> encoded_bytes_{0};
   std::vector<EncodedSegment> segments_;  // each is written by the thread that makes it
   std::mutex write_mutex_;
-  std::mutex digest_mutex_;
-  std::optional<SnapshotDigest> digest_;
+  std::mutex mutex_;  // guards error_ and, while segments are made, step_->bytes
+  std::optional<Error> error_;
+  std::shared_ptr<StepChanges> step_;
+  std::vector<std::byte> patch_;
+  std::filesystem::path patch_path_;
+  Checksum result_digest_;
+  Manifest manifest_;
+  MadePayload made_;
 };
 
 }  // namespace
 
-void apply_changes(Jobs& jobs, FileSystem& files, Store& store, ChangesRequest request, PayloadObserver observer,
-                   std::function<void(ByProducts)> by_products) {
+void apply_changes(Jobs& jobs, FileSystem& files, Store& store, ChangesRequest request,
+                   std::function<void(Result<MadePayload>)> done) {
   const StoredVersion* base = store.find(request.base);
   if (base == nullptr) {
-    return jobs.post([done = std::move(observer.done), base_version = request.base] {
+    return jobs.post([done = std::move(done), base_version = request.base] {
       done(fail(
           Errc::kNotFound, Op::kPublish,
           fmt::format("version {}, which the changes are against, is not in the store any more", base_version.value)));
     });
   }
-  auto source = std::make_unique<ChangedCopy>(jobs, files, std::move(request), *base, std::move(by_products));
-  std::make_shared<PayloadProducer>(jobs, store, std::move(source), std::move(observer))->start();
+  std::make_shared<ChangedVersion>(jobs, files, store, std::move(request), *base, std::move(done))->start();
 }
 
 }  // namespace weightcast

@@ -88,7 +88,8 @@ class SnapshotCopy final : public PayloadSource {
     store.finish_import(*made.manifest, made.chunk_digests,
                         [done = std::move(done)](const Result<StoredVersion>& stored) {
                           done(stored.has_value() ? Status() : Status(stored.error()));
-                        });
+                        },
+                        {std::make_shared<const LeafSums>(digest_->leaves()), nullptr});
   }
 
  private:
@@ -154,7 +155,6 @@ class SnapshotCopy final : public PayloadSource {
     const std::uint64_t end = offset + digest_->leaf_size_bytes(leaf);
     const auto first_chunk = static_cast<std::uint32_t>(offset / chunk_bytes_);
     ChunkHasher chunks(chunk_bytes_);
-    ChecksumStream digest;
     for (; offset < end; offset += buffer.size()) {
       if (jobs_.cancelled()) return Jobs::cancelled_error(Op::kPublish);
       const MutableBytes piece = MutableBytes(buffer).first(std::min<std::uint64_t>(buffer.size(), end - offset));
@@ -164,15 +164,11 @@ class SnapshotCopy final : public PayloadSource {
         if (scan_->any()) continue;  // refused already; what is left is to count
       }
       chunks.update(piece);
-      digest.update(piece);
+      digest_->add(offset, piece);
       WC_TRY(write_piece(offset, piece));
     }
     if (scan_ && scan_->any()) return {};
     chunks.finish();
-    {
-      const std::lock_guard lock(digest_mutex_);
-      digest_->set_leaf(leaf, digest.digest());
-    }
     report(first_chunk, chunks.digests(), digest_->leaf_size_bytes(leaf));
     return {};
   }
@@ -206,7 +202,6 @@ class SnapshotCopy final : public PayloadSource {
   std::atomic<std::size_t> next_leaf_{0};
   std::atomic<bool> stopped_{false};
   std::mutex write_mutex_;
-  std::mutex digest_mutex_;
   std::optional<SnapshotDigest> digest_;
 };
 

@@ -63,7 +63,6 @@ TEST(PatchApplier, ReadsNothingBackOfSegmentsThatComeInOrder) {
   PatchApplier applier(plan_segments(parts.head), test::one_file(result.size()), streams);
   for (const OwnedSegment& segment : parts.segments) ASSERT_TRUE(applier.apply(segment.view()).has_value());
   EXPECT_EQ(*applier.finish(parts.end), test::digest_of_file(after.stream));
-  EXPECT_EQ(streams.reads_back, 0u);
 }
 
 // Leaves of 4 MiB that many segments share, begun anywhere.
@@ -107,9 +106,6 @@ TEST(PatchApplier, EndsWindowsAtMultiplesInTheFile) {
       EXPECT_LE(begin % 8192 + after.size(), 8192u + 7);
       return streams_.write_result(offset, before, after);
     }
-    Status read_result(std::uint64_t offset, MutableBytes cells) override {
-      return streams_.read_result(offset, cells);
-    }
 
    private:
     ApplyStreams& streams_;
@@ -142,7 +138,6 @@ TEST(PatchApplier, ShowsTheOldCellsIfTheyAreToBeKept) {
       seen_bytes += after.size();
       return {};
     }
-    Status read_result(std::uint64_t, MutableBytes) override { return fail(Errc::kIo, Op::kRead, "not written"); }
 
     std::size_t seen_bytes = 0;
 
@@ -169,10 +164,6 @@ class EditedStreams final : public ApplyStreams {
   }
   Status write_result(std::uint64_t offset, Bytes, Bytes after) override {
     std::ranges::copy(after, result_.begin() + std::ptrdiff_t(offset));
-    return {};
-  }
-  Status read_result(std::uint64_t offset, MutableBytes cells) override {
-    std::ranges::copy(Bytes(result_).subspan(offset, cells.size()), cells.begin());
     return {};
   }
   Result<std::optional<MutableBytes>> edit_result(const SegmentRange&, std::uint64_t offset, std::size_t size,

@@ -25,7 +25,7 @@ fs::path copy_path(const StoreLayout& layout, Version version) {
 /// The record first: an anchor without one does not count.
 Status put_in_place(const StoreLayout& layout, Version version, const VersionRecord& record, const fs::path& from) {
   WC_TRY(layout.throw_away(layout.anchor(version)));
-  WC_TRY(rewrite_record(layout.files(), layout.anchor_record(version), record, layout.record_form()));
+  WC_TRY(rewrite_record(layout.files(), layout.anchor_record(version), record));
   WC_TRY(layout.files().rename(from, layout.anchor(version)));
   return sync_directory(layout.files(), layout.anchors());
 }
@@ -52,12 +52,8 @@ Result<std::shared_ptr<AnchorCopy>> AnchorCopy::begin(StoreLayout layout, Versio
 Status AnchorCopy::copy_piece() {
   const std::size_t end = std::min(next_leaf_ + kLeavesPerPiece, digest_.leaf_count());
   const std::uint64_t begin_bytes = digest_.leaf_offset_bytes(next_leaf_);
-  std::uint64_t bytes = 0;
-  for (std::size_t leaf = next_leaf_; leaf < end; ++leaf) {
-    WC_ASSIGN(const Checksum sum, copy_leaf(*source_, *target_, leaf));
-    digest_.set_leaf(leaf, sum);
-    bytes += digest_.leaf_size_bytes(leaf);
-  }
+  const std::uint64_t bytes = std::min(digest_.leaf_offset_bytes(end), source_->table().size_bytes()) - begin_bytes;
+  WC_TRY(copy_range(*source_, *target_, begin_bytes, begin_bytes + bytes, digest_));
   for (const FilePiece& piece : target_->table().pieces(begin_bytes, bytes)) {
     WC_ASSIGN(const FileRef file, target_->file(piece.file));
     WC_TRY(file->sync_data());

@@ -9,15 +9,6 @@ namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
 
-/// Reads memory in order, which is far faster than to wait for each line that changes.
-[[maybe_unused]] void bring_into_cache(Bytes bytes) {
-  constexpr std::size_t kLine = 64;
-  for (std::size_t at = 0; at < bytes.size(); at += kLine) {
-    const std::byte byte = bytes[at];
-    asm volatile("" ::"r"(byte));
-  }
-}
-
 }  // namespace
 
 Result<std::unique_ptr<FileEditor>> FileEditor::open(FileRef file, std::uint64_t size_bytes) {
@@ -52,7 +43,6 @@ Result<MutableBytes> FileEditor::edit(std::uint64_t offset, std::size_t size, st
     return fail_errno(errno == EFAULT ? EIO : errno, Op::kWrite, std::string(file_->name()));
   }
 #endif
-  bring_into_cache({mapped_ + offset, size});
   return MutableBytes(mapped_ + offset, size);
 }
 

@@ -23,7 +23,6 @@ class FileEditor {
 
   /// The bytes at `offset`, to be changed until commit(). `scratch` is the caller's, and outlives them. Brings the
   /// pages into memory and makes them writable first, so that a disk that fails is an error here, and no signal later.
-  /// Then reads them into the cache, so few that they fit there.
   /// Errors: kIo, kNoSpace.
   [[nodiscard]] Result<MutableBytes> edit(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch);
   /// `bytes` are what edit() gave for that offset. Errors: those of the file.

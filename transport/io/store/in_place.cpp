@@ -103,10 +103,6 @@ class NoteChanges final : public ApplyStreams {
     WC_TRY(read_base(offset, overwritten_));
     return journal_.record(offset, overwritten_, after);
   }
-  // Segments come in order, one at a time: each goes on where the one before it ended.
-  Status read_result(std::uint64_t, MutableBytes) override {
-    return fail(Errc::kUnsupported, Op::kRead, "nothing was written yet");
-  }
 
  private:
   const InPlaceWork& work_;
@@ -124,9 +120,6 @@ class WriteChanges final : public ApplyStreams {
   }
   Status write_result(std::uint64_t offset, Bytes, Bytes after) override {
     return write_stream(*work_.files, offset, after);
-  }
-  Status read_result(std::uint64_t offset, MutableBytes cells) override {
-    return read_stream(*work_.files, offset, cells);
   }
 
  private:
@@ -240,8 +233,9 @@ Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& tab
   WC_ASSIGN(const std::shared_ptr<VersionFiles> base, VersionFiles::open(files, is_home ? home : hidden, table));
   const auto finish = [&]() -> Status {
     WC_TRY(sync_files(*base));
-    WC_ASSIGN(const Checksum digest, files_digest(*base, threads));
-    if (digest != base_digest) {
+    WC_ASSIGN(const SnapshotDigest digest, files_digest(*base, threads));
+    // An earlier release's digest says nothing here.
+    if (base_digest != Checksum{} && digest.root() != base_digest) {
       return fail(Errc::kCorrupt, Op::kVerify, "what its journal put back does not match its digest");
     }
     if (!is_home) WC_TRY(files.rename(hidden, home));
@@ -276,6 +270,7 @@ Result<bool> is_made(const StoreLayout& layout, Version version) {
     WC_TRY(sync_record(layout.files(), layout.record(version)));
     return true;
   }
+  if (record->outdated) return false;  // it has a digest that says nothing here: back to the version before
   // A sync may have failed while the process lived: another one alone would say nothing.
   const std::atomic<bool> wanted = true;
   const Status written = write_again(layout, *record, **files, wanted);
@@ -293,7 +288,7 @@ Status settle(const StoreLayout& layout, PayloadId payload, unsigned threads) {
   const auto put_back = [&]() -> Status {
     if (!base.has_value()) return base.error();
     WC_ASSIGN(const FileTable table, FileTable::make(base->manifest.files));
-    return revert(layout, payload, table, base->manifest.snapshot_digest, threads);
+    return revert(layout, payload, table, base->outdated ? Checksum{} : base->manifest.snapshot_digest, threads);
   };
   const Status done = put_back();
   if (done.has_value()) {

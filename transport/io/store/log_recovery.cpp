@@ -32,7 +32,6 @@ class InPlace final : public ApplyStreams {
   explicit InPlace(VersionFiles& files) : files_(files) {}
   Status read_base(std::uint64_t offset, MutableBytes cells) override { return read_stream(files_, offset, cells); }
   Status write_result(std::uint64_t offset, Bytes, Bytes after) override { return write_stream(files_, offset, after); }
-  Status read_result(std::uint64_t offset, MutableBytes cells) override { return read_stream(files_, offset, cells); }
 
  private:
   VersionFiles& files_;
@@ -190,17 +189,16 @@ class LogRestore {
   }
 
   Status make(Version version) {
-    const Manifest& start = anchor_record_->manifest;
     WC_TRY(layout_.throw_away(layout_.incoming(version)));
     layout_.empty_trash();
     WC_ASSIGN(const auto target, VersionFiles::create(layout_.files(), layout_.incoming(version), anchor_->table()));
     WC_TRY(copy(*target));
-    Checksum digest = start.snapshot_digest;
+    Checksum digest = anchor_record_->manifest.snapshot_digest;
     for (const Link& link : links_) {
       WC_TRY(apply_in_place(*target, *link.files, link.record.manifest, digest, threads_));
       digest = link.record.manifest.snapshot_digest;
     }
-    WC_TRY(write_record(layout_.files(), layout_.record(version), record_of(version, digest), layout_.record_form()));
+    WC_TRY(write_record(layout_.files(), layout_.record(version), record_of(version, digest)));
     WC_TRY(layout_.throw_away(layout_.complete(version)));
     return layout_.files().rename(layout_.incoming(version), layout_.complete(version));
   }
@@ -208,7 +206,8 @@ class LogRestore {
   /// What the store knew of that version, if it still does: an origin offers it whole by that.
   [[nodiscard]] VersionRecord record_of(Version version, const Checksum& digest) const {
     const auto known = records_.find(version);
-    const bool is_it = known != records_.end() && known->second.manifest.snapshot_digest == digest;
+    const bool is_it =
+        known != records_.end() && !known->second.outdated && known->second.manifest.snapshot_digest == digest;
     VersionRecord record =
         is_it            ? known->second
         : links_.empty() ? *anchor_record_
@@ -220,16 +219,18 @@ class LogRestore {
 
   Status copy(VersionFiles& target) {
     SnapshotDigest digest(target.table());
-    std::mutex mutex;  // guards `digest` and `status`
+    std::mutex mutex;  // guards `status`
     Status status;
     for_each_index(digest.leaf_count(), threads_, [&](std::size_t leaf) {
-      const Result<Checksum> sum = copy_leaf(*anchor_, target, leaf);
+      const std::uint64_t begin = digest.leaf_offset_bytes(leaf);
+      Status copied = copy_range(*anchor_, target, begin, begin + digest.leaf_size_bytes(leaf), digest);
       const std::lock_guard lock(mutex);
-      if (sum.has_value()) digest.set_leaf(leaf, *sum);
-      if (!sum.has_value() && status.has_value()) status = sum.error();
+      if (!copied.has_value()) status = std::move(copied);
     });
     WC_TRY(status);
-    if (digest.root() == anchor_record_->manifest.snapshot_digest) return {};
+    Manifest& anchor = anchor_record_->manifest;
+    if (anchor_record_->outdated) return renew_record(*anchor_record_, target, threads_);
+    if (digest.root() == anchor.snapshot_digest) return {};
     return fail(Errc::kCorrupt, Op::kVerify, "its anchor does not match its digest");
   }
 
@@ -248,7 +249,7 @@ Result<RestoredLog> restore_from_log(const StoreLayout& layout, const Records& r
   return LogRestore(layout, records, threads).run(newest_here);
 }
 
-Status adopt_versions_on_disk(const StoreLayout& layout, const Records& records) {
+Status adopt_versions_on_disk(const StoreLayout& layout, const Records& records, unsigned threads) {
   const StoreLayout disk = layout.on_disk();
   WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), disk.versions()));
   WC_ASSIGN(const std::vector<Version> anchors, anchors_in(layout));
@@ -261,10 +262,16 @@ Status adopt_versions_on_disk(const StoreLayout& layout, const Records& records)
   bool anchored = false;
   for (const Version version : versions) {
     const auto record = records.find(version);
-    const bool usable = record != records.end() && record->second.durable && !record->second.outdated;
+    const bool usable = record != records.end() && record->second.durable;
     const bool newer = anchors.empty() || version > anchors.front();
     if (usable && newer && !std::exchange(anchored, true)) {
-      WC_TRY(make_anchor_of(layout, version, record->second));
+      VersionRecord adopted = record->second;
+      if (adopted.outdated) {
+        WC_ASSIGN(FileTable table, FileTable::make(adopted.manifest.files));
+        WC_ASSIGN(const auto files, VersionFiles::open(layout.files(), disk.complete(version), std::move(table)));
+        WC_TRY(renew_record(adopted, *files, threads));
+      }
+      WC_TRY(make_anchor_of(layout, version, adopted));
       log_info("store: version {} on the disk is what the log begins with; versions are in memory from now on",
                version.value);
     } else {

@@ -63,7 +63,6 @@ struct PatchedSnapshot::Work final : ApplyStreams {
   Status write_result(std::uint64_t offset, Bytes, Bytes after) override {
     return write_stream(*target, offset, after);
   }
-  Status read_result(std::uint64_t offset, MutableBytes cells) override { return read_stream(*target, offset, cells); }
   Result<std::optional<MutableBytes>> edit_result(const SegmentRange& range, std::uint64_t offset, std::size_t size,
                                                   std::vector<std::byte>& scratch) override {
     if (!spare) return std::optional<MutableBytes>();
@@ -99,9 +98,12 @@ struct PatchedSnapshot::Work final : ApplyStreams {
     // A head for a base of no bytes has no segment that reads it.
     WC_TRY(check_head(head, identity, base ? base->table().size_bytes() : 0, target->table().size_bytes()));
     plan = plan_segments(head);
-    spare = SpareUpdate::open(*target, plan, steps.earlier);
+    spare = SpareUpdate::open(*target, identity.base_version, plan, steps.earlier);
+    // Where the base is copied all of its bytes pass, and are summed: that finds what has become of it.
     applier.emplace(plan, target->table(), *this,
-                    ApplyOptions{.window_bytes = kWriteBytes, .list_bytes_max = steps.list_bytes_max});
+                    ApplyOptions{.window_bytes = kWriteBytes,
+                                 .base_leaves = spare ? steps.base_leaves : nullptr,
+                                 .list_bytes_max = steps.list_bytes_max});
     return {};
   }
 
@@ -192,6 +194,11 @@ void PatchedSnapshot::finish(std::function<void(Result<Checksum>)> done) {
 }
 
 StepRef PatchedSnapshot::take_step() { return work_->take_step(); }
+
+std::shared_ptr<const LeafSums> PatchedSnapshot::leaves() const {
+  const std::lock_guard lock(work_->mutex);
+  return std::make_shared<const LeafSums>(work_->applier->leaves());
+}
 
 void PatchedSnapshot::finish_if_idle() {
   if (!done_ || jobs_ > 0 || (!starved_ && !error_)) return;

@@ -29,6 +29,8 @@ class PatchedSnapshot {
     std::vector<StepRef> earlier;  ///< from what the target holds to the base; none: the base is read
     /// The patch's own changes are listed for take_step() while they take no more than that; 0: they are not.
     std::uint64_t list_bytes_max = 0;
+    /// Of the base; null where they are not known.
+    std::shared_ptr<const LeafSums> base_leaves = nullptr;
   };
 
   /// `patch` is the one file of the payload; `target` has files of full size that nobody reads yet. `identity` says
@@ -53,6 +55,8 @@ class PatchedSnapshot {
 
   /// What the patch has changed, once finish() has given a digest. Null if nothing was listed.
   [[nodiscard]] StepRef take_step();
+  /// The leaves of the result, once finish() has given its digest.
+  [[nodiscard]] std::shared_ptr<const LeafSums> leaves() const;
 
  private:
   struct Work;

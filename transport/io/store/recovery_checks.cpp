@@ -49,9 +49,37 @@ Result<ChunkSet> verify_chunks(const VersionRecord& record, VersionFiles& files,
   return held;
 }
 
+Status renew_record(VersionRecord& record, VersionFiles& files, unsigned threads) {
+  Manifest& manifest = record.manifest;
+  WC_ASSIGN(const SnapshotDigest digest, files_digest(files, threads));
+  if (record.lacks_chunk_digests && manifest.id().is_full()) {
+    std::mutex mutex;  // guards `status`
+    Status status;
+    std::vector<ContentDigest>& digests = record.digests.chunks;
+    for_each_index(manifest.chunk_count(), threads_for(manifest.payload_bytes, threads), [&](std::size_t i) {
+      const ChunkIndex chunk{static_cast<std::uint32_t>(i)};
+      std::vector<std::byte> bytes(manifest.chunk_size(chunk));
+      const Status read = read_stream(files, manifest.chunk_offset(chunk), bytes);
+      if (read.has_value()) {
+        digests[i] = content_digest_of(bytes);
+        return;
+      }
+      const std::lock_guard lock(mutex);
+      status = read;
+    });
+    WC_TRY(status);
+    manifest.part_digests = part_digests_of(digests, manifest.part_chunks);
+    record.digests.parts = ChunkSet(manifest.part_count(), true);
+  }
+  manifest.snapshot_digest = digest.root();
+  manifest.signature = {};
+  record.outdated = record.lacks_chunk_digests = false;
+  return {};
+}
+
 Result<bool> snapshot_matches(const Manifest& manifest, VersionFiles& files, unsigned threads) {
-  const Result<Checksum> digest = files_digest(files, threads);
-  if (digest.has_value()) return *digest == manifest.snapshot_digest;
+  const Result<SnapshotDigest> digest = files_digest(files, threads);
+  if (digest.has_value()) return digest->root() == manifest.snapshot_digest;
   if (is_proven_wrong(digest.error())) return false;
   return digest.error();
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "patch/codec/cell.h"
+#include "patch/codec/listed.h"
 
 namespace weightcast {
 namespace {
@@ -25,10 +26,11 @@ std::vector<StepRef> steps_between(const std::deque<StepRef>& steps, Version fro
   return way;
 }
 
-std::unique_ptr<SpareUpdate> SpareUpdate::open(VersionFiles& target, const std::vector<SegmentRange>& plan,
-                                               std::vector<StepRef> steps) {
+std::unique_ptr<SpareUpdate> SpareUpdate::open(VersionFiles& target, Version base,
+                                               const std::vector<SegmentRange>& plan, std::vector<StepRef> steps) {
   const std::vector<SnapshotFile>& files = target.table().files();
-  if (steps.empty() || files.size() > kSpareFilesMax) return nullptr;
+  const bool holds_base = base != kNoVersion && target.old_version() == base;
+  if ((steps.empty() && !holds_base) || files.size() > kSpareFilesMax) return nullptr;
   if (!std::ranges::all_of(steps, [&](const StepRef& step) { return step->plan == plan; })) return nullptr;
   std::unique_ptr<SpareUpdate> update(new SpareUpdate(target.table(), std::move(steps)));
   for (std::size_t i = 0; i < files.size(); ++i) {
@@ -50,7 +52,12 @@ Result<std::optional<MutableBytes>> SpareUpdate::edit(const SegmentRange& range,
   WC_ASSIGN(const MutableBytes window, editors_[pieces[0].file]->edit(pieces[0].offset_bytes, size, scratch));
   const unsigned cell_bytes = geometry_of(range.kind).bytes;
   for (const StepRef& step : steps_) {
-    change_cells(*step->segments[range.index], cell_bytes, (offset - range.result_offset) / cell_bytes, window);
+    const CellChanges& changes = *step->segments[range.index];
+    if (size == range.size_bytes) {
+      write_changes(changes, cell_bytes, window.data());
+    } else {
+      change_cells(changes, cell_bytes, (offset - range.result_offset) / cell_bytes, window);
+    }
   }
   return std::optional(window);
 }

@@ -28,14 +28,15 @@ using StepRef = std::shared_ptr<const StepChanges>;
 /// ended. None if there is no such way.
 [[nodiscard]] std::vector<StepRef> steps_between(const std::deque<StepRef>& steps, Version from, Version to);
 
-/// Brings reused files, which hold an older version, up to a patch's base, a window at a time and where they are. It
-/// promises nothing about the cells that result: whoever uses them compares them with a digest. Several threads may
-/// edit, each bytes of its own.
+/// Brings reused files, which hold an older version, up to a patch's base, a range at a time and where they are. Several
+/// threads may edit, each bytes of its own.
 class SpareUpdate {
  public:
-  /// `steps` lead from the version that `target` holds to the base of the patch that has `plan`. Null where that cannot
-  /// be done: there are none, one has another plan, there are too many files, or the kernel cannot.
-  [[nodiscard]] static std::unique_ptr<SpareUpdate> open(VersionFiles& target, const std::vector<SegmentRange>& plan,
+  /// `steps` lead from the version that `target` holds to `base`, of the patch that has `plan`. Null where that cannot
+  /// be done: there are no steps to another version, one has another plan, there are too many files, or the kernel
+  /// cannot.
+  [[nodiscard]] static std::unique_ptr<SpareUpdate> open(VersionFiles& target, Version base,
+                                                         const std::vector<SegmentRange>& plan,
                                                          std::vector<StepRef> steps);
 
   /// The base's cells of a part of `range` in the target, to be changed until commit(). Nothing where they have to be

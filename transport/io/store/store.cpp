@@ -213,7 +213,8 @@ void StoreImpl::start_applying(Incoming& incoming) {
   if (incoming.base) identity.base_digest = incoming.base->stored.manifest.snapshot_digest;
   PatchedSnapshot::Steps steps;
   if (incoming.base && lists_steps()) {
-    steps = {steps_between(steps_, incoming.target->old_version(), manifest.base_version), kStepBytesMax};
+    steps = {steps_between(steps_, incoming.target->old_version(), manifest.base_version), kStepBytesMax,
+             incoming.base->stored.leaves};
   }
   incoming.applied = std::make_unique<PatchedSnapshot>(loop_, identity, incoming.base ? incoming.base->files : nullptr,
                                                        incoming.files, incoming.target, std::move(steps));
@@ -223,10 +224,9 @@ void StoreImpl::start_applying(Incoming& incoming) {
 void StoreImpl::start_check(Incoming& incoming) {
   if (incoming.check) return;
   incoming.check = std::make_unique<SnapshotCheck>(loop_, incoming.files);
-  incoming.leaves.emplace(incoming.manifest().snapshot_bytes());
   for (auto chunk = incoming.held.next_in(ChunkIndex{0}); chunk;
        chunk = incoming.held.next_in(ChunkIndex{chunk->value + 1})) {
-    incoming.check->handle_stored(incoming.manifest().chunk_offset(*chunk), incoming.manifest().chunk_size(*chunk));
+    incoming.check->handle_held(incoming.manifest().chunk_offset(*chunk), incoming.manifest().chunk_size(*chunk));
   }
 }
 
@@ -335,31 +335,23 @@ void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes
   incoming->unwritten[chunk] = bytes;
 
   const std::uint64_t begin = manifest.chunk_offset(chunk);
-  if (incoming->check) hash_leaf(*incoming, begin, bytes->bytes());
+  static_assert(kDigestBlockBytes % kChunkBytesMax == 0, "a chunk is in one leaf");
+  // While the chunk is in this core's cache.
+  const std::uint64_t sum = incoming->check ? stream_sum(begin, bytes->bytes()) : 0;
   for_pieces(
       incoming->files, begin, bytes->size(),
       [this, bytes](const FileRef& file, const FilePiece& piece, std::uint64_t at, Disk::Done piece_done) {
         disk_->write(file, piece.offset_bytes, bytes->bytes().subspan(at, piece.size_bytes), std::move(piece_done));
       },
-      [this, incoming, chunk, bytes, done = std::move(done)](const Status& status) {
-        handle_written(incoming, chunk, bytes, status, done);
+      [this, incoming, chunk, bytes, sum, done = std::move(done)](const Status& status) {
+        handle_written(incoming, chunk, bytes, sum, status, done);
       });
   // The last chunk has no neighbour to wait for.
   if (incoming->held.count() + incoming->unwritten.size() == manifest.chunk_count()) disk_->flush();
 }
 
-void StoreImpl::hash_leaf(Incoming& incoming, std::uint64_t offset, Bytes bytes) {
-  static_assert(kDigestBlockBytes % kChunkBytesMax == 0, "a chunk is in one leaf");
-  // While the chunk is in this core's cache; those that come out of their order are read back.
-  std::optional<ChecksumStream> digest = incoming.leaves->take(offset);
-  if (!digest) return;
-  digest->update(bytes);
-  const auto leaf = incoming.leaves->put(offset + bytes.size(), std::move(*digest));
-  if (leaf) incoming.check->handle_hashed(offset / kDigestBlockBytes, *leaf);
-}
-
-void StoreImpl::handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, Status status,
-                               const std::function<void(Status)>& done) {
+void StoreImpl::handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, std::uint64_t sum,
+                               Status status, const std::function<void(Status)>& done) {
   const Manifest& manifest = incoming->manifest();
   if (incoming->discarded) return done(no_such(incoming->id()));
   const auto mine = incoming->unwritten.find(chunk);
@@ -369,7 +361,7 @@ void StoreImpl::handle_written(const IncomingRef& incoming, ChunkIndex chunk, co
     return done(about(manifest.version, status.error()));
   }
   if (incoming->held.insert(chunk)) {
-    if (incoming->check) incoming->check->handle_stored(manifest.chunk_offset(chunk), manifest.chunk_size(chunk));
+    if (incoming->check) incoming->check->handle_stored(manifest.chunk_offset(chunk), manifest.chunk_size(chunk), sum);
     if (incoming->applied) incoming->applied->handle_prefix(incoming->prefix_bytes());
   }
   if (incoming->applied && incoming->applied->error()) {

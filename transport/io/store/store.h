@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/units.h"
+#include "patch/snapshot/snapshot_digest.h"
 #include "transport/core/chunk_set.h"
 #include "transport/core/manifest.h"
 #include "transport/io/buffer.h"
@@ -56,6 +57,13 @@ struct StoredVersion {
   bool durable = false;        ///< synced: survives a power cut, and recovery does not hash it again
   double switch_s = 0;         ///< how long the switch of `current` took; 0 if recovery found the version
   std::uint32_t run = 1;       ///< the count of its run: StoreRun
+  std::shared_ptr<const LeafSums> leaves = nullptr;  ///< of its bytes, by snapshot_digest.h; null: not known
+};
+
+/// What whoever made a version knows of it: the next ones need no pass over it then.
+struct ImportDetails {
+  std::shared_ptr<const LeafSums> leaves = nullptr;  ///< null: not known
+  StepRef step = nullptr;                            ///< from the version before; null: not known
 };
 
 /// The complete payload of a patch.
@@ -224,10 +232,10 @@ class Store {
   /// (no import of this version), kInvalidArgument (manifest and files or digests disagree), kNoSpace and kIo (the
   /// import is still open, to be finished again or discarded).
   virtual void finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
-                             std::function<void(Result<StoredVersion>)> done) = 0;
+                             std::function<void(Result<StoredVersion>)> done, ImportDetails details = {}) = 0;
 
-  /// Makes an empty file for a patch, or for a packed payload, of a version that is here; returns its path. Errors:
-  /// those of begin_import(), and kNotFound (the version is not here).
+  /// Makes an empty file for a patch, or for a packed payload, of a version that is here or being imported; returns its
+  /// path. Errors: those of begin_import(), and kNotFound (the version is not here).
   virtual void begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) = 0;
   /// The files of begin_import() or begin_patch() hold all chunks of this open manifest: they can be read now. Harmless
   /// if it was discarded.
@@ -236,6 +244,11 @@ class Store {
   /// and kIo the payload is deleted.
   virtual void finish_patch(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
                             std::function<void(Status)> done) = 0;
+
+  /// The files of begin_import() and begin_patch() hold a version and the patch that leads to it, which `manifest` and
+  /// all of its `chunk_digests` describe: both are complete in one moment. Errors: those of finish_import().
+  virtual void finish_patched_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
+                                     std::function<void(Result<StoredVersion>)> done, ImportDetails details = {}) = 0;
 
   /// Deletes an arriving payload or an import. Its writes under way call back with kNotFound. Harmless if there is
   /// none.

@@ -8,7 +8,6 @@
 #include <set>
 #include <unordered_map>
 
-#include "patch/apply/leaf_digests.h"
 #include "transport/io/serial_work.h"
 #include "transport/io/store/anchor.h"
 #include "transport/io/store/chunk_cache.h"
@@ -94,7 +93,9 @@ class StoreImpl final : public Store {
   void begin_import(Version version, std::vector<SnapshotFile> files,
                     std::function<void(Result<ImportTarget>)> done) override;
   void finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
-                     std::function<void(Result<StoredVersion>)> done) override;
+                     std::function<void(Result<StoredVersion>)> done, ImportDetails details) override;
+  void finish_patched_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
+                             std::function<void(Result<StoredVersion>)> done, ImportDetails details) override;
   void begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) override;
   void grow_making(const Manifest& manifest) override;
   void finish_patch(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
@@ -138,7 +139,6 @@ class StoreImpl final : public Store {
     ChunkSet held;                                        // on disk
     std::unordered_map<ChunkIndex, BufferRef> unwritten;  // handed in, not on disk yet
     std::unique_ptr<SnapshotCheck> check;                 // of a full payload, from begin() on
-    std::optional<LeafDigests> leaves;                    // ... of what passed through memory since
     CompleteRef base;                                     // of a patch that needs one, from begin() on
     FilesRef target;                                      // of what is made beside, from begin() on
     std::unique_ptr<PatchedSnapshot> applied;             // of what is made beside, from begin() on
@@ -204,9 +204,8 @@ class StoreImpl final : public Store {
   void for_pieces(const FilesRef& files, std::uint64_t offset, std::uint64_t length, const Operation& operation,
                   Disk::Done done);
   void start_pieces();
-  void hash_leaf(Incoming& incoming, std::uint64_t offset, Bytes bytes);
-  void handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, Status status,
-                      const std::function<void(Status)>& done);
+  void handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, std::uint64_t sum,
+                      Status status, const std::function<void(Status)>& done);
   void handle_read(const ChunkKey& key, Result<BufferRef> result);
   void start_check(Incoming& incoming);
   void start_applying(Incoming& incoming);
@@ -251,10 +250,10 @@ class StoreImpl final : public Store {
   /// Of one that was discarded while its files took their place, where they are a version that nobody knows of.
   void take_out(const Incoming& incoming);
   void install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
-  CompleteRef add_complete(VersionRecord record, FilesRef files);
+  CompleteRef add_complete(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves = nullptr);
   void drop_journal(Version version);
-  void handle_installed(VersionRecord record, FilesRef files, double switch_s, bool in_place,
-                        const std::function<void(Result<StoredVersion>)>& done);
+  void handle_installed(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves, double switch_s,
+                        bool in_place, const std::function<void(Result<StoredVersion>)>& done);
   void forget_old();
   void forget_earlier();
   void forget_old_patches();

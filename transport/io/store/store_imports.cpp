@@ -40,11 +40,13 @@ void StoreImpl::begin_patch(PayloadId patch, std::function<void(Result<std::file
     return;
   }
   const auto result = complete_.find(patch.version);
-  if (result == complete_.end()) {
+  const auto import = imports_.find(patch.version);
+  if (result == complete_.end() && import == imports_.end()) {
     later([patch, done = std::move(done)] { done(no_such(patch.version)); });
     return;
   }
-  const std::uint64_t bytes_max = result->second->stored.manifest.snapshot_bytes();
+  const std::uint64_t bytes_max = result != complete_.end() ? result->second->stored.manifest.snapshot_bytes()
+                                                            : import->second.files->table().size_bytes();
   begin_making(patch, {{kPatchFileName, bytes_max}}, [done = std::move(done)](const Result<ImportTarget>& target) {
     target.has_value() ? done(target->paths.front()) : done(target.error());
   });
@@ -77,7 +79,7 @@ std::shared_ptr<VersionRecord> StoreImpl::close_import(PayloadId payload, const 
 }
 
 void StoreImpl::finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
-                              std::function<void(Result<StoredVersion>)> done) {
+                              std::function<void(Result<StoredVersion>)> done, ImportDetails details) {
   const Version version = manifest.version;
   const std::shared_ptr<VersionRecord> record = close_import(version, manifest, chunk_digests, done);
   if (!record) return;
@@ -86,16 +88,65 @@ void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Conten
   const FilesRef files = imports_.at(version).files;
   serial_.run(
       [layout = layout_, version, record, status, switch_s] {
-        *status = write_record(layout.files(), layout.record(version), *record, layout.record_form());
+        *status = write_record(layout.files(), layout.record(version), *record);
         if (status->has_value()) *status = install(layout, version, *switch_s);
       },
-      [this, version, files, record, status, switch_s, done = std::move(done)] {
+      [this, version, files, record, status, switch_s, details = std::move(details), done = std::move(done)]() mutable {
         const auto import = imports_.find(version);
         if (import == imports_.end() || import->second.files != files) return done(no_such(version));
         import->second.finishing = false;
         if (!status->has_value()) return done(about(version, status->error()));
         imports_.erase(import);
-        handle_installed(std::move(*record), files, *switch_s, false, done);
+        keep_step(std::move(details.step));
+        handle_installed(std::move(*record), files, std::move(details.leaves), *switch_s, false, done);
+      });
+}
+
+void StoreImpl::finish_patched_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
+                                      std::function<void(Result<StoredVersion>)> done, ImportDetails details) {
+  const Version version = manifest.version;
+  const PayloadId patch = manifest.id();
+  const auto result = imports_.find(version);
+  if (result == imports_.end() || result->second.finishing || result->second.table != manifest.files) {
+    return later([version, done = std::move(done)] { done(no_such(version)); });
+  }
+  const std::shared_ptr<VersionRecord> record = close_import(patch, manifest, chunk_digests, done);
+  if (!record) return;
+  result->second.finishing = true;
+  struct Installed {
+    Status status;
+    FilesRef patch;
+    double switch_s = 0;
+  };
+  auto installed = std::make_shared<Installed>();
+  serial_.run(
+      [layout = layout_, record, installed] {
+        const auto complete = [&]() -> Status {
+          WC_TRY(write_record(layout.files(), layout.record(record->manifest.id()), *record));
+          WC_TRY(install_patched(layout, record->manifest, installed->switch_s));
+          WC_ASSIGN(FileTable table, payload_files(record->manifest));
+          WC_ASSIGN(installed->patch,
+                    VersionFiles::open(layout.files(), layout.patch(record->manifest.id()), std::move(table)));
+          return {};
+        };
+        installed->status = complete();
+      },
+      [this, version, patch, files = result->second.files, record, installed, details = std::move(details),
+       done = std::move(done)]() mutable {
+        const auto import = imports_.find(version);
+        if (import == imports_.end() || import->second.files != files) return done(no_such(version));
+        imports_.erase(patch);
+        if (!installed->status.has_value()) {
+          import->second.finishing = false;
+          // It may have been moved already.
+          remove(patch, layout_.patch(patch), files->table());
+          return done(about(version, installed->status.error()));
+        }
+        imports_.erase(import);
+        VersionRecord of_version{record->manifest, ChunkDigests(record->manifest)};
+        add_patch(std::move(*record), std::move(installed->patch));
+        keep_step(std::move(details.step));
+        handle_installed(std::move(of_version), files, std::move(details.leaves), installed->switch_s, false, done);
       });
 }
 

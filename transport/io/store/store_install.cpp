@@ -75,7 +75,7 @@ void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(
         // Only where it must be: to replace a file makes some file systems write its data out at once.
         if (incoming->record_is_behind) {
           *status =
-              write_record(layout.files(), layout.record(manifest.version), incoming->record, layout.record_form());
+              write_record(layout.files(), layout.record(manifest.version), incoming->record);
         }
         if (status->has_value()) *status = install(layout, manifest.version, *switch_s);
       },
@@ -105,21 +105,25 @@ void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,
                              const std::function<void(Result<StoredVersion>)>& done) {
   incoming_.erase(incoming->id());
   if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
+  std::shared_ptr<const LeafSums> leaves;
+  if (incoming->check) leaves = std::make_shared<const LeafSums>(incoming->check->take_leaves());
+  if (incoming->applied) leaves = incoming->applied->leaves();
   if (incoming->applied) keep_step(incoming->applied->take_step());
   incoming->applied.reset();
   if (incoming->id().is_encoded()) {
     VersionRecord record{incoming->manifest(), ChunkDigests(incoming->manifest())};
     add_patch(std::move(incoming->record), std::move(incoming->files));
     const bool in_place = !is_made_beside(incoming->id());
-    handle_installed(std::move(record), std::move(incoming->target), switch_s, in_place, done);
+    handle_installed(std::move(record), std::move(incoming->target), std::move(leaves), switch_s, in_place, done);
   } else {
-    handle_installed(std::move(incoming->record), std::move(incoming->files), switch_s, false, done);
+    handle_installed(std::move(incoming->record), std::move(incoming->files), std::move(leaves), switch_s, false,
+                     done);
   }
 }
 
 /// The files that become spare are versions_kept steps and one old; engines may be further behind.
 void StoreImpl::keep_step(StepRef step) {
-  if (!step) return;
+  if (!step || !lists_steps()) return;
   steps_.push_back(std::move(step));
   std::uint64_t bytes = 0;
   for (const StepRef& each : steps_) bytes += each->bytes;
@@ -136,7 +140,8 @@ void StoreImpl::add_patch(VersionRecord record, FilesRef files) {
   patches_[payload] = std::move(patch);
 }
 
-StoreImpl::CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef files) {
+StoreImpl::CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef files,
+                                               std::shared_ptr<const LeafSums> leaves) {
   const Version version = record.manifest.version;
   auto complete = std::make_shared<Complete>();
   complete->stored = {std::move(record.manifest),
@@ -146,14 +151,16 @@ StoreImpl::CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef fi
                       0,
                       run_.count};
   complete->files = std::move(files);
+  complete->stored.leaves = std::move(leaves);
   complete_[version] = complete;
   current_ = std::max(current_, version);
   return complete;
 }
 
-void StoreImpl::handle_installed(VersionRecord record, FilesRef files, double switch_s, bool in_place,
+void StoreImpl::handle_installed(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves,
+                                 double switch_s, bool in_place,
                                  const std::function<void(Result<StoredVersion>)>& done) {
-  const CompleteRef complete = add_complete(std::move(record), std::move(files));
+  const CompleteRef complete = add_complete(std::move(record), std::move(files), std::move(leaves));
   complete->has_journal = in_place;
   complete->stored.switch_s = switch_s;
   done(complete->stored);

@@ -37,8 +37,6 @@ class StoreLayout {
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
   [[nodiscard]] bool in_memory() const { return !memory_.empty(); }
-  /// Of the records that are written here.
-  [[nodiscard]] std::uint32_t record_form() const { return in_memory() ? kRecordFormInMemory : kRecordForm; }
   /// What versions lie in: directory(), or the directory in memory.
   [[nodiscard]] const std::filesystem::path& home() const { return in_memory() ? memory_ : directory_; }
   [[nodiscard]] std::filesystem::path lock() const { return directory_ / "lock"; }

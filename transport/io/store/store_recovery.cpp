@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 
-#include "base/parallel.h"
 #include "transport/io/log.h"
 #include "transport/io/store/anchor.h"
 #include "transport/io/store/in_place.h"
@@ -23,31 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kOutdated = "an earlier release stored it, and this one checks it by other digests";
 
-/// A version of an older form gets the digests that others check it by. Its bytes are those that were published, as far
-/// as the snapshot's checksum can tell.
-Status make_digests(VersionRecord& record, VersionFiles& files, unsigned threads) {
-  const Manifest& manifest = record.manifest;
-  std::mutex mutex;  // guards `status`
-  Status status;
-  std::vector<ContentDigest>& digests = record.digests.chunks;
-  for_each_index(manifest.chunk_count(), threads_for(manifest.payload_bytes, threads), [&](std::size_t i) {
-    const ChunkIndex chunk{static_cast<std::uint32_t>(i)};
-    std::vector<std::byte> bytes(manifest.chunk_size(chunk));
-    const Status read = read_stream(files, manifest.chunk_offset(chunk), bytes);
-    if (read.has_value()) {
-      digests[i] = content_digest_of(bytes);
-      return;
-    }
-    const std::lock_guard lock(mutex);
-    status = read;
-  });
-  WC_TRY(status);
-  record.manifest.part_digests = part_digests_of(digests, manifest.part_chunks);
-  record.digests.parts = ChunkSet(manifest.part_count(), true);
-  record.outdated = false;
-  return {};
-}
-
 /// One pass over what a store's directory holds of one run.
 class Recovery {
  public:
@@ -56,7 +29,7 @@ class Recovery {
   Result<RecoveredStore> run() {
     WC_TRY(settle_in_place(layout_, threads_));
     WC_TRY(read_records());
-    if (layout_.in_memory()) WC_TRY(adopt_versions_on_disk(layout_, records_));
+    if (layout_.in_memory()) WC_TRY(adopt_versions_on_disk(layout_, records_, threads_));
     WC_TRY(look_at_complete());
     WC_TRY(look_at_log());
     WC_TRY(look_at_patches());
@@ -165,24 +138,26 @@ class Recovery {
         continue;
       }
       VersionRecord& record = found->record;
-      const bool lacks_digests = record.outdated && record.manifest.id().is_full();
-      const bool servable = record.manifest.id().is_encoded() || lacks_digests || record.digests.complete();
+      const bool servable =
+          record.manifest.id().is_encoded() || record.lacks_chunk_digests || record.digests.complete();
       if (record.durable) WC_TRY(sync_record(layout_.files(), layout_.record(version)));
-      if (!record.durable || lacks_digests) {
+      if (record.outdated && (!record.durable || !servable)) {
+        WC_TRY(throw_away(version, path, kOutdated));
+        continue;
+      }
+      if (record.outdated) {
+        log_info("store: {} was stored by an earlier release; its digests are made", path.native());
+        const Status renewed = renew_record(record, *found->files, threads_);
+        if (!renewed.has_value()) return cannot_look_at(path, renewed.error());
+        WC_TRY(rewrite_record(layout_.files(), layout_.record(version), record));
+      }
+      if (!record.durable) {
         const Result<bool> matches = snapshot_matches(record.manifest, *found->files, threads_);
         if (!matches.has_value()) return cannot_look_at(path, matches.error());
         if (!servable || !*matches) {
-          WC_TRY(throw_away(version, path,
-                            record.durable ? "it does not match its digest"
-                                           : "it had not been synced, and does not match its digest"));
+          WC_TRY(throw_away(version, path, "it had not been synced, and does not match its digest"));
           continue;
         }
-      }
-      if (lacks_digests) {
-        log_info("store: {} was stored by an earlier release; its digests are made", path.native());
-        const Status made = make_digests(record, *found->files, threads_);
-        if (!made.has_value()) return cannot_look_at(path, made.error());
-        WC_TRY(rewrite_record(layout_.files(), layout_.record(version), record, layout_.record_form()));
       }
       records_.erase(version);
       found_.complete.push_back(std::move(*found));

@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "patch/snapshot/snapshot_digest.h"
 #include "transport/io/store/in_place.h"
+#include "transport/io/store/snapshot_check.h"
 
 namespace weightcast {
 namespace {
@@ -109,7 +110,7 @@ Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& r
   const auto size =
       payload.is_encoded() && record.manifest.open ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
   WC_ASSIGN(FilesRef files, make_files(layout, payload, table.files(), spare, size));
-  const Status written = write_record(layout.files(), layout.record(payload), record, layout.record_form());
+  const Status written = write_record(layout.files(), layout.record(payload), record);
   if (written.has_value()) return files;
   static_cast<void>(layout.throw_away(layout.incoming(payload)));
   layout.empty_trash();
@@ -129,7 +130,7 @@ Status seal(const StoreLayout& layout, const VersionRecord& record) {
     WC_ASSIGN(const std::unique_ptr<File> file, layout.files().open(path, {.write = true}));
     WC_TRY(file->truncate(record.manifest.payload_bytes));
   }
-  return write_record(layout.files(), layout.record(payload), record, layout.record_form());
+  return write_record(layout.files(), layout.record(payload), record);
 }
 
 Status install(const StoreLayout& layout, Version version, double& switch_s) {
@@ -137,8 +138,7 @@ Status install(const StoreLayout& layout, Version version, double& switch_s) {
 }
 
 Status install_patched(const StoreLayout& layout, const Manifest& manifest, double& switch_s) {
-  WC_TRY(write_record(layout.files(), layout.record(manifest.version), {manifest, ChunkDigests(manifest)},
-                      layout.record_form()));
+  WC_TRY(write_record(layout.files(), layout.record(manifest.version), {manifest, ChunkDigests(manifest)}));
   return install_with(layout, manifest.version, manifest.id(), switch_s);
 }
 
@@ -153,7 +153,7 @@ Status uninstall(const StoreLayout& layout, PayloadId payload, StoreLayout::Name
 
 Result<FilesRef> keep_patch(const StoreLayout& layout, const VersionRecord& record) {
   const PayloadId patch = record.manifest.id();
-  WC_TRY(write_record(layout.files(), layout.record(patch), record, layout.record_form()));
+  WC_TRY(write_record(layout.files(), layout.record(patch), record));
   WC_TRY(layout.files().rename(layout.incoming(patch), layout.patch(patch)));
   WC_ASSIGN(FileTable table, payload_files(record.manifest));
   return VersionFiles::open(layout.files(), layout.patch(patch), std::move(table));
@@ -175,25 +175,15 @@ Status remove_recorded(const StoreLayout& layout, const std::filesystem::path& p
 Status write_again(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files,
                    const std::atomic<bool>& wanted) {
   SnapshotDigest digest(files.table());
-  std::vector<std::byte> buffer(kWriteBytes);
-  for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
-    std::uint64_t offset = digest.leaf_offset_bytes(leaf);
-    ChecksumStream bytes;
-    for (std::uint64_t left = digest.leaf_size_bytes(leaf); left > 0;) {
-      if (!wanted) return fail(Errc::kBusy, Op::kSync, "the node stops");
-      const MutableBytes piece = MutableBytes(buffer).first(std::min<std::uint64_t>(left, buffer.size()));
-      WC_TRY(read_stream(files, offset, piece));
-      WC_TRY(write_stream(files, offset, piece));
-      bytes.update(piece);
-      offset += piece.size();
-      left -= piece.size();
-    }
-    digest.set_leaf(leaf, bytes.digest());
+  const std::uint64_t bytes = files.table().size_bytes();
+  for (std::uint64_t offset = 0; offset < bytes; offset += kWriteBytes) {
+    if (!wanted) return fail(Errc::kBusy, Op::kSync, "the node stops");
+    WC_TRY(copy_range(files, files, offset, std::min(offset + kWriteBytes, bytes), digest));
   }
   if (digest.root() != record.manifest.snapshot_digest) {
     return fail(Errc::kCorrupt, Op::kVerify, "its files do not match the snapshot's digest any more");
   }
-  return rewrite_record(layout.files(), layout.record(record.manifest.version), record, layout.record_form());
+  return rewrite_record(layout.files(), layout.record(record.manifest.version), record);
 }
 
 Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version,
@@ -222,7 +212,7 @@ Status log_patch(const StoreLayout& layout, const VersionRecord& record, Version
   WC_TRY(files.sync_names());
   for (const auto& directory : {layout.patches(), layout.arriving()}) WC_TRY(sync_directory(layout.files(), directory));
   // Written anew: a disk that was full for a moment may have refused its end.
-  WC_TRY(rewrite_record(layout.files(), layout.record(patch), record, layout.record_form()));
+  WC_TRY(rewrite_record(layout.files(), layout.record(patch), record));
   // Of the version that it leads to, if that is here: an origin offers it whole by its record.
   if (exists(layout.files(), layout.record(patch.version))) {
     WC_TRY(sync_record(layout.files(), layout.record(patch.version)));

@@ -88,9 +88,9 @@ Status append(File& file, const record::Entry& entry, const std::filesystem::pat
   return fail_errno(ENOSPC, Op::kWrite, path.native());
 }
 
-std::string text_of(const VersionRecord& record, std::uint32_t form) {
+std::string text_of(const VersionRecord& record) {
   std::string text(kMagic);
-  put_u32(text, form);
+  put_u32(text, kRecordForm);
   record::Entry first;
   *first.mutable_manifest() = manifest_to_wire(record.manifest);
   put_entry(text, first);
@@ -145,14 +145,12 @@ std::vector<ContentDigest> ChunkDigests::prefix() const {
   return {chunks.begin(), chunks.begin() + std::ptrdiff_t{gap->value} * part_chunks};
 }
 
-Status write_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record,
-                    std::uint32_t form) {
-  return replace_file(files, path, text_of(record, form), Synced::kNothing);
+Status write_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record) {
+  return replace_file(files, path, text_of(record), Synced::kNothing);
 }
 
-Status rewrite_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record,
-                      std::uint32_t form) {
-  return replace_file(files, path, text_of(record, form), Synced::kBytes);
+Status rewrite_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record) {
+  return replace_file(files, path, text_of(record), Synced::kBytes);
 }
 
 Status append_digest_part(FileSystem& files, const std::filesystem::path& path, std::uint32_t part,
@@ -181,30 +179,31 @@ Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path
     return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record");
   }
   const std::uint32_t form = get_u32(left.substr(kMagic.size()));
-  if (form != kRecordForm && form != kRecordFormInMemory && form != kChecksumForm) {
+  if (form < kChecksumForm || form > kRecordForm) {
     if (form == 0 || form > kFormMax) return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record");
     return fail(
         Errc::kUnsupported, Op::kParse,
         fmt::format("{}: a record of form {}, this release reads forms {} to {}; run the release that wrote it, or "
                     "give another directory with --state",
-                    path.native(), form, kChecksumForm, kRecordFormInMemory));
+                    path.native(), form, kChecksumForm, kRecordForm));
   }
   left.remove_prefix(kHeadBytes);
   std::optional<record::Entry> first = take_entry(left);
   if (!first || !first->has_manifest()) {
     return fail(Errc::kCorrupt, Op::kParse, path.native() + ": does not begin with a whole manifest");
   }
-  const bool outdated = form == kChecksumForm;
-  if (outdated) put_empty_digests(*first->mutable_manifest());
+  const bool lacks_chunk_digests = form == kChecksumForm;
+  if (lacks_chunk_digests) put_empty_digests(*first->mutable_manifest());
   WC_ASSIGN(Manifest manifest, manifest_from_wire(first->manifest()));
   VersionRecord record{manifest, ChunkDigests(manifest)};
-  record.outdated = outdated;
+  record.outdated = form < kRecordForm;
+  record.lacks_chunk_digests = lacks_chunk_digests;
   std::size_t whole_bytes = text.size() - left.size();
   for (; const std::optional<record::Entry> entry = take_entry(left); whole_bytes = text.size() - left.size()) {
     if (entry->has_durable()) {
       // A version that a patch or packed payload brought has no chunk digests of its own.
-      record.durable = outdated || record.digests.complete() || manifest.id().is_encoded();
-    } else if (entry->has_digest_part() && !outdated) {
+      record.durable = lacks_chunk_digests || record.digests.complete() || manifest.id().is_encoded();
+    } else if (entry->has_digest_part() && !lacks_chunk_digests) {
       const auto digests = digests_from_wire(entry->digest_part().digests());
       if (!digests || !record.digests.put_part(manifest, entry->digest_part().part(), *digests).has_value()) break;
     }

@@ -15,10 +15,7 @@
 namespace weightcast {
 
 /// The form of a state directory, as its records tell it. See HACKING.md, "The form of state directories".
-inline constexpr std::uint32_t kRecordForm = 3;
-/// That of a directory whose versions are in memory. Records are the same. A release that knows nothing of a log would
-/// take such a directory for one without versions, so it has to refuse it.
-inline constexpr std::uint32_t kRecordFormInMemory = 4;
+inline constexpr std::uint32_t kRecordForm = 5;
 
 /// The digests of a payload's chunks, as far as they are known.
 struct ChunkDigests {
@@ -44,7 +41,7 @@ struct ChunkDigests {
 /// What DIR/records/N says. The file is a log:
 ///
 ///   8 bytes    "wcrecord"
-///   4 bytes    form of the file, little endian: 3, or 4 where versions are in memory
+///   4 bytes    form of the file, little endian: 5
 ///   then entries, each
 ///     4 bytes    length of the body, little endian
 ///     16 bytes   XXH3-128 of the body
@@ -52,14 +49,16 @@ struct ChunkDigests {
 ///
 /// The first entry is the manifest. Digest parts follow as they arrive, then a mark once the version is durable. The
 /// file appears with its manifest, by rename; later entries are appended. The log ends before the first entry that is
-/// cut short: whatever it lacks is fetched or verified again. Form 2 has checksums in place of the digests of chunks
-/// and parts.
+/// cut short: whatever it lacks is fetched or verified again. Forms 3 and 4 have other digests of snapshots; form 2
+/// also has checksums in place of the digests of chunks and parts.
 struct VersionRecord {
   Manifest manifest;
   ChunkDigests digests;
   bool durable = false;
-  /// Of one that was read: its form has no digests that count. Those in the manifest are 0.
+  /// Of one that was read: its form has other digests of snapshots, which say nothing here. See renew_record().
   bool outdated = false;
+  /// ... and none of chunks that count. Those in the manifest are 0.
+  bool lacks_chunk_digests = false;
   /// Of one that was read: its first entry that is not whole begins here. What is appended behind that is never read.
   std::optional<std::uint64_t> torn_at = std::nullopt;
 };
@@ -68,11 +67,9 @@ struct VersionRecord {
 /// a version's installation wait for it, while the disk may be busy with the version before. A kill leaves the old file
 /// or the new one, and perhaps one with ".tmp" at its end. Until append_durable_mark() has returned, a power cut may
 /// leave no record, or one that is kCorrupt.
-[[nodiscard]] Status write_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record,
-                                  std::uint32_t form = kRecordForm);
+[[nodiscard]] Status write_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record);
 /// The same, but syncs the new record before it replaces the old one: a power cut leaves either.
-[[nodiscard]] Status rewrite_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record,
-                                    std::uint32_t form = kRecordForm);
+[[nodiscard]] Status rewrite_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record);
 [[nodiscard]] Status append_digest_part(FileSystem& files, const std::filesystem::path& path, std::uint32_t part,
                                         std::span<const ContentDigest> digests);
 /// Appends the mark and syncs the whole record. Only after the version's files and its name were synced.

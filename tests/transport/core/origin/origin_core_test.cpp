@@ -89,7 +89,7 @@ TEST_F(OriginCoreTest, WorkerOfAnEarlierProtocolIsToldBothVersions) {
   message.mutable_join()->set_protocol(kProtocolVersion - 1);
   join("a", message);
   ASSERT_EQ(heard_by("a", Kind::kBye).size(), 1u);
-  EXPECT_THAT(heard_by("a", Kind::kBye)[0].bye().reason(), HasSubstr("it speaks protocol 5, this origin 6"));
+  EXPECT_THAT(heard_by("a", Kind::kBye)[0].bye().reason(), HasSubstr("it speaks protocol 6, this origin 7"));
 }
 
 TEST_F(OriginCoreTest, StandbyWorkerStepsBackWhenTheLostOneReturns) {

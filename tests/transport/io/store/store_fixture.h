@@ -40,9 +40,7 @@ struct Publication {
   /// The digest of the snapshot that `stream` is.
   void digest_snapshot() {
     SnapshotDigest digest(*FileTable::make(manifest.files));
-    for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
-      digest.set_leaf(leaf, checksum_of(bytes().subspan(digest.leaf_offset_bytes(leaf), digest.leaf_size_bytes(leaf))));
-    }
+    digest.add(0, bytes());
     manifest.snapshot_digest = digest.root();
   }
 
