@@ -52,14 +52,16 @@ struct PatchOptions {
   double withdrawn_probability = 0;  ///< that the origin withdraws one that grew
 };
 
-/// How the origin takes a new version over. Workers that need it whole get it meanwhile.
+/// How the origin takes a new version over. Workers that need it whole get it meanwhile. To hash a version that was
+/// published by its patch takes as long, and is announced as often.
 struct TakeoverOptions {
   std::uint32_t growths = 0;  ///< how often the origin announces its growth; 0: it is there at once
   Duration lasts = std::chrono::milliseconds(50);
-  std::uint32_t part_chunks = 4;   ///< of one that grows
-  bool packable = true;            ///< what samples of its source say
-  double refused_probability = 0;  ///< that the origin refuses it at the end
-  bool tries_again = true;         ///< the trainer then publishes the same number again
+  std::uint32_t part_chunks = 4;    ///< of one that grows
+  bool packable = true;             ///< what samples of its source say
+  double refused_probability = 0;   ///< that the origin refuses it at the end
+  bool tries_again = true;          ///< the trainer then publishes the same number again
+  double by_patch_probability = 0;  ///< that a version is published by its patch, if patches are made
 };
 
 /// How people configure the nodes.
@@ -136,6 +138,7 @@ struct SimResult {
   std::uint64_t packed_installed = 0;        ///< by all workers
   std::uint64_t patches_unfit = 0;           ///< that workers could not apply; full payloads replaced them
   std::uint64_t patches_withdrawn = 0;       ///< by the origin, after it had begun to send them
+  std::uint64_t full_payloads_made = 0;      ///< by the origin, of versions that it had published by patches
   std::uint64_t versions_refused = 0;        ///< by the origin, after it had begun to send them
   Duration settled{};                        ///< the last worker got the last version so long after the last fault
   std::uint64_t chunks_delivered_twice = 0;  ///< to a node that had verified them before

@@ -169,6 +169,11 @@ SimOptions random_schedule(std::uint64_t seed) {
       options.patches.withdrawn_probability = packed_random.chance(0.3) ? 0.3 : 0;
     }
   }
+  // And again: versions that are published by their patches.
+  Random by_patch_random(seed ^ 0x6279706174636821);
+  if (options.patches.enabled && by_patch_random.chance(0.5)) {
+    options.takeover.by_patch_probability = by_patch_random.chance(0.5) ? 1 : 0.5;
+  }
   // And again: nodes that are not configured as most are.
   Random node_random(seed ^ 0x6e6f646573212121);
   if (node_random.chance(0.4)) {

@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
                  "packed payloads installed",
                  "patches unfit",
                  "patches withdrawn",
+                 "full payloads made of versions that patches brought",
                  "versions refused",
                  "liars proven",
                  "liars named",
@@ -38,12 +39,13 @@ int main(int argc, char** argv) {
       };
     }
     const sim::SimResult result = sim::simulate(options);
-    return sim::SoakOutcome{result.violation,
-                            result.hash,
-                            {result.events, result.chunks_delivered, result.chunks_delivered_twice,
-                             result.patches_installed, result.packed_installed, result.patches_unfit,
-                             result.patches_withdrawn, result.versions_refused, result.liars_proven, result.liars_named,
-                             result.liars_unnamed, static_cast<std::uint64_t>(1e3 * to_seconds(result.settled))}};
+    return sim::SoakOutcome{
+        result.violation,
+        result.hash,
+        {result.events, result.chunks_delivered, result.chunks_delivered_twice, result.patches_installed,
+         result.packed_installed, result.patches_unfit, result.patches_withdrawn, result.full_payloads_made,
+         result.versions_refused, result.liars_proven, result.liars_named, result.liars_unnamed,
+         static_cast<std::uint64_t>(1e3 * to_seconds(result.settled))}};
   };
   return sim::run_soak(soak, argc, argv);
 }

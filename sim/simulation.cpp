@@ -141,9 +141,15 @@ void Simulation::start_node(NodeIndex index) {
     if (options_.configure_origin) options_.configure_origin(config);
     node.identity = identity_of(index, config.name);
     auto core = std::make_unique<OriginCore>(config);
+    for (const auto& [version, published] : published_) {
+      const auto full = payloads_.find(version);
+      const bool has_full = full != payloads_.end() && full->second.complete;
+      const Payload& payload = has_full ? full->second : payloads_.at(published);
+      core->restore(payload.manifest, has_full ? payload.digests : std::vector<ContentDigest>());
+    }
     for (const auto& [id, payload] : payloads_) {
       // A store keeps no packed payload over a restart.
-      if (payload.complete && !payload.manifest->id().is_packed()) core->restore(payload.manifest, payload.digests);
+      if (payload.complete && id.is_patch()) core->restore_patch(payload.manifest, payload.digests);
     }
     node.origin = core.get();
     node.core = std::move(core);

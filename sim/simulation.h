@@ -122,7 +122,7 @@ class Simulation final : private NetworkHandler {
     bool named = false;                                // by the origin's status, at any time; of a liar
   };
 
-  enum class DiskWork : std::uint8_t { kBegin, kStore, kFinish, kMakePatch, kGrowPatch, kTakeOver, kCheck };
+  enum class DiskWork : std::uint8_t { kBegin, kStore, kFinish, kMakePayload, kGrowPayload, kTakeOver, kCheck };
   struct DiskOperation {
     DiskWork work{};
     NodeIndex node = 0;
@@ -138,7 +138,7 @@ class Simulation final : private NetworkHandler {
   };
 
   struct Takeover {
-    Version version{};
+    PayloadId payload{};  // that the version is published by
     Instant at{};
     Instant local_at{};  // by the origin's clock
   };
@@ -166,9 +166,15 @@ class Simulation final : private NetworkHandler {
   Payload& payload_of_size(PayloadId id, std::uint64_t bytes, std::uint32_t chunk_bytes);
   /// What a patch or packed payload takes; nothing if it is not worth sending.
   [[nodiscard]] std::optional<std::uint64_t> encoded_bytes(PayloadId id) const;
-  void handle_make_patch(PayloadId id);
-  /// A patch that is being made has grown for the `growth`th time. The last time it is whole, or withdrawn.
-  void handle_grow_patch(PayloadId id, std::uint32_t growth);
+  void handle_make_payload(PayloadId id);
+  /// A payload that is being made has grown for the `growth`th time. The last time it is whole, or withdrawn.
+  void handle_grow_payload(PayloadId id, std::uint32_t growth);
+  void handle_payload_whole(Payload& payload);
+  /// The patch that the next version is published by; nothing if it is published by its full payload.
+  [[nodiscard]] std::optional<PayloadId> choose_patch(Version version);
+  [[nodiscard]] std::uint32_t chunk_bytes_of(PayloadId id) const;
+  /// How often the origin announces the growth of such a payload; 0: it is there at once.
+  [[nodiscard]] std::uint32_t growths_of(PayloadId id) const;
   void start_growth(PayloadId id, std::uint32_t growth);
   /// What there is of a payload by now.
   [[nodiscard]] MadePayload so_far(const Payload& payload) const;
@@ -194,7 +200,7 @@ class Simulation final : private NetworkHandler {
   void perform(NodeIndex node, action::StoreChunk& store);
   void perform(NodeIndex node, action::FinishPayload& finish);
   void perform(NodeIndex node, action::DiscardPayload& discard);
-  void perform(NodeIndex node, action::MakePatch& make);
+  void perform(NodeIndex node, action::MakePayload& make);
   void perform(NodeIndex, action::FollowRun&) {}  // a simulation is one run
   void perform(NodeIndex, action::TakeRevocations&) {}
   void perform(NodeIndex, action::Enroll&) {}
@@ -247,6 +253,7 @@ class Simulation final : private NetworkHandler {
   const std::shared_ptr<const ManifestTrust> trust_ = std::make_shared<StandInTrust>();
   std::deque<Node> nodes_;
   std::map<PayloadId, Payload> payloads_;
+  std::map<Version, PayloadId> published_;  // by which payload
   std::deque<Event> due_now_;  // of disks that take no time: these follow the event at hand, before all others
   std::vector<DiskOperation> disk_operations_;
   std::uint32_t free_disk_operation_ = kNone;

@@ -31,13 +31,13 @@ void Simulation::handle_disk(const Event& event) {
   Node& node = nodes_[index];
   if (!node.core || node.incarnation != operation.incarnation) return;
   const PayloadId id = operation.payload;
-  if (operation.work == DiskWork::kMakePatch) {
-    handle_make_patch(id);
+  if (operation.work == DiskWork::kMakePayload) {
+    handle_make_payload(id);
     pump(index);
     return;
   }
-  if (operation.work == DiskWork::kGrowPatch) {
-    handle_grow_patch(id, operation.growth);
+  if (operation.work == DiskWork::kGrowPayload) {
+    handle_grow_payload(id, operation.growth);
     pump(index);
     return;
   }
@@ -46,8 +46,8 @@ void Simulation::handle_disk(const Event& event) {
   const Payload& payload = payloads_.at(id);
   const Error full = fail(Errc::kNoSpace, Op::kWrite, "the disk is full");
   switch (operation.work) {
-    case DiskWork::kMakePatch:
-    case DiskWork::kGrowPatch:
+    case DiskWork::kMakePayload:
+    case DiskWork::kGrowPayload:
     case DiskWork::kTakeOver: return;
     case DiskWork::kCheck: {
       const ContentDigest& digest = payload.digests[operation.chunk.value];

@@ -217,12 +217,13 @@ void Simulation::perform(NodeIndex node, action::DiscardPayload& discard) {
   nodes_[node].handed.erase(discard.payload);
 }
 
-void Simulation::perform(NodeIndex node, action::MakePatch& make) {
+void Simulation::perform(NodeIndex node, action::MakePayload& make) {
   DiskOperation operation;
-  operation.work = DiskWork::kMakePatch;
+  operation.work = DiskWork::kMakePayload;
   operation.node = node;
   operation.payload = make.payload;
-  start_disk_work(now_ + options_.patches.make_delay, operation);
+  // To hash a version begins at once.
+  start_disk_work(now_ + (make.payload.is_full() ? Duration::zero() : options_.patches.make_delay), operation);
 }
 
 void Simulation::perform(NodeIndex node, action::CheckChunk& check) {

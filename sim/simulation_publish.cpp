@@ -48,17 +48,37 @@ void Simulation::publish() {
     return;
   }
   const Version version{latest_.value + 1};
-  const Plan plan = node.origin->plan_for(local(0), options_.payload_bytes);
-  Payload& payload =
-      payload_of_size(version, options_.payload_bytes,
-                      options_.chunk_bytes.value_or(std::max(plan.chunk_bytes, options_.chunk_bytes_min)));
-  takeover_ = Takeover{version, now_, local(0)};
+  const std::optional<PayloadId> patch = choose_patch(version);
+  takeover_ = Takeover{patch.value_or(version), now_, local(0)};
+  if (patch) payload_of_size(*patch, *encoded_bytes(*patch), chunk_bytes_of(*patch));
+  if (patch && options_.takeover.growths > 0) return go_on_taking_over(options_.takeover.growths);
+  if (patch) return handle_published();
+  Payload& payload = payload_of_size(version, options_.payload_bytes, chunk_bytes_of(version));
   if (options_.takeover.growths == 0) return handle_published();
   payload.made_chunks = 0;
   node.origin->handle_publish_begun(local(0), so_far(payload).manifest,
                                     options_.takeover.packable ? options_.patches.packed_share : 1.0);
   pump(0);
   go_on_taking_over(1);
+}
+
+std::optional<PayloadId> Simulation::choose_patch(Version version) {
+  const Version base = nodes_[0].origin->latest();
+  if (options_.takeover.by_patch_probability == 0 || !options_.patches.enabled || base == kNoVersion)
+    return std::nullopt;
+  const PayloadId patch = patch_of(version, base);
+  if (!random_.chance(options_.takeover.by_patch_probability) || !encoded_bytes(patch)) return std::nullopt;
+  return patch;
+}
+
+std::uint32_t Simulation::chunk_bytes_of(PayloadId id) const {
+  if (id.is_full()) {
+    const Plan plan = nodes_[0].origin->plan_for(local(0), options_.payload_bytes);
+    return options_.chunk_bytes.value_or(std::max(plan.chunk_bytes, options_.chunk_bytes_min));
+  }
+  const std::uint32_t smaller = id.is_packed() ? 1 : 16;
+  if (options_.chunk_bytes) return std::max(*options_.chunk_bytes / smaller, kChunkBytesMin);
+  return nodes_[0].origin->plan_for(local(0), *encoded_bytes(id)).chunk_bytes;
 }
 
 void Simulation::go_on_taking_over(std::uint32_t growth) {
@@ -70,8 +90,8 @@ void Simulation::go_on_taking_over(std::uint32_t growth) {
 
 void Simulation::handle_taken_over(std::uint32_t growth) {
   OriginCore& origin = *nodes_[0].origin;
-  const Version version = takeover_->version;
-  Payload& payload = payloads_.at(version);
+  const Version version = takeover_->payload.version;
+  Payload& payload = payloads_.at(takeover_->payload);
   if (growth < options_.takeover.growths) {
     payload.made_chunks = chunks_after(*payload.manifest, growth, options_.takeover.growths);
     origin.handle_publish_grown(local(0), so_far(payload));
@@ -89,15 +109,19 @@ void Simulation::handle_taken_over(std::uint32_t growth) {
 void Simulation::handle_published() {
   OriginCore& origin = *nodes_[0].origin;
   const Takeover takeover = *std::exchange(takeover_, std::nullopt);
-  Payload& payload = payloads_.at(takeover.version);
+  const PayloadId id = takeover.payload;
+  // What it was encoded from may have been found damaged meanwhile.
+  if (id.is_patch() && id.base != origin.latest()) return publish();
+  Payload& payload = payloads_.at(id);
   payload.complete = true;
   payload.made_chunks = payload.manifest->chunk_count();
-  latest_ = takeover.version;
+  latest_ = id.version;
+  published_[id.version] = id;
   quiet_since_ = now_;
   origin.handle_publish(local(0), takeover.local_at, {payload.manifest, payload.digests});
 
   PublicationResult& publication = result_.publications.emplace_back();
-  publication.version = takeover.version;
+  publication.version = id.version;
   publication.chunk_bytes = payload.manifest->chunk_bytes;
   publication.installed.resize(options_.workers);
   if (const Plan* made = origin.latest_plan()) {
@@ -145,48 +169,53 @@ std::optional<std::uint64_t> Simulation::encoded_bytes(PayloadId id) const {
   return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(share * double(options_.payload_bytes)));
 }
 
-void Simulation::handle_make_patch(PayloadId id) {
+void Simulation::handle_make_payload(PayloadId id) {
   OriginCore& origin = *nodes_[0].origin;
-  const std::optional<std::uint64_t> bytes = encoded_bytes(id);
-  if (!bytes) return origin.handle_patch_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "too much has changed"));
-  const std::uint32_t smaller = id.is_packed() ? 1 : 16;
-  const std::uint32_t chunk_bytes = options_.chunk_bytes ? std::max(*options_.chunk_bytes / smaller, kChunkBytesMin)
-                                                         : origin.plan_for(local(0), *bytes).chunk_bytes;
-  Payload& payload = payload_of_size(id, *bytes, chunk_bytes);
-  if (options_.patches.growths == 0) {
-    payload.complete = true;
-    return origin.handle_patch_made(local(0), id, MadePayload{payload.manifest, payload.digests});
+  const std::optional<std::uint64_t> bytes = id.is_full() ? options_.payload_bytes : encoded_bytes(id);
+  if (!bytes) {
+    origin.handle_payload_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "too much has changed"));
+    return;
   }
+  Payload& payload = payload_of_size(id, *bytes, chunk_bytes_of(id));
+  if (growths_of(id) == 0) return handle_payload_whole(payload);
   payload.made_chunks = 0;
-  origin.handle_patch_begun(local(0), so_far(payload).manifest);
+  origin.handle_payload_begun(local(0), so_far(payload).manifest);
   start_growth(id, 1);
+}
+
+std::uint32_t Simulation::growths_of(PayloadId id) const {
+  return id.is_full() ? options_.takeover.growths : options_.patches.growths;
+}
+
+void Simulation::handle_payload_whole(Payload& payload) {
+  const PayloadId id = payload.manifest->id();
+  payload.complete = true;
+  payload.made_chunks = payload.manifest->chunk_count();
+  if (id.is_full()) ++result_.full_payloads_made;
+  nodes_[0].origin->handle_payload_made(local(0), id, MadePayload{payload.manifest, payload.digests});
 }
 
 void Simulation::start_growth(PayloadId id, std::uint32_t growth) {
   DiskOperation operation;
-  operation.work = DiskWork::kGrowPatch;
+  operation.work = DiskWork::kGrowPayload;
   operation.payload = id;
   operation.growth = growth;
-  start_disk_work(now_ + options_.patches.make_delay / options_.patches.growths, operation);
+  const Duration lasts = id.is_full() ? options_.takeover.lasts : options_.patches.make_delay;
+  start_disk_work(now_ + lasts / growths_of(id), operation);
 }
 
-void Simulation::handle_grow_patch(PayloadId id, std::uint32_t growth) {
+void Simulation::handle_grow_payload(PayloadId id, std::uint32_t growth) {
   OriginCore& origin = *nodes_[0].origin;
   Payload& payload = payloads_.at(id);
-  const Manifest& whole = *payload.manifest;
-  if (growth == options_.patches.growths) {
-    Random random(options_.seed ^ (id.base.value << 20) ^ id.version.value);
-    if (random.chance(options_.patches.withdrawn_probability)) {
-      ++result_.patches_withdrawn;
-      return origin.handle_patch_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "too much has changed"));
-    }
-    payload.complete = true;
-    payload.made_chunks = whole.chunk_count();
-    return origin.handle_patch_made(local(0), id, MadePayload{payload.manifest, payload.digests});
+  if (growth < growths_of(id)) {
+    payload.made_chunks = chunks_after(*payload.manifest, growth, growths_of(id));
+    origin.handle_payload_grown(local(0), so_far(payload));
+    return start_growth(id, growth + 1);
   }
-  payload.made_chunks = chunks_after(whole, growth, options_.patches.growths);
-  origin.handle_patch_grown(local(0), so_far(payload));
-  start_growth(id, growth + 1);
+  Random random(options_.seed ^ (id.base.value << 20) ^ id.version.value);
+  if (id.is_full() || !random.chance(options_.patches.withdrawn_probability)) return handle_payload_whole(payload);
+  ++result_.patches_withdrawn;
+  origin.handle_payload_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "too much has changed"));
 }
 
 void Simulation::publish_what_waits() {

@@ -12,7 +12,7 @@ namespace weightcast::sim {
 
 /// What one schedule came to.
 struct SoakOutcome {
-  static constexpr std::size_t kCountsMax = 12;
+  static constexpr std::size_t kCountsMax = 13;
 
   /// What was violated, when, and what led there; its first line alone tells what and when.
   std::optional<std::string> violation;

@@ -135,7 +135,11 @@ class Harness {
           const Version version{origin_->latest().value + 1};
           if (!origin_->check_version(version).has_value()) break;
           taking_over_ = what / 9 % 2 == 1;
-          if (taking_over_) {
+          const PayloadId patch = patch_of(version, origin_->latest());
+          if (what / 9 % 4 == 2 && patch.base != kNoVersion) {
+            origin_->handle_publish(
+                now_, now_, {growing_manifest(patch, kPatchChunks, false), chunk_digests(version, kPatchChunks)});
+          } else if (taking_over_) {
             origin_->handle_publish_begun(now_, taken_over_manifest(version, 0, kPublishedChunks));
             asked_.push_back({Asked::kTakeover, version, {}, kGrowingPartChunks});
           } else {
@@ -245,26 +249,26 @@ class Harness {
         return worker_->handle_chunk_stored(now_, asked.payload, asked.chunk, status);
       case Asked::kFinish: return worker_->handle_finished(now_, asked.payload, status);
       case Asked::kPatch: {
-        if (!status.has_value()) return origin_->handle_patch_made(now_, asked.payload, status.error());
+        if (!status.has_value()) return origin_->handle_payload_made(now_, asked.payload, status.error());
         if ((flags & 4) != 0) {
           asked_.push_back({Asked::kGrowth, asked.payload, {}, kGrowingPartChunks});
-          return origin_->handle_patch_begun(now_, growing_manifest(asked.payload, 0));
+          return origin_->handle_payload_begun(now_, growing_manifest(asked.payload, 0));
         }
         auto manifest = std::make_shared<Manifest>(*manifest_of(asked.payload.version, kPatchChunks));
         manifest->base_version = asked.payload.base;
         manifest->kind = asked.payload.kind;
         const auto digests = chunk_digests(asked.payload.version, kPatchChunks);
-        return origin_->handle_patch_made(now_, asked.payload, MadePayload{std::move(manifest), digests});
+        return origin_->handle_payload_made(now_, asked.payload, MadePayload{std::move(manifest), digests});
       }
       case Asked::kGrowth: {
-        if (!status.has_value()) return origin_->handle_patch_made(now_, asked.payload, status.error());
+        if (!status.has_value()) return origin_->handle_payload_made(now_, asked.payload, status.error());
         const auto digests = chunk_digests(asked.payload.version, asked.chunks);
         if (asked.chunks == 3 * kGrowingPartChunks) {
-          return origin_->handle_patch_made(now_, asked.payload,
-                                            MadePayload{growing_manifest(asked.payload, asked.chunks, false), digests});
+          return origin_->handle_payload_made(
+              now_, asked.payload, MadePayload{growing_manifest(asked.payload, asked.chunks, false), digests});
         }
         asked_.push_back({Asked::kGrowth, asked.payload, {}, asked.chunks + kGrowingPartChunks});
-        return origin_->handle_patch_grown(now_, MadePayload{growing_manifest(asked.payload, asked.chunks), digests});
+        return origin_->handle_payload_grown(now_, MadePayload{growing_manifest(asked.payload, asked.chunks), digests});
       }
       case Asked::kTakeover: {
         const Version version = asked.payload.version;
@@ -322,7 +326,7 @@ class Harness {
     begun_.erase(discard.payload);
     std::erase_if(asked_, [&](const Asked& a) { return a.payload == discard.payload && a.what == Asked::kStore; });
   }
-  void perform(const action::MakePatch& make) { asked_.push_back({Asked::kPatch, make.payload, {}, 0}); }
+  void perform(const action::MakePayload& make) { asked_.push_back({Asked::kPatch, make.payload, {}, 0}); }
   void perform(const action::Send&) {}
   void perform(const action::PutDigestPart& put) {
     WC_CHECK(begun_.contains(put.payload));  // a store has no place for it before

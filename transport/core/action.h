@@ -87,9 +87,9 @@ struct DiscardPayload {
   PayloadId payload{};
 };
 
-/// Make a patch or a packed payload. Origin only. -> OriginCore::handle_patch_begun(), handle_patch_grown(),
-/// handle_patch_made(payload, ...)
-struct MakePatch {
+/// Make a payload of a version that is complete in the store: a patch, a packed payload, or the full one. Origin only.
+/// -> OriginCore::handle_payload_begun(), handle_payload_grown(), handle_payload_made(payload, ...)
+struct MakePayload {
   PayloadId payload{};
 };
 
@@ -155,7 +155,7 @@ struct EnrolledWorker {
 
 using Action = std::variant<action::Connect, action::Send, action::SendChunk, action::Close, action::BeginPayload,
                             action::GrowPayload, action::PutDigestPart, action::StoreChunk, action::FinishPayload,
-                            action::DiscardPayload, action::MakePatch, action::FollowRun, action::TakeRevocations,
+                            action::DiscardPayload, action::MakePayload, action::FollowRun, action::TakeRevocations,
                             action::Enroll, action::Refused, action::CheckChunk, action::Log>;
 
 /// What a core wants done, first in, first out. All parts of a core share one queue.

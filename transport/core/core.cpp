@@ -133,6 +133,13 @@ void Core::handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk
   if (const auto wrong = self_check_.handle_checked(now, payload, chunk, digest)) handle_damaged(now, payload, *wrong);
 }
 
+std::vector<PayloadId> Core::retained() const {
+  std::vector<PayloadId> payloads;
+  payloads.reserve(holdings_.size());
+  for (const auto& [payload, holding] : holdings_) payloads.push_back(payload);
+  return payloads;
+}
+
 void Core::handle_timeout(Instant now) {
   for (const ConnId conn : unidentified_.overdue(now)) {
     refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "neither Join nor Hello came in time on this connection"),

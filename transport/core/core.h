@@ -70,6 +70,8 @@ class Core {
 
   /// What this node may be asked for. Whoever drives the core keeps all of it readable.
   [[nodiscard]] const Holdings& holdings() const { return holdings_; }
+  /// What whoever drives the core keeps in its store: what is held, and of an origin all versions.
+  [[nodiscard]] virtual std::vector<PayloadId> retained() const;
   /// Names of the children that are subscribed to something, for status.
   [[nodiscard]] std::vector<std::string> children() const { return uploads_.children(); }
   /// Of chunks whose last byte has left, since the start.

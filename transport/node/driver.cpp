@@ -246,11 +246,9 @@ void Driver::pump() {
 }
 
 void Driver::retain_holdings() {
-  const Holdings& holdings = core_.holdings();
-  const bool same = std::ranges::equal(holdings, retained_, {}, [](const auto& held) { return held.first; });
-  if (same) return;
-  retained_.clear();
-  for (const auto& [payload, holding] : holdings) retained_.push_back(payload);
+  std::vector<PayloadId> retained = core_.retained();
+  if (retained == retained_) return;
+  retained_ = std::move(retained);
   store_.retain(retained_);
 }
 
@@ -431,9 +429,9 @@ void Driver::handle_version_lost(Version version, const Error& why) {
 
 void Driver::perform(action::DiscardPayload discard) { store_.discard(discard.payload); }
 
-void Driver::perform(action::MakePatch make) {
-  WC_CHECK(make_patch_ != nullptr);
-  make_patch_(make.payload);
+void Driver::perform(action::MakePayload make) {
+  WC_CHECK(make_payload_ != nullptr);
+  make_payload_(make.payload);
 }
 
 void Driver::perform(action::FollowRun follow) {

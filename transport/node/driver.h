@@ -50,9 +50,9 @@ class Driver {
   void pump();
   /// What the store answers goes to `worker`, which is the core; a worker's only.
   void receive_for(WorkerCore& worker) { receiver_ = &worker; }
-  /// Compares two versions in the store; an origin's only. `make` answers to OriginCore::handle_patch_begun() and
-  /// so on.
-  void on_make_patch(std::function<void(PayloadId)> make) { make_patch_ = std::move(make); }
+  /// Makes a payload of versions in the store; an origin's only. `make` answers to OriginCore::handle_payload_begun()
+  /// and so on.
+  void on_make_payload(std::function<void(PayloadId)> make) { make_payload_ = std::move(make); }
   /// Begins another run, as action::FollowRun says; a worker's only.
   void on_follow_run(std::function<void(action::FollowRun)> follow) { follow_run_ = std::move(follow); }
   /// Goes by a list of revoked keys that the origin has sent; a worker's only.
@@ -92,7 +92,7 @@ class Driver {
   void perform(action::StoreChunk store);
   void perform(action::FinishPayload finish);
   void perform(action::DiscardPayload discard);
-  void perform(action::MakePatch make);
+  void perform(action::MakePayload make);
   void perform(action::FollowRun follow);
   void perform(action::TakeRevocations take);
   void perform(action::Enroll enroll);
@@ -150,7 +150,7 @@ class Driver {
   ConnId speaking_{};          // whose input is taken and acted upon now
   std::string speaking_name_;  // and whom it led to, once it is dropped
   std::function<void()> observer_;
-  std::function<void(PayloadId)> make_patch_;
+  std::function<void(PayloadId)> make_payload_;
   std::function<void(action::FollowRun)> follow_run_;
   std::function<void(const std::string&)> take_revocations_;
   std::function<void(action::Enroll)> enroll_;

@@ -46,12 +46,12 @@ Status OriginNode::start() {
   config.timeouts = config_.timeouts;
   core_ = std::make_unique<OriginCore>(std::move(config));
   for (const StoredVersion& stored : store_->versions()) core_->restore(signed_again(stored), stored.chunk_digests);
-  for (const StoredPatch& stored : store_->patches()) core_->restore(signed_again(stored), stored.chunk_digests);
+  for (const StoredPatch& stored : store_->patches()) core_->restore_patch(signed_again(stored), stored.chunk_digests);
   core_->restore_peers(loop().now(), PeerRecordsFile(environment_.files, config_.state).read());
   // Whatever an origin finds half-made was never announced.
   for (const PartialVersion& partial : store_->partial()) store_->discard(partial.manifest.id());
   WC_TRY(serve());
-  driver_->on_make_patch([this](PayloadId patch) { make(patch); });
+  driver_->on_make_payload([this](PayloadId patch) { make(patch); });
   driver_->on_change([this] { handle_change(); });
   if (!config_.enroll.empty()) {
     enrolment_desk_.emplace(jobs_, config_.enroll);
@@ -235,16 +235,16 @@ void OriginNode::make(PayloadId patch) {
   };
   PayloadObserver observer;
   observer.begun = [this](std::shared_ptr<const Manifest> manifest, bool) {
-    core_->handle_patch_begun(loop().now(), std::move(manifest));
+    core_->handle_payload_begun(loop().now(), std::move(manifest));
     driver_->pump();
   };
   observer.grown = [this](const MadePayload& grown) {
-    core_->handle_patch_grown(loop().now(), grown);
+    core_->handle_payload_grown(loop().now(), grown);
     driver_->pump();
   };
   observer.done = [this, patch, began_at = loop().now()](Result<MadePayload> made) {
     encode_s_ = to_seconds(loop().now() - began_at);
-    core_->handle_patch_made(loop().now(), patch, std::move(made));
+    core_->handle_payload_made(loop().now(), patch, std::move(made));
     driver_->pump();
   };
   MakePatchRequest request{patch, config_.model_id, choose_chunk_bytes, nullptr, author(), compresses_weights()};

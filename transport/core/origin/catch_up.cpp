@@ -18,6 +18,22 @@ const Holding* longest_from(const Holdings& holdings, Version base) {
   return best;
 }
 
+/// The stored patches in turn from `base` to the latest version: the first of them, and what all take. Nothing if they
+/// do not lead there, or are not worth it.
+std::optional<CatchUp> chain_from(const Holdings& holdings, const CatchUpRequest& request, Version base) {
+  CatchUp chain;
+  Version at = base;
+  for (std::uint32_t patches = 0; at != request.latest; ++patches) {
+    const Holding* step = longest_from(holdings, at);
+    if (step == nullptr || patches == request.patches_max) return std::nullopt;
+    if (patches == 0) chain.next = step->manifest().id();
+    chain.total_bytes += step->manifest().planned_bytes();
+    at = step->manifest().version;
+  }
+  if (!is_small(chain.total_bytes, request.full_bytes)) return std::nullopt;
+  return chain;
+}
+
 CatchUp full_payload(const Holdings& holdings, const CatchUpRequest& request) {
   const PayloadId packed = packed_of(request.latest);
   if (request.patches_fit) {
@@ -26,7 +42,13 @@ CatchUp full_payload(const Holdings& holdings, const CatchUpRequest& request) {
     }
     if (request.can_make(packed)) return {packed, 0, true};
   }
-  return {request.latest, holdings.at(request.latest).manifest().planned_bytes(), false};
+  const PayloadId full(request.latest);
+  if (holdings.contains(full)) return {full, request.full_bytes, false};
+  for (auto older = request.whole.rbegin(); older != request.whole.rend() && *older > request.installed; ++older) {
+    const auto chain = chain_from(holdings, request, *older);
+    if (chain) return {*older, request.full_bytes + chain->total_bytes, !holdings.contains(*older)};
+  }
+  return request.can_make(full) ? CatchUp{full, request.full_bytes, true} : CatchUp{};
 }
 
 }  // namespace
@@ -38,24 +60,13 @@ CatchUp choose_payload(const Holdings& holdings, const CatchUpRequest& request) 
     return {direct, held->second.manifest().planned_bytes(), false};
   }
   if (request.can_make(direct)) return {direct, 0, true};
-
-  CatchUp chain;
-  Version at = request.installed;
-  for (std::uint32_t patches = 0; at != request.latest; ++patches) {
-    const Holding* step = longest_from(holdings, at);
-    if (step == nullptr || patches == request.patches_max) return full_payload(holdings, request);
-    if (patches == 0) chain.next = step->manifest().id();
-    chain.total_bytes += step->manifest().planned_bytes();
-    at = step->manifest().version;
-  }
-  const std::uint64_t full_bytes = holdings.at(request.latest).manifest().planned_bytes();
-  return is_small(chain.total_bytes, full_bytes) ? chain : full_payload(holdings, request);
+  const auto chain = chain_from(holdings, request, request.installed);
+  return chain ? *chain : full_payload(holdings, request);
 }
 
-std::set<PayloadId> useful_chain(const Holdings& holdings, Version latest, std::uint32_t patches_max) {
+std::set<PayloadId> useful_chain(const Holdings& holdings, Version latest, std::uint64_t full_bytes,
+                                 std::uint32_t patches_max) {
   std::set<PayloadId> chain;
-  const auto full = holdings.find(latest);
-  if (full == holdings.end()) return chain;
   std::uint64_t total_bytes = 0;
   for (Version at = latest; chain.size() < patches_max;) {
     // Of the patches that lead to it, the one from the nearest version is what was made when it was published.
@@ -65,7 +76,7 @@ std::set<PayloadId> useful_chain(const Holdings& holdings, Version latest, std::
     }
     if (step == nullptr) break;
     total_bytes += step->manifest().planned_bytes();
-    if (!is_small(total_bytes, full->second.manifest().planned_bytes())) break;
+    if (!is_small(total_bytes, full_bytes)) break;
     chain.insert(step->manifest().id());
     at = step->manifest().base_version;
   }

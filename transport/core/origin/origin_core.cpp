@@ -44,6 +44,11 @@ void OriginCore::restore(std::shared_ptr<const Manifest> manifest, const std::ve
   publications_.restore(std::move(manifest), chunk_digests);
 }
 
+void OriginCore::restore_patch(std::shared_ptr<const Manifest> manifest,
+                               const std::vector<ContentDigest>& chunk_digests) {
+  publications_.restore_patch(std::move(manifest), chunk_digests);
+}
+
 void OriginCore::start(Instant) {}
 
 void OriginCore::restore_peers(Instant now, const std::vector<PeerRecord>& records) {
@@ -122,6 +127,22 @@ void OriginCore::handle_publish_begun(Instant now, std::shared_ptr<const Manifes
 void OriginCore::handle_publish(Instant now, Instant started_at, const MadePayload& made) {
   publications_.handle_publish(now, started_at, made);
   rates_.advance(now, publications_.traffic(now));
+}
+
+// What cannot be hashed to its end is not what was published, or cannot be read.
+void OriginCore::handle_payload_made(Instant now, PayloadId payload, const Result<MadePayload>& made) {
+  const Status held = publications_.handle_payload_made(now, payload, made);
+  const bool is_damaged =
+      payload.is_full() && !held.has_value() && (held.error().code == Errc::kCorrupt || held.error().code == Errc::kIo);
+  if (is_damaged) handle_damaged(now, payload, held.error());
+}
+
+std::vector<PayloadId> OriginCore::retained() const {
+  std::vector<PayloadId> payloads = Core::retained();
+  for (const auto& [version, manifest] : publications_.versions()) {
+    if (!holdings_.contains(version)) payloads.push_back(version);
+  }
+  return payloads;
 }
 
 // ---- connections
@@ -321,9 +342,9 @@ void OriginCore::register_member(Instant now, Member& member, ConnId conn, const
     actions_.push(action::warning(fmt::format("worker {}: {}", member.name, member.last_error)));
     return;
   }
-  const auto held = holdings_.find(installed);
+  const auto here = publications_.versions().find(installed);
   const bool other_bytes =
-      held != holdings_.end() && member.installed_digest != held->second.manifest().snapshot_digest;
+      here != publications_.versions().end() && member.installed_digest != here->second->snapshot_digest;
   member.foreign = installed > publications_.last_used() || (other_bytes && installed >= latest());
   if (member.foreign) {
     member.last_error = fmt::format(

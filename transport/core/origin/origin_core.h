@@ -49,8 +49,11 @@ class OriginCore final : public Core {
  public:
   explicit OriginCore(OriginConfig config);
 
-  /// A complete payload that a store recovered; before start(). The newest full one is the latest version.
+  /// A complete version that a store recovered; before start(). The newest is the latest. A version that was published
+  /// by its patch has that one's manifest, and no digests.
   void restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
+  /// A complete patch that a store recovered; before start().
+  void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
 
   /// What peer_records() gave before a restart; before start().
   void restore_peers(Instant now, const std::vector<PeerRecord>& records);
@@ -95,26 +98,27 @@ class OriginCore final : public Core {
   void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest,
                             double packed_share = kPackedShareOfWeights);
   void handle_publish_grown(Instant now, const MadePayload& grown) { publications_.handle_publish_grown(now, grown); }
-  /// A new version is complete in the store, whether or not it was begun. T_bcast counts from `started_at`. A version
-  /// out of order, or with digests that are not its manifest's, is logged and not published.
+  /// A new version is complete in the store: `made` is its full payload, whether or not that was begun, or the patch
+  /// from the latest version. Members that have the base get such a patch at once; the full payload is made when
+  /// somebody needs it. T_bcast counts from `started_at`. A version out of order, a patch from another version, and
+  /// digests that are not the manifest's are logged and not published.
   void handle_publish(Instant now, Instant started_at, const MadePayload& made);
   /// Withdraws the version that was begun; its number may be used again. Harmless if none was begun.
   void handle_publish_failed(Instant now, Version version, std::string_view why) {
     publications_.handle_publish_failed(now, version, why);
   }
 
-  /// Answers to action::MakePatch while the payload is made: first an open manifest, which the origin announces at
+  /// Answers to action::MakePayload while the payload is made: first an open manifest, which the origin announces at
   /// once, then ever more chunks, which can be read. Each manifest continues the one before; `chunk_digests` are all so
   /// far.
-  void handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
-    publications_.handle_patch_begun(now, std::move(manifest));
+  void handle_payload_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
+    publications_.handle_payload_begun(now, std::move(manifest));
   }
-  void handle_patch_grown(Instant now, const MadePayload& grown) { publications_.handle_patch_grown(now, grown); }
-  /// The last answer to action::MakePatch, whether or not others came before it. After an error the origin withdraws
-  /// what was begun. kTooLarge: the payload would not be worth sending.
-  void handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made) {
-    publications_.handle_patch_made(now, payload, made);
-  }
+  void handle_payload_grown(Instant now, const MadePayload& grown) { publications_.handle_payload_grown(now, grown); }
+  /// The last answer to action::MakePayload, whether or not others came before it. After an error the origin withdraws
+  /// what was begun. kTooLarge: the payload would not be worth sending. A full payload that ends with kCorrupt or kIo
+  /// is a damaged version, which is withdrawn.
+  void handle_payload_made(Instant now, PayloadId payload, const Result<MadePayload>& made);
 
   [[nodiscard]] std::optional<PublicationProgress> progress(Version version) const {
     return publications_.progress(version);
@@ -153,6 +157,7 @@ class OriginCore final : public Core {
   void handle_version_lost(Instant now, Version version, std::shared_ptr<const Manifest> newest,
                            const Error& why) override;
   [[nodiscard]] std::optional<Instant> poll_deadline() const override;
+  [[nodiscard]] std::vector<PayloadId> retained() const override;
 
  private:
   void handle_damaged(Instant now, PayloadId payload, const Error& why) override;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "transport/core/payload_wire.h"
@@ -13,6 +14,7 @@ namespace {
 // Old versions beyond those kept whose payloads stay because workers are still receiving them.
 constexpr std::size_t kReceivedVersionsMax = 2;
 
+constexpr std::string_view kNoVersionAnyMore = "it is no version of this origin any more";
 constexpr std::string_view kWrongDigests = "chunk digests are missing, or are not those of the manifest";
 
 Error bad(Errc code, PayloadId payload, std::string_view why) {
@@ -29,23 +31,39 @@ Holding whole(std::shared_ptr<const Manifest> manifest, const std::vector<Conten
 
 }  // namespace
 
-bool OriginPayloads::taking_over() const { return latest_ != kNoVersion && holdings_.at(latest_).open(); }
+bool OriginPayloads::taking_over() const { return latest_ != kNoVersion && versions_.at(latest_)->open; }
+
+const Manifest* OriginPayloads::find_version(Version version) const {
+  const auto found = versions_.find(version);
+  return found == versions_.end() ? nullptr : found->second.get();
+}
+
+std::uint64_t OriginPayloads::full_bytes(Version version) const {
+  const auto full = holdings_.find(version);
+  return full != holdings_.end() ? full->second.manifest().planned_bytes() : versions_.at(version)->snapshot_bytes();
+}
 
 Version OriginPayloads::newest_before(Version version) const {
-  Version newest = kNoVersion;
-  for (const auto& [payload, holding] : holdings_) {
-    if (!payload.is_encoded() && payload.version < version) newest = payload.version;  // in the order of versions
-  }
-  return newest;
+  const auto next = versions_.lower_bound(version);
+  return next == versions_.begin() ? kNoVersion : std::prev(next)->first;
 }
 
 bool OriginPayloads::restore(std::shared_ptr<const Manifest> manifest,
                              const std::vector<ContentDigest>& chunk_digests) {
-  Holding holding = whole(manifest, chunk_digests);
-  if (!holding.complete()) return false;
-  holdings_.emplace(manifest->id(), std::move(holding));
-  if (manifest->kind == PayloadKind::kFull) latest_ = std::max(latest_, manifest->version);
+  if (manifest->kind == PayloadKind::kFull) {
+    Holding holding = whole(manifest, chunk_digests);
+    if (!holding.complete()) return false;
+    holdings_.emplace(manifest->id(), std::move(holding));
+  }
+  latest_ = std::max(latest_, manifest->version);
+  versions_.insert_or_assign(manifest->version, std::move(manifest));
   return true;
+}
+
+void OriginPayloads::restore_patch(std::shared_ptr<const Manifest> manifest,
+                                   const std::vector<ContentDigest>& chunk_digests) {
+  Holding holding = whole(manifest, chunk_digests);
+  if (holding.complete()) holdings_.emplace(manifest->id(), std::move(holding));
 }
 
 void OriginPayloads::begin_version(std::shared_ptr<const Manifest> manifest, double packed_share) {
@@ -53,15 +71,29 @@ void OriginPayloads::begin_version(std::shared_ptr<const Manifest> manifest, dou
   WC_CHECK(manifest->open && version > latest_ && !taking_over());
   if (packed_share >= kPackedShareMax) useless_.insert(packed_of(version));
   packed_share_ = packed_share;
+  versions_.insert_or_assign(version, manifest);
   holdings_.emplace(version, Holding(std::move(manifest)));
   latest_ = version;
+}
+
+Status OriginPayloads::check_publication(const Manifest& manifest) const {
+  const PayloadId payload = manifest.id();
+  if (payload.is_packed()) return bad(Errc::kInvalidArgument, payload, "no version is published by that");
+  if (payload.is_full()) return {};
+  if (taking_over()) return bad(Errc::kInvalidArgument, payload, "the version was begun as a full payload");
+  if (payload.base == latest_) return {};
+  return bad(Errc::kInvalidArgument, payload, fmt::format("the latest version is {}", latest_.value));
 }
 
 Result<std::optional<wire::Message>> OriginPayloads::complete_version(const MadePayload& made) {
   const Version version = made.manifest->version;
   WC_CHECK(taking_over() ? version == latest_ : version > latest_);
-  WC_ASSIGN(auto message, complete(made));
+  WC_TRY(check_publication(*made.manifest));
+  WC_ASSIGN(auto message, close(made));
+  versions_.insert_or_assign(version, made.manifest);
   set_latest(version);
+  // Nobody has looked at what it becomes: as the version before, as far as is known.
+  if (made.manifest->id().is_patch() && packed_share_ >= kPackedShareMax) useless_.insert(packed_of(version));
   return message;
 }
 
@@ -72,8 +104,9 @@ void OriginPayloads::set_latest(Version version) {
 
 bool OriginPayloads::can_make(PayloadId payload) const {
   if (making_.contains(payload)) return true;
-  if (useless_.contains(payload) || !holdings_.contains(payload.version)) return false;
-  return payload.is_packed() ? config_.packing != Packing::kNever : config_.patches && holdings_.contains(payload.base);
+  if (useless_.contains(payload) || !versions_.contains(payload.version)) return false;
+  if (payload.is_full()) return !versions_.at(payload.version)->open;
+  return payload.is_packed() ? config_.packing != Packing::kNever : config_.patches && versions_.contains(payload.base);
 }
 
 bool OriginPayloads::is_making_for(Version version) const {
@@ -82,13 +115,15 @@ bool OriginPayloads::is_making_for(Version version) const {
 
 void OriginPayloads::make(PayloadId payload) {
   if (holdings_.contains(payload) || !making_.insert(payload).second) return;
-  actions_.push(action::MakePatch{payload});
+  actions_.push(action::MakePayload{payload});
 }
 
 Status OriginPayloads::begin_made(std::shared_ptr<const Manifest> manifest) {
   const PayloadId payload = manifest->id();
   if (!making_.contains(payload)) return bad(Errc::kNotFound, payload, "the origin did not ask for it");
   if (!manifest->open) return bad(Errc::kInvalidArgument, payload, "its first manifest is not open");
+  if (payload.is_full() && !versions_.contains(payload.version))
+    return bad(Errc::kNotFound, payload, kNoVersionAnyMore);
   if (holdings_.contains(payload)) return bad(Errc::kAlreadyExists, payload, "it was begun before");
   holdings_.emplace(payload, Holding(std::move(manifest)));
   return {};
@@ -112,6 +147,19 @@ Result<wire::Message> OriginPayloads::grow(const MadePayload& grown) {
 
 Result<std::optional<wire::Message>> OriginPayloads::complete(const MadePayload& made) {
   const PayloadId payload = made.manifest->id();
+  if (!payload.is_full()) return close(made);
+  const Manifest* version = find_version(payload.version);
+  if (version == nullptr) return bad(Errc::kNotFound, payload, kNoVersionAnyMore);
+  if (version->snapshot_digest != made.manifest->snapshot_digest) {
+    return bad(Errc::kCorrupt, payload,
+               fmt::format("its bytes are not those that were published (digest {} instead of {})",
+                           made.manifest->snapshot_digest.hex(), version->snapshot_digest.hex()));
+  }
+  return close(made);
+}
+
+Result<std::optional<wire::Message>> OriginPayloads::close(const MadePayload& made) {
+  const PayloadId payload = made.manifest->id();
   if (made.manifest->open) return bad(Errc::kInvalidArgument, payload, "its last manifest is still open");
   if (holdings_.contains(payload)) {
     WC_ASSIGN(wire::Message message, grow(made));
@@ -123,44 +171,61 @@ Result<std::optional<wire::Message>> OriginPayloads::complete(const MadePayload&
   return std::optional<wire::Message>();
 }
 
-bool OriginPayloads::withdraw(PayloadId payload) {
-  const auto held = holdings_.find(payload);
-  if (held == holdings_.end()) return false;
-  if (payload.is_full() && !held->second.open()) last_used_ = std::max(last_used_, payload.version);
-  holdings_.erase(held);
-  if (payload == PayloadId(latest_)) set_latest(newest_before(latest_));
-  return true;
+void OriginPayloads::withdraw_version(Version version) {
+  const auto found = versions_.find(version);
+  if (found == versions_.end()) return;
+  if (!found->second->open) last_used_ = std::max(last_used_, version);
+  versions_.erase(found);
+  holdings_.erase(version);
+  if (version == latest_) set_latest(newest_before(latest_));
+}
+
+void OriginPayloads::forget(PayloadId payload) {
+  holdings_.erase(payload);
+  if (payload.is_full()) versions_.erase(payload.version);
 }
 
 CatchUp OriginPayloads::catch_up_to(Version version, Version installed, bool patches_fit,
                                     const std::function<bool(PayloadId)>& can_make) const {
-  return choose_payload(holdings_, {installed, version, patches_fit, config_.anchor_interval, can_make});
+  CatchUpRequest request{installed, version, full_bytes(version), patches_fit, config_.anchor_interval, can_make, {}};
+  for (const auto& [older, manifest] : versions_) {
+    if (older < version && (holdings_.contains(older) || making_.contains(older))) request.whole.insert(older);
+  }
+  return choose_payload(holdings_, request);
+}
+
+bool OriginPayloads::is_read(Version version) const {
+  return std::ranges::any_of(making_, [&](PayloadId p) { return p.base == version || p.version == version; });
+}
+
+std::set<PayloadId> OriginPayloads::chain_to(Version version) const {
+  if (!versions_.contains(version)) return {};
+  return useful_chain(holdings_, version, full_bytes(version), config_.anchor_interval);
 }
 
 std::vector<PayloadId> OriginPayloads::unneeded(const std::function<bool(PayloadId)>& in_use) const {
   if (taking_over()) return {};
-  std::set<PayloadId> chain = useful_chain(holdings_, latest_, config_.anchor_interval);
+  std::set<PayloadId> chain = chain_to(latest_);
   // A last link that is being made may lead on from those to its base. No others: where publications come faster than
   // patches are made, a link is always being made.
   for (const PayloadId link : making_) {
-    if (link.version == latest_ && link.is_patch()) {
-      chain.merge(useful_chain(holdings_, link.base, config_.anchor_interval));
-    }
+    if (link.version == latest_ && link.is_patch()) chain.merge(chain_to(link.base));
   }
-  std::size_t newer = 0;       // full payloads met on the way from the newest to the oldest
+  std::set<PayloadId> payloads;
+  for (const auto& [payload, holding] : holdings_) payloads.insert(payload);
+  for (const auto& [version, manifest] : versions_) payloads.insert(version);
+  std::size_t newer = 0;       // versions met on the way from the newest to the oldest
   std::set<Version> received;  // versions that stay for those alone who are still receiving them
   std::vector<PayloadId> old;
-  for (auto held = holdings_.rbegin(); held != holdings_.rend(); ++held) {
-    const PayloadId payload = held->first;
+  for (auto at = payloads.rbegin(); at != payloads.rend(); ++at) {
+    const PayloadId payload = *at;
     bool keep = making_.contains(payload);
     if (payload.is_packed()) {
       keep = keep || payload.version == latest_;
     } else if (payload.is_patch()) {
       keep = keep || payload.version == latest_ || chain.contains(payload);
     } else {
-      const bool compared = std::ranges::any_of(
-          making_, [&](PayloadId p) { return p.base == payload.version || p.version == payload.version; });
-      keep = keep || newer++ < config_.versions_kept || compared;
+      keep = keep || newer++ < config_.versions_kept || is_read(payload.version);
     }
     if (keep) continue;
     // A child that reads nothing keeps no more than these from being forgotten.

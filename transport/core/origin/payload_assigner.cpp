@@ -10,7 +10,7 @@
 namespace weightcast {
 bool PayloadAssigner::packing_pays(Instant now) const {
   if (context_.config.packing == Packing::kAlways) return true;
-  const std::uint64_t bytes = payloads_.held().at(payloads_.latest()).manifest().planned_bytes();
+  const std::uint64_t bytes = payloads_.full_bytes(payloads_.latest());
   const PlanRequest request =
       plan_request(context_, now, bytes, [&](const Member& member) { return member.installed < payloads_.latest(); });
   // Links of unknown rate may be faster than anything, and ends of unknown speed slower.
@@ -62,8 +62,9 @@ void PayloadAssigner::assign(Instant now, const std::vector<Member*>& members) {
     }
     if (!payloads_.taking_over()) {
       times_.handle_wanted(now, payloads_.latest());
-      context_.history.handle_wanted(now, payloads_.held().at(payloads_.latest()).manifest());
+      context_.history.handle_wanted(now, *payloads_.find_version(payloads_.latest()));
     }
+    if (catch_up.next.version == kNoVersion) continue;
     if (catch_up.make) {
       payloads_.make(catch_up.next);
       context_.history.handle_making(now, catch_up.next);
@@ -90,7 +91,8 @@ CatchUpPath PayloadAssigner::catch_up_path_of(PayloadId payload, const Member& m
   const bool over_others = std::ranges::any_of(payloads_.held(), [&](const auto& held) {
     return held.first.version > payload.base && held.first.version < payload.version;
   });
-  return over_others ? CatchUpPath::kFolded : CatchUpPath::kDirect;
+  return over_others || payloads_.newest_before(payload.version) > payload.base ? CatchUpPath::kFolded
+                                                                                : CatchUpPath::kDirect;
 }
 
 void PayloadAssigner::take_in(Instant now, PayloadId payload, const std::vector<Member*>& takers) {

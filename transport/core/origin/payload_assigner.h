@@ -12,12 +12,13 @@
 
 namespace weightcast {
 
-/// Decides who gets which payload. Who is behind gets what choose_payload() says; patches and packed payloads are made
+/// Decides who gets which payload. Who is behind gets what choose_payload() says; payloads that are not held are made
 /// when somebody needs them, once. While the latest version is taken over, its full payload is open and goes to those
 /// who need it whole, unless it is to be packed; for who will take a patch the version before is the latest. Pure.
 /// Owned by a Publications.
 /// Invariant: every active member that lacks the latest version has an assignment that leads towards it, or waits for a
-/// patch or packed payload that is being made or will be.
+/// payload that is being made or will be. It waits for the next version alone if the full payload of this one could not
+/// be made.
 class PayloadAssigner {
  public:
   /// All outlive it.

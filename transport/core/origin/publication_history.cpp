@@ -57,20 +57,25 @@ void PublicationHistory::handle_published(Instant now, Instant started_at, const
   if (record == nullptr || record->end != PublicationRecord::End::kUnderWay) record = &add(now, manifest.version);
   record->started_at = started_at;
   record->published_unix_ms = manifest.published_unix_ms;
-  record->snapshot_bytes = manifest.payload_bytes;
-  record->taking_over = {started_at, now};
+  record->snapshot_bytes = manifest.snapshot_bytes();
+  const PublicationRecord::Making making{started_at, now};
+  if (manifest.id().is_full()) {
+    record->taking_over = making;
+  } else {
+    record->made[manifest.id()] = making;
+  }
 }
 
 void PublicationHistory::handle_wanted(Instant now, const Manifest& manifest) {
   if (find(manifest.version) != nullptr) return;
   PublicationRecord& record = add(now, manifest.version);
   record.published_unix_ms = manifest.published_unix_ms;
-  record.snapshot_bytes = manifest.payload_bytes;
+  record.snapshot_bytes = manifest.snapshot_bytes();
 }
 
 void PublicationHistory::handle_making(Instant now, PayloadId payload) {
   PublicationRecord* record = find(payload.version);
-  if (record == nullptr || record->end != PublicationRecord::End::kUnderWay || payload.is_full()) return;
+  if (record == nullptr || record->end != PublicationRecord::End::kUnderWay) return;
   record->made.try_emplace(payload, PublicationRecord::Making{now, std::nullopt});
 }
 

@@ -43,8 +43,8 @@ struct PublicationRecord {
   Version version{};
   UnixMillis published_unix_ms = 0;
   Instant started_at{};
-  Making taking_over;
-  std::map<PayloadId, Making> made;  ///< patches and packed payloads, if they were begun before the end
+  Making taking_over;                ///< of a version that was published by its full payload
+  std::map<PayloadId, Making> made;  ///< the other payloads, if they were begun before the end
   std::uint64_t snapshot_bytes = 0;
   PayloadKind kind = PayloadKind::kFull;  ///< of what most workers got
   std::uint64_t payload_bytes = 0;        ///< of that
@@ -64,8 +64,12 @@ struct PublicationRecord {
   std::map<PeerId, WorkerCourse> courses;
 
   [[nodiscard]] Making making_of(PayloadId payload) const {
-    if (payload.is_full()) return taking_over;
-    const auto found = made.find(payload);
+    if (const auto found = made.find(payload); found != made.end()) return found->second;
+    return payload.is_full() ? taking_over : Making();
+  }
+  /// Of the full payload of a version that was published by its patch.
+  [[nodiscard]] Making hashing() const {
+    const auto found = made.find(version);
     return found == made.end() ? Making() : found->second;
   }
   [[nodiscard]] Making packing() const { return making_of(packed_of(version)); }
@@ -95,7 +99,7 @@ class PublicationHistory {
   void handle_times(Version version, const BroadcastTimes::Times& times);
   /// Somebody needs the version, which may be one from before this process.
   void handle_wanted(Instant now, const Manifest& manifest);
-  /// The origin makes a patch or packed payload, and has made it, or given up.
+  /// The origin makes a payload of the version, and has made it, or given up.
   void handle_making(Instant now, PayloadId payload);
   void handle_made(Instant now, PayloadId payload);
 

@@ -47,8 +47,9 @@ std::string describe(const PublicationRecord& record) {
     line += fmt::format(" (predicted {:.2f} s by {})", to_seconds(record.predicted), to_string(record.topology));
   }
   line += fmt::format(": {}", bytes_words(record));
-  for (const auto& [making, what] : {std::pair(record.taking_over, "taken over"),
-                                     std::pair(record.encoding(), "encoded"), std::pair(record.packing(), "packed")}) {
+  for (const auto& [making, what] :
+       {std::pair(record.taking_over, "taken over"), std::pair(record.encoding(), "encoded"),
+        std::pair(record.packing(), "packed"), std::pair(record.hashing(), "hashed")}) {
     if (making.ended_at) line += fmt::format(", {} in {:.2f} s", what, to_seconds(making.lasted()));
   }
   if (record.slowest_id) {

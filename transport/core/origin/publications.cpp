@@ -38,9 +38,8 @@ Publications::Publications(const OriginConfig& config, Membership& members, Hold
       assigner_(context_, payloads_, plans_, times_) {}
 
 void Publications::restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
-  const bool full = manifest->kind == PayloadKind::kFull;
   const Version version = manifest->version;
-  if (payloads_.restore(std::move(manifest), chunk_digests) && full) times_.restore(version);
+  if (payloads_.restore(std::move(manifest), chunk_digests)) times_.restore(version);
 }
 
 Plan Publications::plan_for(Instant now, std::uint64_t payload_bytes) const {
@@ -83,7 +82,8 @@ void Publications::handle_publish_grown(Instant now, const MadePayload& grown) {
 }
 
 void Publications::handle_publish(Instant now, Instant started_at, const MadePayload& made) {
-  const Version version = made.manifest->version;
+  const PayloadId payload = made.manifest->id();
+  const Version version = payload.version;
   const bool begun = payloads_.taking_over() && version == payloads_.latest();
   if (const Status ok = check_version(version); !begun && (!ok.has_value() || payloads_.taking_over())) {
     actions_.push(action::warning(fmt::format("version {} is not published: {}", version.value,
@@ -98,9 +98,9 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
     return;
   }
   assigner_.handle_made(made);
-  forecasts_.handle_made(version, made.took);
+  forecasts_.handle_made(payload, made.took);
   begun_at_ = now;
-  tell(version, *growth);
+  tell(payload, *growth);
   const Version previous = payloads_.newest_before(version);
 
   judge(now, times_.handle_published(version, started_at));
@@ -110,12 +110,13 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
     if (member.connected() && member.other_run != kNoRun) invite(member);
   }
   // Also when nobody needs it now: a worker that comes back later can be caught up by what is stored.
-  if (const PayloadId step = patch_of(version, previous); previous != kNoVersion && payloads_.can_make(step)) {
+  const PayloadId step = patch_of(version, previous);
+  if (previous != kNoVersion && step != payload && payloads_.can_make(step)) {
     payloads_.make(step);
     history_.handle_making(now, step);
   }
   assigner_.assign_all(now);
-  uploads_.handle_known(version);
+  uploads_.handle_known(payload);
   count_all_ = true;
   settle(now);
 }
@@ -126,7 +127,7 @@ void Publications::handle_publish_failed(Instant now, Version version, std::stri
 
 void Publications::abandon_version(Instant now, Version version, std::string_view why) {
   end_record(now, version, PublicationRecord::End::kGivenUp, fmt::format("{}: {}", kNotMade, why));
-  withdraw(version, kNotMade);
+  withdraw_version(version, kNotMade);
   for (auto& [id, member] : members_.all()) member.foreign = member.foreign || member.installed > payloads_.last_used();
   assigner_.assign_all(now);
   settle(now);
@@ -134,19 +135,26 @@ void Publications::abandon_version(Instant now, Version version, std::string_vie
 
 void Publications::handle_damaged(Instant now, PayloadId payload) {
   const auto held = payloads_.held().find(payload);
-  if (held == payloads_.held().end() || held->second.open()) return;
+  const bool is_held = held != payloads_.held().end();
+  if (is_held && held->second.open()) return;
   constexpr std::string_view kDamaged = "the origin's copy is damaged";
-  if (payload.is_full()) end_record(now, payload.version, PublicationRecord::End::kGivenUp, kDamaged);
-  withdraw(payload, kDamaged);
-  // What was made from it, or would be, leads to other bytes than its digest says.
-  if (payload.is_encoded()) payloads_.give_up(payload);
+  if (payload.is_full()) {
+    if (payloads_.find_version(payload.version) == nullptr) return;
+    end_record(now, payload.version, PublicationRecord::End::kGivenUp, kDamaged);
+    withdraw_version(payload.version, kDamaged);
+  } else {
+    if (!is_held) return;
+    withdraw(payload, kDamaged);
+    // What was made from it, or would be, leads to other bytes than its digest says.
+    payloads_.give_up(payload);
+  }
   assigner_.assign_all(now);
   settle(now);
 }
 
-// ---- patches
+// ---- payloads that are made when somebody needs them
 
-void Publications::handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
+void Publications::handle_payload_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
   const PayloadId payload = manifest->id();
   if (const Status begun = payloads_.begin_made(std::move(manifest)); !begun.has_value()) {
     return actions_.push(action::warning(begun.error().message()));
@@ -156,7 +164,7 @@ void Publications::handle_patch_begun(Instant now, std::shared_ptr<const Manifes
   settle(now);
 }
 
-void Publications::handle_patch_grown(Instant now, const MadePayload& grown) {
+void Publications::handle_payload_grown(Instant now, const MadePayload& grown) {
   const PayloadId payload = grown.manifest->id();
   if (payloads_.is_making(payload) && payloads_.holds(payload)) handle_grown(now, grown);
 }
@@ -166,8 +174,9 @@ void Publications::handle_grown(Instant now, const MadePayload& grown) {
   const Result<wire::Message> growth = payloads_.grow(grown);
   if (!growth.has_value()) {
     actions_.push(action::warning(growth.error().message()));
-    if (payload.is_full()) return abandon_version(now, payload.version, growth.error().detail);
-    return handle_patch_made(now, payload, growth.error());
+    const bool begun = payloads_.taking_over() && payload == payloads_.latest();
+    if (begun) return abandon_version(now, payload.version, growth.error().detail);
+    return static_cast<void>(handle_payload_made(now, payload, growth.error()));
   }
   tell(payload, *growth);
   uploads_.handle_known(payload);
@@ -194,6 +203,11 @@ void Publications::withdraw(PayloadId payload, std::string_view why) {
   }
 }
 
+void Publications::withdraw_version(Version version, std::string_view why) {
+  withdraw(version, why);
+  payloads_.withdraw_version(version);
+}
+
 void Publications::end_publication(PayloadId payload) {
   forecasts_.forget(payload);
   plans_.erase(payload);
@@ -213,22 +227,25 @@ Status Publications::hold_made(PayloadId payload, const Result<MadePayload>& mad
   return {};
 }
 
-void Publications::handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made) {
-  if (!payloads_.end_making(payload)) return;
+Status Publications::handle_payload_made(Instant now, PayloadId payload, const Result<MadePayload>& made) {
+  if (!payloads_.end_making(payload)) return {};
   history_.handle_made(now, payload);
-  if (const Status held = hold_made(payload, made); !held.has_value()) {
+  const Status held = hold_made(payload, made);
+  if (!held.has_value()) {
     withdraw(payload, kNotMade);
     payloads_.give_up(payload);
     std::string text = fmt::format("no {}: {}", to_string(payload), held.error().detail);
     const bool expected = held.error().code == Errc::kTooLarge || payload.version < payloads_.latest();
     actions_.push(expected ? action::info(std::move(text)) : action::warning(std::move(text)));
   } else {
-    assigner_.handle_made(*made);
+    // To hash a version that is here is faster than to take one over.
+    if (payload.is_encoded()) assigner_.handle_made(*made);
     forecasts_.handle_made(payload, made->took);
     begun_at_ = now;
   }
   assigner_.assign_all(now);
   settle(now);
+  return held;
 }
 
 // ---- settling
@@ -561,8 +578,9 @@ PublicationProgress Publications::progress(Version version, const BroadcastTimes
     progress.payload_bytes = publication->manifest().planned_bytes();
     progress.topology = publication->plan().topology;
     progress.predicted = publication->plan().predicted_t100;
-  } else if (const auto full = payloads_.held().find(version); full != payloads_.held().end()) {
-    progress.payload_bytes = full->second.manifest().payload_bytes;
+  } else if (const Manifest* manifest = payloads_.find_version(version)) {
+    progress.kind = manifest->kind;
+    progress.payload_bytes = manifest->payload_bytes;
   }
   progress.undecided = publication == nullptr && payloads_.is_making_for(version);
   for (const auto& [id, member] : members_.all()) {

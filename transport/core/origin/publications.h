@@ -49,18 +49,22 @@ class Publications {
 
   /// See OriginCore.
   void restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
+  void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
+    payloads_.restore_patch(std::move(manifest), chunk_digests);
+  }
   [[nodiscard]] Status check_version(Version version) const;
   void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, double packed_share);
   void handle_publish_grown(Instant now, const MadePayload& grown);
   void handle_publish(Instant now, Instant started_at, const MadePayload& made);
   /// `why`: in a few words.
   void handle_publish_failed(Instant now, Version version, std::string_view why);
-  /// The origin's copy of a payload is damaged: nobody is offered it any more. If it was a version's full payload, that
-  /// version is withdrawn, and its number stays used.
+  /// The origin's copy of a payload is damaged: nobody is offered it any more. If it was a version's full payload, held
+  /// or not, that version is withdrawn, and its number stays used.
   void handle_damaged(Instant now, PayloadId payload);
-  void handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest);
-  void handle_patch_grown(Instant now, const MadePayload& grown);
-  void handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made);
+  void handle_payload_begun(Instant now, std::shared_ptr<const Manifest> manifest);
+  void handle_payload_grown(Instant now, const MadePayload& grown);
+  /// Errors: why there is none, if it was asked for.
+  Status handle_payload_made(Instant now, PayloadId payload, const Result<MadePayload>& made);
 
   /// A member's connection was made, or made anew. The member can serve `held`.
   void handle_joined(Instant now, Member& member, const std::vector<PayloadId>& held);
@@ -103,6 +107,10 @@ class Publications {
   /// origin has sent next to nothing for long, only those of the stragglers, who may be lying.
   [[nodiscard]] RateProbes::Traffic traffic(Instant now) const;
   [[nodiscard]] Version latest() const { return payloads_.latest(); }
+  /// All versions, each with the manifest that it was published by.
+  [[nodiscard]] const std::map<Version, std::shared_ptr<const Manifest>>& versions() const {
+    return payloads_.versions();
+  }
   /// The greatest number that a whole version ever had, withdrawn ones included.
   [[nodiscard]] Version last_used() const { return payloads_.last_used(); }
   [[nodiscard]] std::optional<PublicationProgress> progress(Version version) const;
@@ -139,10 +147,12 @@ class Publications {
   void handle_grown(Instant now, const MadePayload& grown);
   /// Tells everyone who was told of the payload that it has grown; nobody, if nobody was.
   void tell(PayloadId payload, const std::optional<wire::Message>& growth);
-  /// A patch or packed payload was made. Errors: why there is none.
+  /// A payload was made. Errors: why there is none.
   Status hold_made(PayloadId payload, const Result<MadePayload>& made);
   /// Takes a payload back from everybody who was told of it.
   void withdraw(PayloadId payload, std::string_view why);
+  /// The same for the full payload, and the version is none any more.
+  void withdraw_version(Version version, std::string_view why);
   /// Nobody asks about its plan any more. To be called before it is held no more.
   void end_publication(PayloadId payload);
   /// A member has received a payload: what does that say of the links on the way?

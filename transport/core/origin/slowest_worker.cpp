@@ -141,7 +141,7 @@ class Courses {
     };
     consider(record_.taking_over, "take it over");
     for (const auto& [payload, making] : record_.made)
-      consider(making, payload.is_patch() ? "encode its patch" : "pack it");
+      consider(making, payload.is_patch() ? "encode its patch" : payload.is_packed() ? "pack it" : "hash it");
     return words;
   }
 

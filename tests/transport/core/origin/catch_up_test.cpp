@@ -33,6 +33,7 @@ CatchUpRequest request(std::uint64_t installed) {
   CatchUpRequest r;
   r.installed = Version{installed};
   r.latest = Version{5};
+  r.full_bytes = kFullBytes;
   r.patches_max = 16;
   r.can_make = [](PayloadId) { return false; };
   return r;
@@ -121,24 +122,24 @@ TEST(CatchUp, PackedPayloadThatCanBeMadeIsWaitedForWhereNoPatchLeads) {
 TEST(UsefulChain, PackedPayloadIsNoLinkOfIt) {
   Holdings holdings = chain(10);
   add(holdings, packed_of(Version{5}), 10);
-  EXPECT_EQ(useful_chain(holdings, Version{5}, 2), (std::set<PayloadId>{patch(3, 4), patch(4, 5)}));
+  EXPECT_EQ(useful_chain(holdings, Version{5}, kFullBytes, 2), (std::set<PayloadId>{patch(3, 4), patch(4, 5)}));
 }
 
 TEST(UsefulChain, KeepsWhatLeadsToTheLatestVersionWithinItsBounds) {
-  EXPECT_EQ(useful_chain(chain(10), Version{5}, 16).size(), 4u);
-  EXPECT_EQ(useful_chain(chain(10), Version{5}, 2), (std::set<PayloadId>{patch(3, 4), patch(4, 5)}));
-  EXPECT_EQ(useful_chain(chain(200'000), Version{5}, 16).size(), 2u);
+  EXPECT_EQ(useful_chain(chain(10), Version{5}, kFullBytes, 16).size(), 4u);
+  EXPECT_EQ(useful_chain(chain(10), Version{5}, kFullBytes, 2), (std::set<PayloadId>{patch(3, 4), patch(4, 5)}));
+  EXPECT_EQ(useful_chain(chain(200'000), Version{5}, kFullBytes, 16).size(), 2u);
   Holdings broken = chain(10);
   broken.erase(patch(3, 4));
-  EXPECT_EQ(useful_chain(broken, Version{5}, 16), (std::set<PayloadId>{patch(4, 5)}));
-  EXPECT_TRUE(useful_chain(Holdings(), Version{5}, 16).empty());
+  EXPECT_EQ(useful_chain(broken, Version{5}, kFullBytes, 16), (std::set<PayloadId>{patch(4, 5)}));
+  EXPECT_TRUE(useful_chain(Holdings(), Version{5}, kFullBytes, 16).empty());
 }
 
 TEST(UsefulChain, FoldDoesNotTakeTheStepsPlace) {
   Holdings holdings = chain(10);
   add(holdings, patch(1, 5), 25);
-  EXPECT_TRUE(useful_chain(holdings, Version{5}, 16).contains(patch(4, 5)));
-  EXPECT_FALSE(useful_chain(holdings, Version{5}, 16).contains(patch(1, 5)));
+  EXPECT_TRUE(useful_chain(holdings, Version{5}, kFullBytes, 16).contains(patch(4, 5)));
+  EXPECT_FALSE(useful_chain(holdings, Version{5}, kFullBytes, 16).contains(patch(1, 5)));
 }
 
 RC_GTEST_PROP(CatchUp, EveryWayThatIsKeptEndsAtTheLatestVersion, ()) {

@@ -54,7 +54,7 @@ TEST_F(OriginPayloadsTest, DigestsThatAreMissingOrWrongAreRefused) {
   without.chunk_digests.resize(4);
   EXPECT_EQ(payloads.grow(without).error().code, Errc::kInvalidArgument);
   MadePayload wrong = {manifest_of(Version{3}, 100), chunk_digests(kNew, 100)};
-  EXPECT_EQ(payloads.complete(wrong).error().code, Errc::kInvalidArgument);
+  EXPECT_EQ(payloads.complete_version(wrong).error().code, Errc::kInvalidArgument);
   EXPECT_FALSE(payloads.holds(Version{3}));
 }
 

@@ -210,10 +210,10 @@ TEST_F(PublicationsTest, ChildrenThatReadNothingKeepTwoOldPatchesAtMost) {
   core.handle_message(now, child, hello);
   for (std::uint64_t version = 1; version <= 14; ++version) {
     core.handle_publish(now, now, {manifest_of(Version{version}, 100), chunk_digests(Version{version}, 100)});
-    for (const auto& make : only<action::MakePatch>(drain([&] { return core.poll_action(); }))) {
+    for (const auto& make : only<action::MakePayload>(drain([&] { return core.poll_action(); }))) {
       // So large that no two of them in a row are worth keeping.
       const auto manifest = growing_manifest(make.payload, 48, false);
-      core.handle_patch_made(now, make.payload, MadePayload{manifest, chunk_digests(make.payload.version, 48)});
+      core.handle_payload_made(now, make.payload, MadePayload{manifest, chunk_digests(make.payload.version, 48)});
       wire::Message subscribe;
       set_payload(*subscribe.mutable_subscribe(), make.payload);
       core.handle_message(now, child, subscribe);
