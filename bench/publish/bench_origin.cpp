@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bench/times.h"
+#include "transport/node/make_patch.h"
 #include "transport/node/takeover.h"
 
 namespace weightcast::bench {
@@ -68,18 +69,16 @@ Result<PublicationCost> BenchOrigin::publish(const BenchTrainer& trainer, bool s
   PublicationCost cost;
   const double cpu_before = process_cpu_s();
   const auto start = Clock::now();
-  ByProducts by_products;
-  WC_TRY(node_->await([&](PayloadObserver observer) {
+  cost.in_place = sparse && store.spare() != kNoVersion;
+  WC_ASSIGN(const MadePayload published, node_->await([&](PayloadObserver observer) {
     if (sparse) {
       ChangesRequest request;
       request.version = version_;
       request.base = base;
       request.changes = trainer.changes().file();
       request.changes_bytes = trainer.changes_bytes();
-      request.earlier = applied_;
       request.choose_chunk_bytes = chunk_bytes;
-      apply_changes(node_->jobs(), node_->files(), store, std::move(request), std::move(observer),
-                    [&](ByProducts made) { by_products = std::move(made); });
+      apply_changes(node_->jobs(), node_->files(), store, std::move(request), std::move(observer.done));
     } else {
       TakeoverRequest request;
       request.version = version_;
@@ -90,20 +89,19 @@ Result<PublicationCost> BenchOrigin::publish(const BenchTrainer& trainer, bool s
     }
   }));
   cost.copied_s = seconds_since(start);
-  if (makes_patch) {
+  if (published.manifest->kind == PayloadKind::kPatch) {
+    patch_bytes = published.manifest->payload_bytes;
+  } else if (makes_patch) {
     const PayloadId patch = patch_of(version_, base);
     WC_ASSIGN(const MadePayload made, node_->await([&](PayloadObserver observer) {
-      make_patch(node_->jobs(), node_->files(), store, {patch, "", chunk_bytes, std::move(by_products.encoded)},
+      make_patch(node_->jobs(), node_->files(), store, {patch, "", chunk_bytes},
                  std::move(observer));
     }));
     patch_bytes = made.manifest->payload_bytes;
   }
   cost.encoded_s = seconds_since(start);
   cost.cpu_s = process_cpu_s() - cpu_before;
-  cost.in_place = by_products.was_in_place;
   WC_TRY(node_->wait([&] { return store.find(version_)->durable; }));
-  applied_.clear();
-  if (by_products.applied) applied_.push_back(std::move(*by_products.applied));
   // The version before goes, and its files are the next one's.
   store.retain({version_});
   // Not before the disk knows that they are: a step that comes sooner is written to new files, which is another
@@ -115,7 +113,7 @@ Result<PublicationCost> BenchOrigin::publish(const BenchTrainer& trainer, bool s
 Result<MadePayload> BenchOrigin::pack() {
   node_->store().retain({version_, packed_of(version_)});
   return node_->await([&](PayloadObserver observer) {
-    make_patch(node_->jobs(), node_->files(), node_->store(), {packed_of(version_), "", chunk_bytes, nullptr},
+    make_patch(node_->jobs(), node_->files(), node_->store(), {packed_of(version_), "", chunk_bytes},
                std::move(observer));
   });
 }

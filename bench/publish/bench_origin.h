@@ -14,10 +14,10 @@ namespace weightcast::bench {
 
 /// Of one publication at an origin, from its beginning.
 struct PublicationCost {
-  double copied_s = 0;   ///< until the origin has its own copy
+  double copied_s = 0;   ///< until the origin has its own copy; of a list of changes with the patch
   double encoded_s = 0;  ///< until the patch from the version before is in the store as well
   double cpu_s = 0;
-  bool in_place = false;
+  bool in_place = false;  ///< the files of an older version were there to be brought up to date
 };
 
 /// A node's store in this process, on a loop of its own. Errors beside those named: kTimedOut (it does not get on).
@@ -65,7 +65,6 @@ class BenchOrigin {
 
   std::unique_ptr<BenchStore> node_;
   Version version_{};
-  std::vector<AppliedChanges> applied_;
 };
 
 }  // namespace weightcast::bench

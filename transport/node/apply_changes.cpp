@@ -71,7 +71,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   /// What one thread keeps from one segment to the next.
   struct Workbench {
     ListedEncoder listed;
-    SegmentEncoder encoder;
+    SegmentEncoder encoder{best_kernels(), SparseForm::kListed};
     CellChanges changes;
     std::vector<std::byte> old_values;
     std::vector<std::byte> copied;   // a segment of the base

@@ -143,8 +143,7 @@ class VersionEncoding final : public PayloadSource {
       report_new();
       return {};
     };
-    const Result<PatchSummary> summary =
-        request_.encoded ? write_patch(head, request_.encoded->segments, sink) : encode(head, sink);
+    const Result<PatchSummary> summary = encode(head, sink);
     if (!summary.has_value()) return summary.error();
     hasher.finish();
     report_new();
@@ -167,6 +166,7 @@ class VersionEncoding final : public PayloadSource {
   Result<PatchSummary> encode(const PatchHead& head, const PatchSink& sink) const {
     EncodeOptions options;
     options.threads = jobs_.loop().threads_per_job_max();
+    options.sparse_form = SparseForm::kListed;
     const VersionSource after(*result_);
     const std::unique_ptr<ByteSource> before =
         base_ ? std::unique_ptr<ByteSource>(std::make_unique<VersionSource>(*base_))

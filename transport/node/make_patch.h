@@ -14,19 +14,11 @@ namespace weightcast {
 /// A worker holds two at a time, with their code: so it stays below 16 MiB.
 inline constexpr std::uint32_t kPatchSegmentBytes = 7 * kMiB;
 
-/// A patch that was encoded while its result was made.
-struct EncodedPatch {
-  PayloadId payload{};
-  std::vector<EncodedSegment> segments;  ///< as plan_segments() has them for kPatchSegmentBytes
-};
-
 struct MakePatchRequest {
   PayloadId payload{};
   std::string model_id;
   /// Called on the loop's thread with the payload's size, as far as samples tell it.
   std::function<std::uint32_t(std::uint64_t payload_bytes)> choose_chunk_bytes;
-  /// The segments, if they are there already: then the versions are not compared.
-  std::shared_ptr<const EncodedPatch> encoded;
   ManifestAuthor author = {};
   /// Whether a patch may be made where half of the words changed. It takes more time of both ends for each byte that it
   /// saves, as packing does.

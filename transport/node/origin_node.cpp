@@ -8,6 +8,7 @@
 #include "proto/limits.h"
 #include "transport/io/log.h"
 #include "transport/node/history_reply.h"
+#include "transport/node/make_patch.h"
 #include "transport/node/peer_records.h"
 #include "transport/node/takeover.h"
 
@@ -119,14 +120,12 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<TakenOver
     jobs_.post([taken = std::move(taken), error = ok.error()] { taken(error); });
     return;
   }
-  encoded_.reset();
   auto notice = std::make_shared<std::string>();
+  if (order.changes) return publish_changes(std::move(order), std::move(taken));
   PayloadObserver observer = observe_publication(version, [notice, taken = std::move(taken)](Result<TakenOver> over) {
     if (over.has_value()) over->notice = *notice;
     taken(std::move(over));
   });
-  if (order.changes) return publish_changes(std::move(order), std::move(observer));
-  applied_.clear();
   TakeoverRequest takeover;
   takeover.version = version;
   takeover.path = std::move(order.path);
@@ -159,19 +158,6 @@ bool OriginNode::compresses_weights() const {
          (config_.packing == Packing::kAuto && core_->planned_uplink().limited());
 }
 
-// As many as lead from the files that the next version reuses to its base. A gap makes those before it useless.
-void OriginNode::keep_applied(std::optional<AppliedChanges> applied) {
-  if (!applied || (!applied_.empty() && applied_.back().to != applied->from)) applied_.clear();
-  if (!applied) return;
-  applied_.push_back(std::move(*applied));
-  std::uint64_t bytes = 0;
-  for (const AppliedChanges& one : applied_) bytes += one.bytes;
-  while (applied_.size() > config_.versions_kept || bytes > kAppliedChangesBytesMax) {
-    bytes -= applied_.front().bytes;
-    applied_.erase(applied_.begin());
-  }
-}
-
 // The one before it may have been refused since it was asked for.
 Status OriginNode::check_base(Version version, Version base) const {
   const Version latest = core_->latest();
@@ -179,32 +165,49 @@ Status OriginNode::check_base(Version version, Version base) const {
   return wrong_base(version, base, latest);
 }
 
-void OriginNode::publish_changes(PublishOrder order, PayloadObserver observer) {
+void OriginNode::publish_changes(PublishOrder order, std::function<void(Result<TakenOver>)> taken) {
   ChangesRequest changes;
   changes.version = order.version;
   changes.base = order.base;
   changes.changes = std::move(order.region);
   changes.changes_bytes = order.changes_bytes;
-  changes.earlier = applied_;
   changes.model_id = config_.model_id;
   changes.allow_nonfinite = order.allow_nonfinite;
-  changes.sample_packing = compresses_weights();
-  changes.encodes_patch = config_.patches;
+  changes.makes_patch = config_.patches;
   changes.author = author();
   changes.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop().now(), bytes).chunk_bytes; };
-  apply_changes(jobs_, environment_.files, *store_, std::move(changes), std::move(observer),
-                [this](ByProducts by_products) {
-                  encoded_ = std::move(by_products.encoded);
-                  keep_applied(std::move(by_products.applied));
+  note_started(order.version);
+  apply_changes(jobs_, environment_.files, *store_, std::move(changes),
+                [this, version = order.version, started_at = loop().now(),
+                 taken = std::move(taken)](const Result<MadePayload>& made) {
+                  end_publication(version, started_at, made, taken);
                 });
+}
+
+void OriginNode::note_started(Version version) {
+  started_[version] = {loop().now(), driver_->chunk_bytes_sent(), {}};
+  while (started_.size() > kStartedMax) started_.erase(started_.begin());
+}
+
+void OriginNode::end_publication(Version version, Instant started_at, const Result<MadePayload>& made,
+                                 const std::function<void(Result<TakenOver>)>& taken) {
+  if (!made.has_value()) {
+    log_warning("version {} was not published: {}", version.value, made.error().message());
+    started_.erase(version);
+    core_->handle_publish_failed(loop().now(), version, made.error().message());
+    driver_->pump();
+    return taken(made.error());
+  }
+  core_->handle_publish(loop().now(), started_at, *made);
+  driver_->pump();
+  taken(TakenOver{made->manifest->snapshot_bytes()});
 }
 
 PayloadObserver OriginNode::observe_publication(Version version, std::function<void(Result<TakenOver>)> taken) {
   const Instant started_at = loop().now();
   PayloadObserver observer;
   observer.begun = [this, version, started_at](std::shared_ptr<const Manifest> manifest, double packed_share) {
-    started_[version] = {started_at, driver_->chunk_bytes_sent(), {}};
-    while (started_.size() > kStartedMax) started_.erase(started_.begin());
+    note_started(version);
     core_->handle_publish_begun(loop().now(), std::move(manifest), packed_share);
     driver_->pump();
   };
@@ -212,19 +215,8 @@ PayloadObserver OriginNode::observe_publication(Version version, std::function<v
     core_->handle_publish_grown(loop().now(), grown);
     driver_->pump();
   };
-  observer.done = [this, version, started_at, taken = std::move(taken)](Result<MadePayload> copy) {
-    if (!copy.has_value()) {
-      log_warning("version {} was not published: {}", version.value, copy.error().message());
-      encoded_.reset();
-      applied_.clear();
-      started_.erase(version);
-      core_->handle_publish_failed(loop().now(), version, copy.error().message());
-      driver_->pump();
-      return taken(copy.error());
-    }
-    core_->handle_publish(loop().now(), started_at, *copy);
-    driver_->pump();
-    taken(TakenOver{copy->manifest->payload_bytes});
+  observer.done = [this, version, started_at, taken = std::move(taken)](const Result<MadePayload>& copy) {
+    end_publication(version, started_at, copy, taken);
   };
   return observer;
 }
@@ -247,9 +239,7 @@ void OriginNode::make(PayloadId patch) {
     core_->handle_payload_made(loop().now(), patch, std::move(made));
     driver_->pump();
   };
-  MakePatchRequest request{patch, config_.model_id, choose_chunk_bytes, nullptr, author(), compresses_weights()};
-  // The store keeps what becomes of it; if that fails, comparing makes the same.
-  if (encoded_ && encoded_->payload == patch) request.encoded = std::move(encoded_);
+  MakePatchRequest request{patch, config_.model_id, choose_chunk_bytes, author(), compresses_weights()};
   make_patch(jobs_, environment_.files, *store_, std::move(request), std::move(observer));
 }
 

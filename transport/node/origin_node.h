@@ -45,8 +45,10 @@ class OriginNode final : public Node {
   /// To the origin's status that it cannot dial the member, and to the member's whom that cannot dial.
   void add_unreached(const Member& member, local::NodeStatus& self, local::NodeStatus& node) const;
   PayloadObserver observe_publication(Version version, std::function<void(Result<TakenOver>)> taken);
-  void publish_changes(PublishOrder order, PayloadObserver observer);
-  void keep_applied(std::optional<AppliedChanges> applied);
+  void publish_changes(PublishOrder order, std::function<void(Result<TakenOver>)> taken);
+  void note_started(Version version);
+  void end_publication(Version version, Instant started_at, const Result<MadePayload>& made,
+                       const std::function<void(Result<TakenOver>)>& taken);
   [[nodiscard]] Status check_base(Version version, Version base) const;
   /// Whether it may spend processor time to send less where most cells changed: by --pack, and where it knows its rate.
   [[nodiscard]] bool compresses_weights() const;
@@ -62,8 +64,6 @@ class OriginNode final : public Node {
   std::uint64_t peer_records_written_ = 0;       // generation
   bool writing_peer_records_ = false;
   double encode_s_ = 0;                          // of the last patch
-  std::shared_ptr<const EncodedPatch> encoded_;  // to the latest version, until it is asked for
-  std::vector<AppliedChanges> applied_;          // the lists that led to the latest version, one after another
   std::map<Version, Started> started_;           // the last few publications
 };
 

@@ -201,6 +201,60 @@ TEST(PatchApplier, EditsInPlaceWhereTheBaseStandsAndMakesAnewWhatTurnsOutToBeOth
   }
 }
 
+TEST(PatchApplier, TouchesChangedCellsAloneWhereTheyAreListedAndTheBaseIsKnown) {
+  const auto [before, after] = make_versions(3'000'000, 0.01, 1);
+  const FileTable table = test::one_file(before.stream.size());
+  SnapshotDigest base(table), result_digest(table);
+  base.add(0, before.stream);
+  result_digest.add(0, after.stream);
+  const Parts parts = split(make_patch(before, after, 1'000'000, {.sparse_form = SparseForm::kListed}));
+  std::vector<std::byte> result = before.stream;
+  // A byte of a cell that does not change is read by nobody.
+  std::size_t spoilt = 5'000'000;
+  while (before.stream[spoilt] != after.stream[spoilt] || before.stream[spoilt ^ 1] != after.stream[spoilt ^ 1]) {
+    spoilt += 2;
+  }
+  result[spoilt] ^= std::byte{1};
+  EditedStreams streams(before.stream, result);
+  PatchApplier applier(plan_segments(parts.head), table, streams,
+                       {.base_leaves = std::make_shared<const LeafSums>(base.leaves()), .list_bytes_max = kMiB * 64});
+  std::size_t listed = 0;
+  for (const OwnedSegment& segment : parts.segments) {
+    listed += segment.header().mode == SegmentMode::kListed ? 1 : 0;
+    ASSERT_TRUE(applier.apply(segment.view()).has_value());
+  }
+  EXPECT_GT(listed, 5u);
+  const Result<Checksum> digest = applier.finish(parts.end);
+  ASSERT_TRUE(digest.has_value()) << digest.error().message();
+  EXPECT_EQ(*digest, result_digest.root());
+  EXPECT_EQ(applier.leaves(), result_digest.leaves());
+  result[spoilt] ^= std::byte{1};
+  EXPECT_EQ(result, after.stream);
+  EXPECT_EQ(streams.reads, 0u);
+  for (const auto& changes : applier.take_changes()) EXPECT_TRUE(changes.has_value());
+}
+
+TEST(PatchApplier, MakesAnewWhatIsListedWhereTheBaseIsNotWhatItShouldBe) {
+  const auto [before, after] = make_versions(300'000, 0.01, 1);
+  const FileTable table = test::one_file(before.stream.size());
+  SnapshotDigest base(table);
+  base.add(0, before.stream);
+  const Parts parts = split(make_patch(before, after, 100'000, {.sparse_form = SparseForm::kListed}));
+  std::vector<std::byte> result = before.stream;
+  for (std::size_t at = 0; at < result.size(); ++at) {
+    if (before.stream[at] != after.stream[at]) result[at] ^= std::byte{0x40};
+  }
+  EditedStreams streams(before.stream, result);
+  PatchApplier applier(plan_segments(parts.head), table, streams,
+                       {.base_leaves = std::make_shared<const LeafSums>(base.leaves())});
+  for (const OwnedSegment& segment : parts.segments) ASSERT_TRUE(applier.apply(segment.view()).has_value());
+  const Result<Checksum> digest = applier.finish(parts.end);
+  ASSERT_TRUE(digest.has_value()) << digest.error().message();
+  EXPECT_EQ(*digest, test::digest_of_file(after.stream));
+  EXPECT_EQ(result, after.stream);
+  EXPECT_GT(streams.reads, 0u);
+}
+
 TEST(PatchApplier, ListsTheChangesAsFarAsTheyFit) {
   const auto [before, after] = make_versions(100'000, 0.01, 1);
   const Parts parts = split(make_patch(before, after, 20'000));
