@@ -29,6 +29,8 @@ void add_idle_command(CLI::App& app);
 void add_joins_command(CLI::App& app);
 /// How long the engine pauses for a version.
 void add_install_command(CLI::App& app);
+/// Lists of changes beside the modelled form of patches.
+void add_listed_command(CLI::App& app);
 /// AdamW against a plain loop over the same memory.
 void add_optimiser_command(CLI::App& app);
 /// Consecutive versions, sent as patches.

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   weightcast::bench::add_install_command(app);
   weightcast::bench::add_patch_command(app);
   weightcast::bench::add_codec_command(app);
+  weightcast::bench::add_listed_command(app);
   weightcast::bench::add_packed_command(app);
   try {
     app.parse(argc, argv);

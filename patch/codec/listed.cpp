@@ -59,14 +59,18 @@ std::size_t ListedEncoder::take_steps(std::span<const std::uint32_t> cells, Byte
   grow(values_, cells.size() * sizeof(Cell));
   grow(steps_, cells.size());
   escapes_.clear();
+  // Not through the vectors: bytes may alias anything, so each store would make the compiler load their pointers again.
+  std::uint32_t* const kept_cells = cells_.data();
+  std::byte* const values = values_.data();
+  std::byte* const steps = steps_.data();
   std::size_t kept = 0;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Cell now = Ops::load(after.data() + i * sizeof(Cell));
     const Cell step = Ops::step(Ops::load(before.data() + i * sizeof(Cell)), now);
     const Cell code = code_of(step);
-    cells_[kept] = cells[i];
-    Ops::store(values_.data() + kept * sizeof(Cell), now);
-    steps_[kept] = std::byte(std::min<Cell>(code, Cell(kEscape)));
+    kept_cells[kept] = cells[i];
+    Ops::store(values + kept * sizeof(Cell), now);
+    steps[kept] = std::byte(std::min<Cell>(code, Cell(kEscape)));
     if (step == 0) continue;
     if (escapes(code)) [[unlikely]] {
       const auto bytes = std::as_bytes(std::span(&code, 1));
@@ -119,21 +123,24 @@ Result<SegmentHeader> ListedEncoder::encode(const SegmentRange& range, std::span
   const std::size_t entries_max = changed + cells_end / entry_max + 1;
   grow(gaps_low_, entries_max);
   if (wide) grow(gaps_high_, entries_max);
+  std::byte* const low = gaps_low_.data();
+  std::byte* const high = gaps_high_.data();
+  const std::uint32_t* const changed_cells = cells_.data();
   std::size_t entries = 0;
   std::uint64_t next = 0;
   for (std::size_t i = 0; i < changed; ++i) {
-    const std::uint32_t cell = cells_[i];
+    const std::uint32_t cell = changed_cells[i];
     // Both at once: what lies below `next` is a very long gap.
     if (cell - next >= cells_end - next) return invalid("does not ascend within the range");
     auto gap = std::uint32_t(cell - next);
     next = std::uint64_t{cell} + 1;
     if (wide) {
-      for (; gap >= kGapPairMax; gap -= kGapPairMax, ++entries) gaps_low_[entries] = gaps_high_[entries] = std::byte(255);
-      gaps_high_[entries] = std::byte(gap >> 8);
+      for (; gap >= kGapPairMax; gap -= kGapPairMax, ++entries) low[entries] = high[entries] = std::byte(255);
+      high[entries] = std::byte(gap >> 8);
     } else {
-      for (; gap >= kGapByteMax; gap -= kGapByteMax, ++entries) gaps_low_[entries] = std::byte(255);
+      for (; gap >= kGapByteMax; gap -= kGapByteMax, ++entries) low[entries] = std::byte(255);
     }
-    gaps_low_[entries++] = std::byte(gap);
+    low[entries++] = std::byte(gap);
   }
 
   SegmentHeader header;

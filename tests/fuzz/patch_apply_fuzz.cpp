@@ -1,10 +1,33 @@
 // Arbitrary bytes as a segment's payload, as someone would forge it who can make digests: the decoder must refuse it,
-// or give cells that match their digest. The first four bytes choose kind, mode, changed cells and length; modes that
+// or give cells that match their digest; a list must give the same cells all at once and in windows. The first four bytes choose kind, mode, changed cells and length; modes that
 // need no base have none where theirs is 128 or more.
+#include <algorithm>
+#include <functional>
+
 #include "patch/codec/segment_codec.h"
 
+namespace {
+
+using namespace weightcast;
+
+void check_list(Segment& segment, Bytes before) {
+  const SegmentRange& range = segment.header.range;
+  const unsigned width = geometry_of(range.kind).bytes;
+  CellChanges changes;
+  if (!ListedDecoder().decode(segment, changes)) return;
+  WC_CHECK(changes.cells.size() == segment.header.changed_cells);
+  WC_CHECK(std::ranges::is_sorted(changes.cells, std::ranges::less_equal()));
+  WC_CHECK(changes.cells.back() < range.size_bytes / width);
+  segment.header.result_digest = resolve_steps(range.kind, before.data(), changes);
+  std::vector<std::byte> written(before.begin(), before.end()), windowed(before.size());
+  write_changes(changes, width, written.data());
+  WC_CHECK(decode_segment(segment, before, windowed).has_value());
+  WC_CHECK(windowed == written);
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace weightcast;
   if (size < 4) return 0;
   Segment segment;
   segment.header.range.kind = CellKind(data[0] % kCellKinds);
@@ -20,6 +43,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::uint32_t state = 1;
   for (std::byte& byte : before) byte = std::byte((state = state * 1664525 + 1013904223) >> 24);
   if (!has_base) before.clear();
+  if (segment.header.mode == SegmentMode::kListed) {
+    check_list(segment, before);
+    return 0;
+  }
   if (decode_segment(segment, before, after)) WC_CHECK(checksum_of(after) == segment.header.result_digest);
   return 0;
 }

@@ -55,6 +55,36 @@ TEST(Golden, SparsePayload) {
   EXPECT_EQ(digest.digest(), checksum_of(std::as_bytes(std::span(after))));
 }
 
+// The other worked example of FORMAT.md.
+TEST(Golden, ListedPayload) {
+  const std::vector<std::uint32_t> cells{10, 40, 50};
+  const std::vector<std::uint16_t> before{0xbd80, 0x3c00, 0x3c00}, after{0xbd81, 0x3c02, 0x3d00};
+  const std::vector<std::byte> expected = bytes({
+      0x00,                    // gaps of one byte
+      0x03,                    // as many entries
+      0x00, 0x0a, 0x1d, 0x09,  // plain: 10, 29 and 9 cells lie between
+      0x00, 0x01, 0x03, 0xff,  // plain: one step and two steps away from zero, and a wide one
+      0xff, 0x01,              // 256 steps away from zero
+  });
+  const SegmentRange range{5, 0x108, 0x208, 128, CellKind::kBf16};
+  for (const Kernels* kernels : available_kernels()) {
+    std::vector<std::byte> frame;
+    const auto header = ListedEncoder(*kernels).encode(range, cells, std::as_bytes(std::span(before)),
+                                                       std::as_bytes(std::span(after)), frame);
+    ASSERT_TRUE(header.has_value());
+    EXPECT_EQ(header->mode, SegmentMode::kListed);
+    EXPECT_EQ(header->changed_cells, 3u);
+    EXPECT_EQ(header->result_digest, checksum_of(std::as_bytes(std::span(after))));
+    const auto segment = read_segment(frame);
+    ASSERT_TRUE(segment.has_value());
+    EXPECT_TRUE(std::ranges::equal(segment->payload, expected)) << kernels->name;
+    CellChanges changes;
+    ASSERT_TRUE(ListedDecoder(*kernels).decode(*segment, changes).has_value());
+    EXPECT_EQ(changes.cells, cells);
+    EXPECT_EQ(changes.values, bytes({1, 0, 2, 0, 0, 1}));
+  }
+}
+
 TEST(Golden, UnchangedSegment) {
   const std::vector<std::uint16_t> cells(64, 0x3c00);
   const SegmentRange range{5, 0x108, 0x208, 128, CellKind::kBf16};
@@ -152,7 +182,7 @@ PatchIdentity golden_identity(Version base_version, Bytes base, Bytes result) {
 }
 
 void expect_golden(const std::string& name, const test::Snapshot& base, const test::Snapshot& result,
-                   const PatchIdentity& identity) {
+                   const PatchIdentity& identity, SparseForm form = SparseForm::kModelled) {
   std::ifstream in(std::string(WEIGHTCAST_CODEC_GOLDEN) + "/" + name, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   const Bytes golden = test::text_bytes(text);
@@ -170,7 +200,7 @@ void expect_golden(const std::string& name, const test::Snapshot& base, const te
   EXPECT_EQ(*digest, identity.result_digest);
   EXPECT_EQ(made, result.stream);
 
-  const std::vector<std::byte> again = test::make_patch(base, result, 16'384, {}, identity);
+  const std::vector<std::byte> again = test::make_patch(base, result, 16'384, {.sparse_form = form}, identity);
   const Bytes fresh = Bytes(again).subspan(*peek_head(again));
   EXPECT_TRUE(std::ranges::equal(golden.subspan(*head_bytes), fresh)) << name << ": it is encoded differently now";
 }
@@ -184,6 +214,12 @@ TEST(Golden, Patch) {
   const GoldenSnapshots snapshots = golden_snapshots();
   expect_golden("patch.wcpatch", snapshots.base, snapshots.result,
                 golden_identity(Version{1}, snapshots.base.stream, snapshots.result.stream));
+}
+
+TEST(Golden, PatchOfLists) {
+  const GoldenSnapshots snapshots = golden_snapshots();
+  expect_golden("listed.wcpatch", snapshots.base, snapshots.result,
+                golden_identity(Version{1}, snapshots.base.stream, snapshots.result.stream), SparseForm::kListed);
 }
 
 }  // namespace

@@ -1,0 +1,54 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "base/units.h"
+#include "bench/codec/listed_bench.h"
+#include "bench/commands.h"
+
+namespace weightcast::bench {
+namespace {
+
+struct ListedArguments {
+  ListedBenchOptions options;
+  std::string size = "1GiB";
+};
+
+Status run(ListedArguments& arguments) {
+  WC_ASSIGN(arguments.options.size_bytes, parse_bytes(arguments.size));
+  fmt::print("{}\n", listed_table_heading());
+  WC_TRY(run_listed_bench(arguments.options, [](const ListedCase& listed_case) {
+    fmt::print("{}\n", listed_table_line(listed_case));
+    std::fflush(stdout);
+  }));
+  return {};
+}
+
+}  // namespace
+
+void add_listed_command(CLI::App& app) {
+  // Shared with the callback, which outlives this call.
+  const auto arguments = std::make_shared<ListedArguments>();
+  ListedBenchOptions& options = arguments->options;
+  CLI::App* command = app.add_subcommand("listed", "Lists of changes beside the modelled form: bits per change, and "
+                                                   "processor seconds per GiB of encoding and of each step of a receiver");
+  command->add_option("--size", arguments->size, "Of the snapshot, BF16")->capture_default_str();
+  command->add_option("--changed", options.shares, "Shares of the cells that change")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--repetitions", options.repetitions, "Timed rounds, of which the best counts")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 1000u));
+  command->add_option("--seed", options.seed, "Of cells and changes")->capture_default_str();
+  command->callback([arguments] {
+    if (const Status status = run(*arguments); !status.has_value()) {
+      fmt::print(stderr, "weightcast-bench: {}\n", status.error().message());
+      throw CLI::RuntimeError(1);
+    }
+  });
+}
+
+}  // namespace weightcast::bench
