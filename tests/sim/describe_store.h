@@ -26,8 +26,8 @@ inline std::string describe(const Store& store, FileSystem& files) {
         opened.has_value() ? files_digest(**opened, 1) : Result<SnapshotDigest>(opened.error());
     text += fmt::format("version {}, {}, digest {}{}\n", stored.manifest.version.value,
                         stored.durable ? "durable" : "not durable",
-                        digest.has_value() ? digest->hex() : digest.error().message(),
-                        digest.has_value() && *digest == stored.manifest.snapshot_digest ? "" : ", which is wrong");
+                        digest.has_value() ? digest->root().hex() : digest.error().message(),
+                        digest.has_value() && digest->root() == stored.manifest.snapshot_digest ? "" : ", which is wrong");
   }
   for (const StoredPatch& patch : store.patches()) {
     text += fmt::format("{}, {} chunks\n", to_string(patch.manifest.id()), patch.manifest.chunk_count());

@@ -271,6 +271,7 @@ class ChainOfChangesTest : public ApplyChangesTest {
     ChangesRequest request = request_of(changes_of(model_, extra, false));
     request.base = base;
     request.version = version_;
+    store_->retain({base, version_, patch_of(version_, base)});
     const Result<MadePayload> made = apply(std::move(request));
     ASSERT_TRUE(made.has_value()) << made.error().message();
     const std::string before = write_model(model_, false, 5), after = write_model(model_, true, 5);
