@@ -11,9 +11,9 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -119,19 +119,14 @@ void Process::end(Duration patience) {
 
 std::optional<ProcessUsage> Process::usage() const {
   if (pid_ < 0) return std::nullopt;
-  std::ifstream stat(fmt::format("/proc/{}/stat", pid_));
-  std::string line;
-  if (!std::getline(stat, line)) return std::nullopt;
-  // The second field is a name in parentheses that may hold anything; user and system time are fields 14 and 15.
-  std::istringstream fields(line.substr(line.rfind(')') + 2));
-  std::string skipped;
-  for (int field = 3; field < 14; ++field) fields >> skipped;
-  double user_ticks = 0;
-  double system_ticks = 0;
-  fields >> user_ticks >> system_ticks;
+  // To the nanosecond; /proc/PID/stat has hundredths of a second.
+  clockid_t clock{};
+  timespec used{};
+  if (::clock_getcpuclockid(pid_, &clock) != 0 || ::clock_gettime(clock, &used) != 0) return std::nullopt;
   ProcessUsage usage;
-  usage.cpu_s = (user_ticks + system_ticks) / double(::sysconf(_SC_CLK_TCK));
+  usage.cpu_s = double(used.tv_sec) + 1e-9 * double(used.tv_nsec);
 
+  std::string line;
   std::ifstream status(fmt::format("/proc/{}/status", pid_));
   while (std::getline(status, line)) {
     if (line.starts_with("RssAnon:")) usage.rss_anon_bytes = std::stoull(line.substr(8)) * kKiB;

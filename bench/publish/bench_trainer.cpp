@@ -45,23 +45,42 @@ Result<BenchTrainer> BenchTrainer::make(std::uint64_t tensor_bytes, std::size_t 
   // Room for all changes, and for a header of half a kilobyte for each tensor.
   const double room = 6 * 1.1 * changed_share * double(tensor_bytes / 2) + 65536;
   WC_ASSIGN(BenchMemory changes, BenchMemory::make(std::uint64_t(room) + 512 * tensors));
-  std::memset(changes.bytes().data(), 0, changes.bytes().size());
   BenchTrainer trainer(std::move(whole), std::move(changes), std::move(infos), layout.offsets_bytes, changed_share);
   trainer.fill();
   return trainer;
 }
 
-Status BenchTrainer::step() {
-  std::vector<TensorInfo> infos;
+void BenchTrainer::choose() {
   changed_.assign(infos_.size(), {});
   std::geometric_distribution<std::uint64_t> gap(share_);
   for (std::size_t t = 0; t < infos_.size(); ++t) {
-    auto* const cells = reinterpret_cast<std::uint16_t*>(whole_.bytes().data() + offsets_[t]);
+    const std::uint16_t* const cells = cells_of(t);
     for (std::uint64_t i = gap(random_); i < infos_[t].shape[0]; i += 1 + gap(random_)) {
-      cells[i] = std::uint16_t(cells[i] + (random_() % 2 == 0 ? 1 : -1));
       changed_[t].indices.push_back(std::uint32_t(i));
-      changed_[t].values.push_back(cells[i]);
+      changed_[t].values.push_back(std::uint16_t(cells[i] + (random_() % 2 == 0 ? 1 : -1)));
     }
+  }
+}
+
+void BenchTrainer::apply() {
+  // So many lines are on their way at once; more makes it no faster.
+  constexpr std::size_t kAhead = 32;
+  for (std::size_t t = 0; t < infos_.size(); ++t) {
+    const Changed& changed = changed_[t];
+    std::uint16_t* const cells = cells_of(t);
+    const std::size_t count = changed.indices.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      __builtin_prefetch(cells + changed.indices[std::min(i + kAhead, count - 1)], 1);
+      cells[changed.indices[i]] = changed.values[i];
+    }
+  }
+}
+
+Status BenchTrainer::step() {
+  choose();
+  apply();
+  std::vector<TensorInfo> infos;
+  for (std::size_t t = 0; t < infos_.size(); ++t) {
     const std::uint64_t count = changed_[t].indices.size();
     infos.push_back({std::string(kIndicesPrefix) + infos_[t].name, "U32", {count}, 0, 4 * count});
     infos.push_back({std::string(kValuesPrefix) + infos_[t].name, "BF16", {count}, 0, 2 * count});
@@ -110,7 +129,7 @@ void BenchTrainer::fill() {
   }
   std::uint64_t state = 1;
   for (std::size_t t = 0; t < infos_.size(); ++t) {
-    auto* const cells = reinterpret_cast<std::uint16_t*>(whole_.bytes().data() + offsets_[t]);
+    std::uint16_t* const cells = cells_of(t);
     for (std::uint64_t i = 0; i < infos_[t].shape[0]; ++i) {
       state = state * 6364136223846793005u + 1442695040888963407u;
       cells[i] = some[state >> 48];

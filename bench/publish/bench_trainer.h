@@ -41,7 +41,11 @@ class BenchTrainer {
     std::vector<std::uint16_t> values;
   };
 
-  /// Changes about the wanted share of the cells by one step up or down, and writes the list of it.
+  /// Chooses about the wanted share of the cells, and moves them by one up or down: changed() says to what. The tensors
+  /// have it after apply(), which one thread does, with prefetches.
+  void choose();
+  void apply();
+  /// Both, and writes the list of it.
   Status step();
   /// Whether a file has the tensors that the trainer has now. Errors: kCorrupt, those of reading it.
   [[nodiscard]] Status check_copy(FileSystem& files, const std::filesystem::path& path) const;
@@ -62,6 +66,9 @@ class BenchTrainer {
         offsets_(std::move(offsets)),
         share_(share) {}
   void fill();
+  [[nodiscard]] std::uint16_t* cells_of(std::size_t tensor) const {
+    return reinterpret_cast<std::uint16_t*>(whole_.bytes().data() + offsets_[tensor]);
+  }
 
   BenchMemory whole_, changes_;
   const std::vector<TensorInfo> infos_;

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <cstdio>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/json_text.h"
 #include "bench/commands.h"
@@ -13,37 +15,38 @@ namespace weightcast::bench {
 namespace {
 
 struct DeltaArguments {
-  std::string size = "1GiB";
+  std::vector<std::string> sizes = {"1GiB", "2GiB", "4GiB"};
+  std::string single_copy_from = "8GiB";
+  std::string link = "unlimited";
   DeltaBenchOptions options;
 };
 
-/// Seconds of processor time per step that do not depend on how much changes, and per changed cell.
-void print_line_through(const std::vector<DeltaBenchCase>& cases, const char* who, double DeltaBenchCase::*cpu_s) {
-  const auto found = std::ranges::minmax_element(cases, {}, &DeltaBenchCase::changed_cells);
-  const DeltaBenchCase &least = *found.min, &most = *found.max;
-  if (least.changed_cells == most.changed_cells) return;
-  const double slope = (most.*cpu_s - least.*cpu_s) / double(most.changed_cells - least.changed_cells);
-  fmt::print("{}: {:.3f} CPU s a step, and {:.1f} ns for each changed cell\n", who,
-             least.*cpu_s - slope * double(least.changed_cells), 1e9 * slope);
+void print_line(const DeltaLines& size, const char* who, const CpuLine& line) {
+  fmt::print("{}, {}: {:.4f} CPU s a step ({:.4f} per GiB), and {:.2f} ns for each changed cell\n",
+             format_bytes(size.tensor_bytes), who, line.intercept_s,
+             line.intercept_s * double(kGiB) / double(size.tensor_bytes), 1e9 * line.slope_s);
 }
 
 Status run(DeltaArguments& arguments) {
   DeltaBenchOptions& options = arguments.options;
-  WC_ASSIGN(options.tensor_bytes, parse_bytes(arguments.size));
-  WC_ASSIGN(const auto cases, run_delta_bench(options));
-  fmt::print(
-      "changed  patch      floor ms  call ms  installed ms  ratio  origin CPU s  worker CPU s  origin wrote  worker "
-      "wrote  disk wrote\n");
-  for (const DeltaBenchCase& one : cases) {
-    fmt::print("{:<8} {:<10} {:<9.1f} {:<8.1f} {:<13.1f} {:<6.2f} {:<13.3f} {:<13.3f} {:<13} {:<13} {}\n",
-               fmt::format("{:.3g} %", 100 * one.changed_share), format_bytes(one.patch_bytes), 1e3 * one.floor_s,
-               1e3 * one.call_s, 1e3 * one.installed_s, one.ratio(), one.origin_cpu_s, one.worker_cpu_s,
-               format_bytes(one.origin_written_bytes), format_bytes(one.worker_written_bytes),
-               one.device_written_bytes ? format_bytes(*one.device_written_bytes) : "-");
+  options.sizes_bytes.clear();
+  for (const std::string& size : arguments.sizes) {
+    WC_ASSIGN(options.sizes_bytes.emplace_back(), parse_bytes(size));
   }
-  print_line_through(cases, "origin", &DeltaBenchCase::origin_cpu_s);
-  print_line_through(cases, "worker", &DeltaBenchCase::worker_cpu_s);
-  return write_result(options.flags.json_path, json_text(to_json(cases), 2) + "\n");
+  WC_ASSIGN(options.single_copy_bytes_min, parse_bytes(arguments.single_copy_from));
+  WC_ASSIGN(options.link, parse_rate(arguments.link));
+  fmt::print("{}\n", delta_heading());
+  std::fflush(stdout);
+  WC_ASSIGN(const auto cases, run_delta_bench(options, [](const DeltaBenchCase& one) {
+              fmt::print("{}\n", delta_line(one));
+              std::fflush(stdout);
+            }));
+  for (const DeltaLines& size : cpu_lines(cases)) {
+    print_line(size, "origin", size.origin);
+    print_line(size, "worker", size.worker);
+  }
+  WC_TRY(write_result(options.flags.json_path, json_text(to_json(cases), 2) + "\n"));
+  return write_result(options.flags.svg_path, to_svg(delta_figure(cases)));
 }
 
 }  // namespace
@@ -52,7 +55,13 @@ void add_delta_command(CLI::App& app) {
   const auto arguments = std::make_shared<DeltaArguments>();
   DeltaBenchOptions& options = arguments->options;
   CLI::App* command = app.add_subcommand("delta", "What a step costs that is published as changes, at both ends");
-  command->add_option("--size", arguments->size, "All tensors together")
+  command->add_option("--size", arguments->sizes, "All tensors together")
+      ->delimiter(',')
+      ->check(bytes_validator())
+      ->capture_default_str();
+  command
+      ->add_option("--single-copy-from", arguments->single_copy_from,
+                   "From this size on the worker has --single-copy, for hosts without room for two")
       ->check(bytes_validator())
       ->capture_default_str();
   command->add_option("--tensors", options.tensors, "Number of tensors")
@@ -68,7 +77,11 @@ void add_delta_command(CLI::App& app) {
   command->add_option("--interval", options.interval_s, "Seconds from step to step, at least")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
+  command->add_option("--link", arguments->link, "What either node may send and receive")
+      ->check(rate_validator())
+      ->capture_default_str();
   options.flags.add_to(*command);
+  command->add_option("--plot", options.flags.svg_path, "Also draw the seconds of a step over the changed share");
   command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
 }
 
