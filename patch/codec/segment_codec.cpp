@@ -10,8 +10,9 @@ namespace {
 
 // Below it, nothing but the sparse code can be short: planes take at least a bit for a cell that may be anything.
 constexpr double kSparseShareMax = 0.25;
-// A list takes 10 ns for a change at either end, and planes a nanosecond or two for a cell.
-constexpr std::size_t kListedCellsPerChange = 8;
+// Where a quarter of the BF16 cells change, a list takes 4.5 bits for each and planes 5.5. Planes then take twice the
+// list's time to encode and as much to apply. The bound also holds the encoder's buffers to twice the cells.
+constexpr std::size_t kListedCellsPerChange = 4;
 // So that a short range, of a norm or a bias, is no matter of a few changes.
 constexpr std::size_t kListedChangesAnyway = 64;
 
