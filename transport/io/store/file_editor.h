@@ -11,8 +11,9 @@
 namespace weightcast {
 
 /// Changes bytes of a file where they are, which costs less than to read and to write them. Mapped where there is a
-/// descriptor; a simulated file is read and written. Only for files of our own that nobody else has open. Several
-/// threads may edit, each bytes of its own. After a kill the file has what was changed so far.
+/// descriptor, as long as this lives; a simulated file is read and written. Only for files of our own that nobody else
+/// has open while they change. Several threads may edit, each bytes of its own. After a kill the file has what was
+/// changed so far.
 class FileEditor {
  public:
   /// Errors: kUnsupported (the kernel cannot say whether a page can be written), kIo.
@@ -20,6 +21,8 @@ class FileEditor {
   ~FileEditor();
   FileEditor(const FileEditor&) = delete;
   FileEditor& operator=(const FileEditor&) = delete;
+
+  [[nodiscard]] File& file() const { return *file_; }
 
   /// The bytes at `offset`, to be changed until commit(). `scratch` is the caller's, and outlives them. Brings the
   /// pages into memory and makes them writable first, so that a disk that fails is an error here, and no signal later.

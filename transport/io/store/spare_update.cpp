@@ -34,11 +34,9 @@ std::unique_ptr<SpareUpdate> SpareUpdate::open(VersionFiles& target, Version bas
   if (!std::ranges::all_of(steps, [&](const StepRef& step) { return step->plan == plan; })) return nullptr;
   std::unique_ptr<SpareUpdate> update(new SpareUpdate(target.table(), std::move(steps)));
   for (std::size_t i = 0; i < files.size(); ++i) {
-    const Result<FileRef> file = target.file(i);
-    if (!file.has_value()) return nullptr;
-    auto editor = FileEditor::open(*file, files[i].size_bytes);
+    const Result<FileEditor*> editor = target.editor(i);
     if (!editor.has_value()) return nullptr;
-    update->editors_.push_back(std::move(*editor));
+    update->editors_.push_back(*editor);
   }
   return update;
 }

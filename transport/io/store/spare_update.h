@@ -34,7 +34,7 @@ class SpareUpdate {
  public:
   /// `steps` lead from the version that `target` holds to `base`, of the patch that has `plan`. Null where that cannot
   /// be done: there are no steps to another version, one has another plan, there are too many files, or the kernel
-  /// cannot.
+  /// cannot. `target` outlives it.
   [[nodiscard]] static std::unique_ptr<SpareUpdate> open(VersionFiles& target, Version base,
                                                          const std::vector<SegmentRange>& plan,
                                                          std::vector<StepRef> steps);
@@ -51,7 +51,7 @@ class SpareUpdate {
 
   const FileTable& table_;
   const std::vector<StepRef> steps_;
-  std::vector<std::unique_ptr<FileEditor>> editors_;
+  std::vector<FileEditor*> editors_;  // the target's
 };
 
 }  // namespace weightcast

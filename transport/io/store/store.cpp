@@ -42,6 +42,7 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
       cache_(options_.cache_bytes_max),
       read_buffers_(kReadBuffersKeptBytesMax),
       anchor_work_(loop),
+      spare_work_(loop),
       syncing_(loop),
       serial_(loop),
       disk_(std::move(disk)) {
@@ -73,6 +74,7 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
 
 StoreImpl::~StoreImpl() {
   *wanted_ = false;
+  drop_spare();
   for (const auto& [payload, incoming] : incoming_) {
     // Once its bytes are being written, to end is as quick as to go back.
     if (!incoming->changes) *incoming->wanted = false;
@@ -174,7 +176,7 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
   auto made = std::make_shared<Made>();
   if (!there) made->record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
   serial_.run(
-      [layout = layout_, made, manifest, spare = spare_ready_, beside = is_made_beside(payload)] {
+      [layout = layout_, made, manifest, spare = spare_, beside = is_made_beside(payload)] {
         if (beside) made->target = make_target(layout, manifest, spare);
         if (!made->target.has_value() || !made->record) return;
         made->files = make_incoming(layout, *made->record, spare);

@@ -33,7 +33,7 @@ class StoreImpl final : public Store {
 
   [[nodiscard]] DiskBackend backend() const override { return disk_->backend(); }
   [[nodiscard]] Version current() const override { return current_; }
-  [[nodiscard]] Version spare() const override { return spare_ready_; }
+  [[nodiscard]] Version spare() const override { return spare_ ? spare_->version : kNoVersion; }
   [[nodiscard]] StoreRun run() const override { return run_; }
   [[nodiscard]] const StoredVersion* earlier() const override {
     return current_ != kNoVersion || earlier_.empty() ? nullptr : &earlier_.back().stored;
@@ -258,6 +258,8 @@ class StoreImpl final : public Store {
   void forget_earlier();
   void forget_old_patches();
   void keep_files_of(const Complete& complete);
+  void drop_spare();
+  void handle_spare(const SpareRef& spare);
   void remove(PayloadId payload, const std::filesystem::path& path, std::optional<FileTable> table);
   void make_durable(const CompleteRef& complete);
   void advance_log();
@@ -327,10 +329,10 @@ class StoreImpl final : public Store {
   BufferPool read_buffers_;
   std::unordered_map<ChunkKey, std::vector<ReadDone>> reading_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>();
-  /// The version whose files are spare and may be written to, or kNoVersion.
-  Version spare_ready_{};
+  SpareRef spare_;  // whose files may be written to; null: there are none
   // Last, so that they end first: their destructors wait for what uses the rest.
   SerialWork anchor_work_;
+  SerialWork spare_work_;
   SerialWork syncing_;
   SerialWork serial_;
   std::unique_ptr<Disk> disk_;

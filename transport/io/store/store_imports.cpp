@@ -14,7 +14,7 @@ void StoreImpl::begin_making(PayloadId payload, const std::vector<SnapshotFile>&
   auto made = std::make_shared<Result<FilesRef>>();
   // A patch's file is as long as what has been written to it.
   const auto size = payload.is_encoded() ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
-  serial_.run([layout = layout_, payload, table, size, spare = spare_ready_,
+  serial_.run([layout = layout_, payload, table, size, spare = spare_,
                made] { *made = make_files(layout, payload, table, spare, size); },
               [this, payload, table, wanted, made, done = std::move(done)] {
                 if (!*wanted) return done(no_such(payload));

@@ -88,7 +88,12 @@ void StoreImpl::forget_old() {
 
 void StoreImpl::keep_files_of(const Complete& complete) {
   const Version version = complete.stored.manifest.version;
-  spare_ready_ = kNoVersion;
+  drop_spare();
+  auto spare = std::make_shared<Spare>();
+  spare->version = version;
+  spare->files = complete.files;
+  spare->path = layout_.spare() / complete.stored.path.filename();
+  spare->files->note_old_version(version);
   auto status = std::make_shared<Status>();
   serial_.run(
       [layout = layout_, version, table = complete.files->table(), status] {
@@ -96,14 +101,31 @@ void StoreImpl::keep_files_of(const Complete& complete) {
         if (!status->has_value()) log_warning("store: {}", status->error().message());
         layout.empty_trash();
       },
-      [this, version, status] {
+      [this, spare, status] {
         if (!status->has_value()) return;
+        // A power cut leaves nothing of what is in memory.
+        if (layout_.in_memory()) return handle_spare(spare);
         // Not among the other jobs: they would wait for the disk.
         syncing_.run([layout = layout_, status] { *status = sync_records(layout); },
-                     [this, version, status] {
-                       if (status->has_value()) spare_ready_ = version;
+                     [this, spare, status] {
+                       if (status->has_value()) handle_spare(spare);
                      });
       });
+}
+
+void StoreImpl::drop_spare() {
+  if (spare_) spare_->taken = true;
+  spare_.reset();
+}
+
+void StoreImpl::handle_spare(const SpareRef& spare) {
+  drop_spare();
+  spare_ = spare;
+  // While nobody waits for it.
+  spare_work_.run([layout = layout_, spare, steps = steps_between(steps_, spare->version, newest().payload.version)] {
+    bring_up_to_date(layout, *spare, steps);
+  },
+                  [] {});
 }
 
 void StoreImpl::make_durable(const CompleteRef& complete) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <optional>
+#include <utility>
 
 #include "base/time.h"
 #include "base/units.h"
@@ -15,17 +16,17 @@ namespace weightcast {
 namespace {
 
 /// The files of the spare version under a new name, if it is there and nobody else has them.
-Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const FileTable& files, Version spare) {
-  WC_ASSIGN(const std::vector<std::string> spares, layout.files().list(layout.spare()));
-  if (spares.empty() || layout.payload_of(spares.front()) != PayloadId(spare)) {
-    return fail(Errc::kNotFound, Op::kOpen, "none");
-  }
+Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const FileTable& files, Spare& spare) {
+  spare.taken = true;
+  const std::lock_guard lock(spare.mutex);
+  if (!spare.files) return fail(Errc::kNotFound, Op::kOpen, "none");
   Result<FilesRef> taken =
-      VersionFiles::reuse(layout.files(), layout.spare() / spares.front(), layout.incoming(payload), files);
+      VersionFiles::reuse(layout.files(), spare.path, layout.incoming(payload), files, *spare.files);
+  const FilesRef held = std::exchange(spare.files, nullptr);
   // Their directory, empty now, goes with the next spare: to remove it can take as long as the file system's journal is
   // being written, and a payload waits here.
   if (taken.has_value()) {
-    (*taken)->note_old_version(spare);
+    (*taken)->note_old_version(held->old_version());
     return taken;
   }
   static_cast<void>(layout.throw_away(layout.incoming(payload)));
@@ -75,12 +76,12 @@ Status lead_current_to(const StoreLayout& layout, StoreLayout::Named next) {
 }  // namespace
 
 Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const std::vector<SnapshotFile>& table,
-                            Version spare, VersionFiles::Size size) {
+                            const SpareRef& spare, VersionFiles::Size size) {
   WC_ASSIGN(FileTable files, FileTable::make(table));
   // What could not be deleted before.
   WC_TRY(layout.throw_away(layout.incoming(payload)));
-  if (!payload.is_encoded() && spare != kNoVersion) {
-    if (Result<FilesRef> taken = take_spare(layout, payload, files, spare); taken.has_value()) return taken;
+  if (!payload.is_encoded() && spare) {
+    if (Result<FilesRef> taken = take_spare(layout, payload, files, *spare); taken.has_value()) return taken;
   }
   const std::uint64_t needed_bytes = files.size_bytes();
   Result<FilesRef> made = VersionFiles::create(layout.files(), layout.incoming(payload), files, size);
@@ -103,7 +104,7 @@ Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const 
   return made;
 }
 
-Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& record, Version spare) {
+Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& record, const SpareRef& spare) {
   const PayloadId payload = record.manifest.id();
   WC_ASSIGN(const FileTable table, payload_files(record.manifest));
   // How long an open patch becomes is not known.
@@ -117,7 +118,7 @@ Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& r
   return written.error();
 }
 
-Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest, Version spare) {
+Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest, const SpareRef& spare) {
   WC_TRY(layout.throw_away(layout.incoming(manifest.version)));
   layout.empty_trash();
   return make_files(layout, manifest.version, manifest.files, spare);
@@ -157,6 +158,32 @@ Result<FilesRef> keep_patch(const StoreLayout& layout, const VersionRecord& reco
   WC_TRY(layout.files().rename(layout.incoming(patch), layout.patch(patch)));
   WC_ASSIGN(FileTable table, payload_files(record.manifest));
   return VersionFiles::open(layout.files(), layout.patch(patch), std::move(table));
+}
+
+void bring_up_to_date(const StoreLayout& layout, Spare& spare, const std::vector<StepRef>& steps) {
+  const std::lock_guard lock(spare.mutex);
+  if (!spare.files || spare.taken || steps.empty() || spare.files->old_version() != steps.front()->from) return;
+  const StepChanges& last = *steps.back();
+  // Away from a directory that somebody may have open. If a file is in use, whoever takes them looks again.
+  const std::filesystem::path path = spare.path.native() + "-next";
+  Result<FilesRef> moved =
+      VersionFiles::reuse(layout.files(), spare.path, path, spare.files->table(), *spare.files);
+  if (!moved.has_value()) {
+    spare.files = nullptr;
+    return;
+  }
+  (*moved)->note_old_version(spare.files->old_version());
+  spare.files = std::move(*moved);
+  static_cast<void>(layout.files().remove_directory(std::exchange(spare.path, path)));
+  const std::unique_ptr<SpareUpdate> update = SpareUpdate::open(*spare.files, last.to, last.plan, steps);
+  if (!update) return;
+  std::vector<std::byte> scratch;
+  for (const SegmentRange& range : last.plan) {
+    if (spare.taken) return;  // whoever takes them does it all once more, to the same end
+    const auto cells = update->edit(range, range.result_offset, range.size_bytes, scratch);
+    if (!cells.has_value() || !*cells || !update->commit(range.result_offset, **cells).has_value()) return;
+  }
+  spare.files->note_old_version(last.to);
 }
 
 Status retire(const StoreLayout& layout, Version version, const FileTable& table) {

@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "transport/io/store/store_layout.h"
+#include "transport/io/store/spare_update.h"
 #include "transport/io/store/store_recovery.h"
 #include "transport/io/store/version_files.h"
 #include "transport/io/store/version_record.h"
@@ -14,20 +16,34 @@ namespace weightcast {
 
 using FilesRef = std::shared_ptr<VersionFiles>;
 
+/// The files of a deleted version, in DIR/spare/, for the next one.
+struct Spare {
+  Version version{};           ///< that was deleted
+  std::filesystem::path path;  ///< where they are
+  FilesRef files;              ///< old_version() is what they hold
+  /// Held by whoever brings them up to date or takes them.
+  std::mutex mutex;
+  /// Somebody wants to take them: who brings them up to date stops.
+  std::atomic<bool> taken = false;
+};
+using SpareRef = std::shared_ptr<Spare>;
+
 // The store's jobs on pool threads. They are free functions, so that they cannot reach into the store. All block.
 // Errors are those of StoreLayout and VersionFiles where nothing else is said.
 
-/// Makes files under incoming/. Reuses those of the spare version `spare` if it is there and nobody else has them;
-/// makes new ones otherwise, or if it is kNoVersion. Errors: kNoSpace, which says how much is needed and free; kIo.
+/// Makes files under incoming/. Reuses those of `spare` if they are there and nobody else has them;
+/// makes new ones otherwise, or if it is null. Errors: kNoSpace, which says how much is needed and free; kIo.
 [[nodiscard]] Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload,
-                                          const std::vector<SnapshotFile>& table, Version spare,
+                                          const std::vector<SnapshotFile>& table, const SpareRef& spare,
                                           VersionFiles::Size size = VersionFiles::Size::kFull);
 
 /// Makes the files and the record of a payload that will arrive.
-[[nodiscard]] Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& record, Version spare);
+[[nodiscard]] Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& record,
+                                             const SpareRef& spare);
 
 /// Makes the files that a patch is applied to. Deletes those of an earlier attempt.
-[[nodiscard]] Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest, Version spare);
+[[nodiscard]] Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest,
+                                           const SpareRef& spare);
 
 /// Ends an open payload: its files and its record become those of one that was never open.
 [[nodiscard]] Status seal(const StoreLayout& layout, const VersionRecord& record);
@@ -45,6 +61,10 @@ using FilesRef = std::shared_ptr<VersionFiles>;
 
 /// Moves a patch that this node made, complete in incoming/, to patches/. Returns its files, opened there.
 [[nodiscard]] Result<FilesRef> keep_patch(const StoreLayout& layout, const VersionRecord& record);
+
+/// Brings spare files up to the version that `steps` lead to, where they are, unless somebody takes them meanwhile, or
+/// somebody else has one of them open.
+void bring_up_to_date(const StoreLayout& layout, Spare& spare, const std::vector<StepRef>& steps);
 
 /// Keeps a deleted version's files for the next one, and removes its record; in this order, as remove_recorded().
 /// Nobody writes to those files before sync_records() has returned. Otherwise a power cut could bring the version back

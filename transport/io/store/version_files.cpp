@@ -5,6 +5,8 @@
 #include <set>
 #include <string_view>
 
+#include "transport/io/store/file_editor.h"
+
 namespace weightcast {
 
 namespace fs = std::filesystem;
@@ -15,6 +17,14 @@ Result<FileTable> payload_files(const Manifest& manifest) {
   }
   return FileTable::make(manifest.files);
 }
+
+VersionFiles::VersionFiles(FileSystem& files, std::unique_ptr<Directory> directory, FileTable table)
+    : directory_(std::move(directory)),
+      table_(std::move(table)),
+      opened_(files.open_files()),
+      editors_(table_.files().size()) {}
+
+VersionFiles::~VersionFiles() = default;
 
 Result<std::shared_ptr<VersionFiles>> VersionFiles::create(FileSystem& files, const fs::path& path, FileTable table,
                                                            Size size) {
@@ -32,27 +42,48 @@ Result<std::shared_ptr<VersionFiles>> VersionFiles::create(FileSystem& files, co
   return made;
 }
 
+namespace {
+
+/// Checks that nobody has the file open or mapped but through `file` itself.
+Status check_only_user(File& file, const std::string& name) {
+  WC_ASSIGN(const FileInfo info, file.info());
+  if (info.links != 1) return fail(Errc::kBusy, Op::kOpen, name + ": has another name somewhere");
+  return file.check_unshared();
+}
+
+}  // namespace
+
 Status check_unused(FileSystem& files, const fs::path& path, const FileTable& table) {
   for (const SnapshotFile& entry : table.files()) {
     WC_ASSIGN(const std::unique_ptr<File> file, files.open(path / entry.name, {.write = true, .follow_links = false}));
-    WC_ASSIGN(const FileInfo info, file->info());
-    if (info.links != 1) return fail(Errc::kBusy, Op::kOpen, entry.name + ": has another name somewhere");
-    WC_TRY(file->check_unshared());
+    WC_TRY(check_only_user(*file, entry.name));
   }
   return {};
 }
 
 Result<std::shared_ptr<VersionFiles>> VersionFiles::reuse(FileSystem& files, const fs::path& spare,
-                                                          const fs::path& path, FileTable table) {
-  if (!open(files, spare, table).has_value()) {
+                                                          const fs::path& path, FileTable table, VersionFiles& held) {
+  if (held.table_.files() != table.files() || !open(files, spare, table).has_value()) {
     return fail(Errc::kInvalidArgument, Op::kOpen, spare.native() + ": holds other files than are wanted");
   }
   WC_TRY(files.make_directory(path));
   // One by one, into a directory of their own: who holds the old one open finds nothing there, and not these.
   for (const SnapshotFile& entry : table.files()) WC_TRY(files.rename(spare / entry.name, path / entry.name));
   // From here on nobody can open them by a name that he knows. Who has them open already is found.
-  WC_TRY(check_unused(files, path, table));
-  return open(files, path, std::move(table));
+  held.close_all();
+  const std::lock_guard lock(held.editors_mutex_);
+  for (std::size_t i = 0; i < table.files().size(); ++i) {
+    const std::string& name = table.files()[i].name;
+    if (held.editors_[i]) {
+      WC_TRY(check_only_user(held.editors_[i]->file(), name));
+      continue;
+    }
+    WC_ASSIGN(const std::unique_ptr<File> file, files.open(path / name, {.write = true, .follow_links = false}));
+    WC_TRY(check_only_user(*file, name));
+  }
+  WC_ASSIGN(std::shared_ptr<VersionFiles> made, open(files, path, std::move(table)));
+  made->editors_.swap(held.editors_);
+  return made;
 }
 
 Result<std::shared_ptr<VersionFiles>> VersionFiles::open(FileSystem& files, const fs::path& path, FileTable table) {
@@ -95,6 +126,15 @@ Result<FileRef> VersionFiles::file(std::size_t index) {
     file->advise_random();
     return file;
   });
+}
+
+Result<FileEditor*> VersionFiles::editor(std::size_t index) {
+  const std::lock_guard lock(editors_mutex_);
+  if (!editors_[index]) {
+    WC_ASSIGN(FileRef opened, file(index));
+    WC_ASSIGN(editors_[index], FileEditor::open(std::move(opened), table_.files()[index].size_bytes));
+  }
+  return editors_[index].get();
 }
 
 void VersionFiles::close_all() { opened_.close_all(); }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ namespace weightcast {
 /// Name of the one file of a patch or packed payload.
 inline constexpr const char* kPatchFileName = "patch";
 
+class FileEditor;
+
 /// The files of one version. Each is opened when it is used, and stays open as long as FileSystem::open_files() keeps
 /// it: a snapshot may have more files than a process may open. The directory itself stays open, so a rename changes
 /// nothing here. Any thread.
@@ -34,11 +37,15 @@ class VersionFiles {
                                                                     Size size = Size::kFull);
   /// Makes `path` out of the files of a deleted version, at `spare`; they keep their old bytes. A write to pages that
   /// the kernel already has is several times cheaper than to new ones. Files that anybody else has open, mapped or
-  /// linked must not change. Blocks. Errors: kBusy (somebody has one), kUnsupported (the file system cannot tell),
+  /// linked must not change. `held` are the same files as the deleted version had them, and nobody uses that object
+  /// any more: its editors go on. Blocks. Errors: kBusy (somebody has one), kUnsupported (the file system cannot tell),
   /// kInvalidArgument (other names or sizes), kIo. After an error the caller deletes both paths.
   [[nodiscard]] static Result<std::shared_ptr<VersionFiles>> reuse(FileSystem& files,
                                                                    const std::filesystem::path& spare,
-                                                                   const std::filesystem::path& path, FileTable table);
+                                                                   const std::filesystem::path& path, FileTable table,
+                                                                   VersionFiles& held);
+  ~VersionFiles();
+
   /// Opens what create() made, and ignores foreign files beside it: see foreign_names(). Blocks. Errors: kNotFound (no
   /// such directory), kCorrupt (a file is missing or has another size), kIo.
   [[nodiscard]] static Result<std::shared_ptr<VersionFiles>> open(FileSystem& files, const std::filesystem::path& path,
@@ -48,6 +55,10 @@ class VersionFiles {
 
   /// Errors: kNotFound (the version was deleted meanwhile), kIo.
   [[nodiscard]] Result<FileRef> file(std::size_t index);
+
+  /// What changes file `index` where it is. Made at its first use, and kept as long as the files are: to map a file
+  /// anew costs more than a step changes. Errors: those of file() and FileEditor::open().
+  [[nodiscard]] Result<FileEditor*> editor(std::size_t index);
 
   /// The version whose bytes the files had when they were reused, all of them; kNoVersion of new files.
   [[nodiscard]] Version old_version() const { return old_version_; }
@@ -60,13 +71,14 @@ class VersionFiles {
   [[nodiscard]] Status sync_names() const;
 
  private:
-  VersionFiles(FileSystem& files, std::unique_ptr<Directory> directory, FileTable table)
-      : directory_(std::move(directory)), table_(std::move(table)), opened_(files.open_files()) {}
+  VersionFiles(FileSystem& files, std::unique_ptr<Directory> directory, FileTable table);
 
   const std::unique_ptr<Directory> directory_;
   const FileTable table_;
   OpenFiles::Group opened_;
   Version old_version_{};
+  std::mutex editors_mutex_;  // guards what follows
+  std::vector<std::unique_ptr<FileEditor>> editors_;  // by file; null until they are used
 };
 
 /// The names under `path` that are not in `table`: other programs put files there, and so do file systems (lost+found,
