@@ -64,8 +64,8 @@ void Simulation::publish() {
 
 std::optional<PayloadId> Simulation::choose_patch(Version version) {
   const Version base = nodes_[0].origin->latest();
-  if (options_.takeover.by_patch_probability == 0 || !options_.patches.enabled || base == kNoVersion)
-    return std::nullopt;
+  const bool may = options_.takeover.by_patch_probability > 0 && nodes_[0].origin->config().patches;
+  if (!may || base == kNoVersion) return std::nullopt;
   const PayloadId patch = patch_of(version, base);
   if (!random_.chance(options_.takeover.by_patch_probability) || !encoded_bytes(patch)) return std::nullopt;
   return patch;

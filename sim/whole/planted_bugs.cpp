@@ -216,6 +216,10 @@ class ForgetfulStore final : public Store {
                     std::function<void(Status)> done) override {
     store_->finish_patch(manifest, chunk_digests, std::move(done));
   }
+  void add_full_manifest(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
+                         std::function<void(Status)> done) override {
+    store_->add_full_manifest(manifest, chunk_digests, std::move(done));
+  }
   void discard(PayloadId payload) override { store_->discard(payload); }
 
  private:

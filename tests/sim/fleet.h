@@ -83,6 +83,8 @@ class Fleet {
   /// The same of versions that are taken over.
   void grow_versions(std::uint32_t growths);
   void refuse_versions(bool yes) { simulation_.options().takeover.refused_probability = yes ? 1 : 0; }
+  /// The versions that follow are published by their patches, if `yes`.
+  void publish_by_patches(bool yes) { simulation_.options().takeover.by_patch_probability = yes ? 1 : 0; }
   void set_packable(bool yes) { simulation_.options().takeover.packable = yes; }
 
   /// The next version, which is this one.

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "proto/limits.h"
 #include "transport/io/log.h"
+#include "transport/node/hash_version.h"
 #include "transport/node/history_reply.h"
 #include "transport/node/make_patch.h"
 #include "transport/node/peer_records.h"
@@ -52,7 +53,7 @@ Status OriginNode::start() {
   // Whatever an origin finds half-made was never announced.
   for (const PartialVersion& partial : store_->partial()) store_->discard(partial.manifest.id());
   WC_TRY(serve());
-  driver_->on_make_payload([this](PayloadId patch) { make(patch); });
+  driver_->on_make_payload([this](PayloadId payload) { make(payload); });
   driver_->on_change([this] { handle_change(); });
   if (!config_.enroll.empty()) {
     enrolment_desk_.emplace(jobs_, config_.enroll);
@@ -221,7 +222,7 @@ PayloadObserver OriginNode::observe_publication(Version version, std::function<v
   return observer;
 }
 
-void OriginNode::make(PayloadId patch) {
+void OriginNode::make(PayloadId payload) {
   const auto choose_chunk_bytes = [this](std::uint64_t bytes) {
     return core_->plan_for(loop().now(), bytes).chunk_bytes;
   };
@@ -234,12 +235,16 @@ void OriginNode::make(PayloadId patch) {
     core_->handle_payload_grown(loop().now(), grown);
     driver_->pump();
   };
-  observer.done = [this, patch, began_at = loop().now()](Result<MadePayload> made) {
-    encode_s_ = to_seconds(loop().now() - began_at);
-    core_->handle_payload_made(loop().now(), patch, std::move(made));
+  observer.done = [this, payload, began_at = loop().now()](Result<MadePayload> made) {
+    if (payload.is_encoded()) encode_s_ = to_seconds(loop().now() - began_at);
+    core_->handle_payload_made(loop().now(), payload, made);
     driver_->pump();
   };
-  MakePatchRequest request{patch, config_.model_id, choose_chunk_bytes, author(), compresses_weights()};
+  if (payload.is_full()) {
+    return hash_version(jobs_, environment_.files, *store_, {payload.version, author(), choose_chunk_bytes},
+                        std::move(observer));
+  }
+  MakePatchRequest request{payload, config_.model_id, choose_chunk_bytes, author(), compresses_weights()};
   make_patch(jobs_, environment_.files, *store_, std::move(request), std::move(observer));
 }
 

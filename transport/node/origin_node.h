@@ -56,7 +56,7 @@ class OriginNode final : public Node {
   /// The manifest of what the store has found, under today's keys.
   template <typename Stored>
   [[nodiscard]] std::shared_ptr<const Manifest> signed_again(const Stored& stored) const;
-  void make(PayloadId patch);
+  void make(PayloadId payload);
   void enroll(action::Enroll enroll);
 
   std::unique_ptr<OriginCore> core_;

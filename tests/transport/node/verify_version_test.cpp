@@ -152,6 +152,29 @@ TEST_F(VerifyVersionTest, OfAPatchedVersionNeedsTheOriginsWordOnItsBytes) {
   EXPECT_THAT(error(2), HasSubstr("says nothing of the version's bytes"));
 }
 
+TEST_F(VerifyVersionTest, VersionThatWasPublishedByItsPatchIsProvenOnceItsOwnDigestsAreThere) {
+  Publication third = next_of(second_, 3);
+  Manifest by_patch = patch_of(second_, third).manifest;
+  by_patch.published_unix_ms = 1000 * cluster_.now_unix_s;
+  ManifestAuthor{RunId{0xa}, signer_}.sign(by_patch);
+  std::optional<Result<ImportTarget>> target;
+  store_->begin_import(Version{3}, third.manifest.files, [&](auto r) { target = std::move(r); });
+  ASSERT_TRUE(await(target).has_value());
+  ASSERT_TRUE(write_stream(*(*target)->files, 0, third.bytes()).has_value());
+  std::optional<Result<StoredVersion>> stored;
+  store_->finish_import(by_patch, {}, [&](auto r) { stored = std::move(r); });
+  ASSERT_TRUE(await(stored).has_value());
+  EXPECT_THAT(error(3), HasSubstr("says nothing of the version's bytes"));
+
+  sign(third);
+  std::optional<Status> added;
+  store_->add_full_manifest(third.manifest, third.digests, [&](Status s) { added = std::move(s); });
+  ASSERT_TRUE(await(added).has_value());
+  EXPECT_EQ(error(3), "");
+  damage(layout().complete(Version{3}) / "model.safetensors", kBytes / 2);
+  EXPECT_THAT(error(3), HasSubstr("not those that were published"));
+}
+
 TEST_F(VerifyVersionTest, FindsTheVersionsOfAStateDirectory) {
   const auto all = versions_below(real_files(), directory());
   ASSERT_TRUE(all.has_value());

@@ -393,8 +393,8 @@ void StoreImpl::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
   const auto patch = patches_.find(payload);
   const auto incoming = incoming_.find(payload);
   const auto import = imports_.find(payload);
-  if (complete != complete_.end() && complete->second->stored.manifest.kind == PayloadKind::kFull) {
-    manifest = &complete->second->stored.manifest;
+  if (complete != complete_.end() && complete->second->full_manifest() != nullptr) {
+    manifest = complete->second->full_manifest();
     files = complete->second->files;
     users = &complete->second->users;
     owner = complete->second;
@@ -448,6 +448,13 @@ void StoreImpl::handle_read(const ChunkKey& key, Result<BufferRef> result) {
 void StoreImpl::discard(PayloadId payload) {
   bool there = false;
   std::optional<FileTable> table, target;
+  if (const auto found = complete_.find(payload.version);
+      payload.is_full() && found != complete_.end() && found->second->full_so_far) {
+    // It may be made again, in other chunks.
+    const std::uint32_t chunks = found->second->full_so_far->chunk_count();
+    for (std::uint32_t i = 0; i < chunks; ++i) cache_.erase({payload, ChunkIndex{i}});
+    found->second->full_so_far.reset();
+  }
   if (const auto found = imports_.find(payload); found != imports_.end()) {
     table = found->second.files->table();
     imports_.erase(found);

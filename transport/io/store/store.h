@@ -51,12 +51,12 @@ struct StoreOptions {
 
 /// A complete version: every byte is here and verified.
 struct StoredVersion {
-  Manifest manifest;
-  std::vector<ContentDigest> chunk_digests;
-  std::filesystem::path path;  ///< the directory with the snapshot's files
-  bool durable = false;        ///< synced: survives a power cut, and recovery does not hash it again
-  double switch_s = 0;         ///< how long the switch of `current` took; 0 if recovery found the version
-  std::uint32_t run = 1;       ///< the count of its run: StoreRun
+  Manifest manifest;                         ///< of the payload that brought it, or of its full one
+  std::vector<ContentDigest> chunk_digests;  ///< of a full payload; else empty or all 0
+  std::filesystem::path path;                ///< the directory with the snapshot's files
+  bool durable = false;                      ///< synced: survives a power cut, and recovery does not hash it again
+  double switch_s = 0;                       ///< how long the switch of `current` took; 0 if recovery found the version
+  std::uint32_t run = 1;                     ///< the count of its run: StoreRun
   std::shared_ptr<const LeafSums> leaves = nullptr;  ///< of its bytes, by snapshot_digest.h; null: not known
 };
 
@@ -227,8 +227,9 @@ class Store {
   virtual void begin_import(Version version, std::vector<SnapshotFile> files,
                             std::function<void(Result<ImportTarget>)> done) = 0;
 
-  /// The files of begin_import() hold the version that `manifest` describes; `chunk_digests` are all of its digests.
-  /// The store compares these two with each other, not with the files, and goes on as finish() does. Errors: kNotFound
+  /// The files of begin_import() hold the version that `manifest` describes; `chunk_digests` are all of its digests. A
+  /// patch's manifest, without digests, describes what the patch leads to. The store compares these two with each
+  /// other, not with the files, and goes on as finish() does. Errors: kNotFound
   /// (no import of this version), kInvalidArgument (manifest and files or digests disagree), kNoSpace and kIo (the
   /// import is still open, to be finished again or discarded).
   virtual void finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
@@ -237,8 +238,8 @@ class Store {
   /// Makes an empty file for a patch, or for a packed payload, of a version that is here or being imported; returns its
   /// path. Errors: those of begin_import(), and kNotFound (the version is not here).
   virtual void begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) = 0;
-  /// The files of begin_import() or begin_patch() hold all chunks of this open manifest: they can be read now. Harmless
-  /// if it was discarded.
+  /// The files of begin_import() or begin_patch() hold all chunks of this open manifest: they can be read now. Or those
+  /// of a complete version do, which has no digests so far. Harmless if it was discarded.
   virtual void grow_making(const Manifest& manifest) = 0;
   /// The file of begin_patch() is complete, and the store keeps it. Errors: those of finish_import(); after kNoSpace
   /// and kIo the payload is deleted.
@@ -250,7 +251,14 @@ class Store {
   virtual void finish_patched_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
                                      std::function<void(Result<StoredVersion>)> done, ImportDetails details = {}) = 0;
 
-  /// Deletes an arriving payload or an import. Its writes under way call back with kNotFound. Harmless if there is
+  /// The full payload of a complete version that came without its digests: from now on its chunks can be read, and a
+  /// restart finds them. Errors: kNotFound (no such version), kInvalidArgument (manifest, digests and version disagree,
+  /// or the manifest is open), kNoSpace and kIo (it can be read; a restart does not know of it).
+  virtual void add_full_manifest(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
+                                 std::function<void(Status)> done) = 0;
+
+  /// Deletes an arriving payload or an import. The chunks of a complete version that grow_making() told of are not read
+  /// any more. Its writes under way call back with kNotFound. Harmless if there is
   /// none.
   virtual void discard(PayloadId payload) = 0;
 };

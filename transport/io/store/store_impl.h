@@ -100,18 +100,27 @@ class StoreImpl final : public Store {
   void grow_making(const Manifest& manifest) override;
   void finish_patch(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
                     std::function<void(Status)> done) override;
+  void add_full_manifest(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
+                         std::function<void(Status)> done) override;
   void discard(PayloadId payload) override;
 
  private:
   struct Complete {
     StoredVersion stored;
     FilesRef files;
-    std::size_t users = 0;  // reads under way, patches that are applied to it
+    std::optional<Manifest> full_so_far = std::nullopt;  // of one that came without digests, while they are made
+    std::size_t users = 0;                               // reads under way, patches that are applied to it
     bool syncing = false;
     bool sync_failed = false;        // of something of it, or may have: another sync would not say what is lost
     bool has_journal = false;        // made in place, and not durable: what it was made of can be put back
     bool looked_after_sync = false;  // at what a failed sync has left
     bool lost = false;               // being removed
+
+    /// By which its chunks are read; null if it has no digests.
+    [[nodiscard]] const Manifest* full_manifest() const {
+      if (stored.manifest.kind == PayloadKind::kFull) return &stored.manifest;
+      return full_so_far ? &*full_so_far : nullptr;
+    }
   };
   using CompleteRef = std::shared_ptr<Complete>;
 

@@ -5,6 +5,14 @@
 #include "transport/io/store/store_impl.h"
 
 namespace weightcast {
+namespace {
+
+bool are_all_digests(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests) {
+  return chunk_digests.size() == manifest.chunk_count() &&
+         part_digests_of(chunk_digests, manifest.part_chunks) == manifest.part_digests;
+}
+
+}  // namespace
 
 void StoreImpl::begin_making(PayloadId payload, const std::vector<SnapshotFile>& table,
                              std::function<void(Result<ImportTarget>)> done) {
@@ -53,7 +61,47 @@ void StoreImpl::begin_patch(PayloadId patch, std::function<void(Result<std::file
 }
 
 void StoreImpl::grow_making(const Manifest& manifest) {
-  if (const auto found = imports_.find(manifest.id()); found != imports_.end()) found->second.so_far = manifest;
+  const PayloadId payload = manifest.id();
+  if (const auto found = imports_.find(payload); found != imports_.end()) {
+    found->second.so_far = manifest;
+  } else if (const auto complete = complete_.find(payload.version); complete != complete_.end() && payload.is_full()) {
+    complete->second->full_so_far = manifest;
+  }
+}
+
+void StoreImpl::add_full_manifest(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
+                                  std::function<void(Status)> done) {
+  const Version version = manifest.version;
+  const auto refuse = [&](Errc code, std::string_view why) {
+    const Error error = fail(code, Op::kPublish, fmt::format("version {}: {}", version.value, why));
+    later([error, done = std::move(done)] { done(error); });
+  };
+  const auto found = complete_.find(version);
+  if (found == complete_.end()) return refuse(Errc::kNotFound, "not in the store");
+  StoredVersion& stored = found->second->stored;
+  if (manifest.open || !manifest.id().is_full() || manifest.files != stored.manifest.files ||
+      manifest.snapshot_digest != stored.manifest.snapshot_digest || !are_all_digests(manifest, chunk_digests)) {
+    return refuse(Errc::kInvalidArgument, "the manifest disagrees with the version or the digests");
+  }
+  stored.manifest = manifest;
+  stored.chunk_digests = chunk_digests;
+  found->second->full_so_far.reset();
+  auto record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest, chunk_digests)});
+  auto status = std::make_shared<Status>();
+  serial_.run(
+      [layout = layout_, version, record, status] {
+        const std::filesystem::path path = layout.record(version);
+        const Result<VersionRecord> before = read_record(layout.files(), path);
+        if (!before.has_value()) {
+          *status = before.error();  // of a version that was removed meanwhile, too
+          return;
+        }
+        record->durable = before->durable;
+        *status = rewrite_record(layout.files(), path, *record, layout.record_form());
+      },
+      [this, version, status, done = std::move(done)] {
+        done(status->has_value() ? Status() : Status(about(version, status->error())));
+      });
 }
 
 /// The record of an import that ends with `manifest`; null if it cannot: then it has been refused.
@@ -68,13 +116,17 @@ std::shared_ptr<VersionRecord> StoreImpl::close_import(PayloadId payload, const 
   if (found == imports_.end() || found->second.finishing) return refuse_later(no_such(payload));
   // How long a patch becomes is not known when its file is made.
   const bool same_files = payload.is_encoded() || found->second.table == manifest.files;
-  if (manifest.id() != payload || !same_files || chunk_digests.size() != manifest.chunk_count() ||
-      part_digests_of(chunk_digests, manifest.part_chunks) != manifest.part_digests) {
+  // A version that a patch describes has no digests of its own.
+  const bool by_patch = !payload.is_encoded() && manifest.id().is_patch() && manifest.version == payload.version;
+  const bool fits = by_patch ? chunk_digests.empty() && !manifest.open
+                             : manifest.id() == payload && are_all_digests(manifest, chunk_digests);
+  if (!fits || !same_files) {
     return refuse_later(fail(
         Errc::kInvalidArgument, Op::kPublish,
         fmt::format("version {}: the manifest disagrees with the imported files or digests", payload.version.value)));
   }
   found->second.finishing = true;
+  if (by_patch) return std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
   return std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest, chunk_digests)});
 }
 

@@ -55,6 +55,7 @@ struct RecoveredStore {
 ///   patch          target files made or written    thrown away; the patch is applied again from what is here of it
 ///                  record of the version written   as above
 ///                  version moved, patch not yet    the version is complete; the patch is thrown away
+///   digests added  record old, or under its ".tmp" name   a version without digests of its own, as before
 ///   making a patch no record                       thrown away
 ///                  record written, not moved       thrown away by the origin, which makes it again when it is wanted
 ///   patch kept     its version lost, or another    thrown away: its number may come back with other bytes

@@ -119,6 +119,53 @@ TEST(CatchUp, PackedPayloadThatCanBeMadeIsWaitedForWhereNoPatchLeads) {
   EXPECT_EQ(choose_payload(chain(150'000), r).next, packed_of(Version{5})) << "nor a chain that is worth it";
 }
 
+/// Patches 1 -> 2 -> ... -> 5 of `bytes` each, and no full payload of version 5.
+Holdings patches_alone(std::uint64_t bytes) {
+  Holdings holdings = chain(bytes);
+  holdings.erase(Version{5});
+  return holdings;
+}
+
+TEST(CatchUp, FullPayloadThatIsNotHeldIsMadeOnlyWhereNoChainIsWorthIt) {
+  CatchUpRequest r = request(1);
+  r.can_make = [](PayloadId p) { return p.is_full(); };
+  EXPECT_EQ(choose_payload(patches_alone(149'000), r).next, patch(1, 2));
+  const CatchUp way = choose_payload(patches_alone(150'000), r);
+  EXPECT_TRUE(way.make);
+  EXPECT_EQ(way.next, PayloadId(Version{5}));
+  EXPECT_EQ(way.total_bytes, kFullBytes);
+  r.installed = kNoVersion;
+  EXPECT_TRUE(choose_payload(patches_alone(10), r).make);
+}
+
+TEST(CatchUp, OlderFullPayloadTakesThePlaceOfOneThatWouldHaveToBeMade) {
+  Holdings holdings = patches_alone(10);
+  add(holdings, Version{3}, kFullBytes);
+  CatchUpRequest r = request(0);
+  r.can_make = [](PayloadId p) { return p.is_full(); };
+  r.whole = {Version{2}, Version{3}};
+  CatchUp way = choose_payload(holdings, r);
+  EXPECT_EQ(way.next, PayloadId(Version{3}));
+  EXPECT_FALSE(way.make);
+  EXPECT_EQ(way.total_bytes, kFullBytes + 20);
+
+  r.whole = {Version{2}};
+  way = choose_payload(holdings, r);
+  EXPECT_EQ(way.next, PayloadId(Version{2})) << "it is being made";
+  EXPECT_TRUE(way.make);
+
+  r.installed = Version{3}, r.patches_fit = false, r.whole = {Version{3}};
+  EXPECT_EQ(choose_payload(holdings, r).next, PayloadId(Version{5})) << "what it has is of no use to it";
+  holdings.erase(patch(3, 4));
+  r.installed = kNoVersion;
+  EXPECT_EQ(choose_payload(holdings, r).next, PayloadId(Version{5})) << "nothing leads on";
+}
+
+TEST(CatchUp, NothingLeadsToAVersionOfWhichNothingCanBeMade) {
+  EXPECT_EQ(choose_payload(patches_alone(10), request(0)).next.version, kNoVersion);
+  EXPECT_EQ(choose_payload(patches_alone(10), request(2)).next, patch(2, 3));
+}
+
 TEST(UsefulChain, PackedPayloadIsNoLinkOfIt) {
   Holdings holdings = chain(10);
   add(holdings, packed_of(Version{5}), 10);

@@ -274,6 +274,86 @@ TEST_P(StoreTest, ImportsWhatTheCallerWrote) {
   EXPECT_EQ(store_->current(), Version{7});
 }
 
+/// Version 7 as a node makes it that publishes it by the patch from version 6.
+struct StorePublishedPatch : OneStore {
+  Publication whole = publication(7);
+  Manifest patch = whole.manifest;
+
+  void SetUp() override {
+    open();
+    patch.kind = PayloadKind::kPatch;
+    patch.base_version = Version{6};
+    patch.payload_bytes = kChunkBytesMin;
+    patch.part_digests = part_digests_of({content_digest_of(whole.bytes().first(kChunkBytesMin))});
+    std::optional<Result<ImportTarget>> target;
+    store_->begin_import(Version{7}, whole.manifest.files, [&](auto r) { target = std::move(r); });
+    ASSERT_TRUE(await(target).has_value());
+    ASSERT_TRUE(write_stream(*(*target)->files, 0, whole.bytes()).has_value());
+  }
+  Result<StoredVersion> finish_import(const Manifest& manifest, const std::vector<ContentDigest>& digests = {}) {
+    std::optional<Result<StoredVersion>> stored;
+    store_->finish_import(manifest, digests, [&](auto r) { stored = std::move(r); });
+    return await(stored);
+  }
+  Status add_full(const Manifest& manifest, const std::vector<ContentDigest>& digests) {
+    std::optional<Status> added;
+    store_->add_full_manifest(manifest, digests, [&](Status s) { added = std::move(s); });
+    return await(added);
+  }
+  Manifest half() const {
+    Manifest manifest = whole.manifest;
+    manifest.open = true;
+    manifest.part_chunks = 1;
+    manifest.expected_bytes = std::exchange(manifest.payload_bytes, 3 * kChunkBytesMin);
+    manifest.part_digests = part_digests_of({whole.digests.begin(), whole.digests.begin() + 3}, 1);
+    manifest.snapshot_digest = {};
+    return manifest;
+  }
+};
+
+TEST_F(StorePublishedPatch, IsAVersionWithoutDigestsOverARestart) {
+  EXPECT_EQ(finish_import(patch, whole.digests).error().code, Errc::kInvalidArgument);
+  Manifest other = patch;
+  other.files.pop_back();
+  EXPECT_EQ(finish_import(other).error().code, Errc::kInvalidArgument);
+  ASSERT_TRUE(finish_import(patch).has_value());
+  await_durable(Version{7});
+  open();
+  ASSERT_NE(store_->find(Version{7}), nullptr);
+  EXPECT_EQ(store_->find(Version{7})->manifest, patch);
+  EXPECT_TRUE(store_->find(Version{7})->durable);
+  EXPECT_TRUE(holds(directory() / "current", whole));
+  EXPECT_EQ(read(Version{7}, 0).error().code, Errc::kNotFound);
+}
+
+TEST_F(StorePublishedPatch, IsReadAsFarAsItWasHashed) {
+  ASSERT_TRUE(finish_import(patch).has_value());
+  store_->grow_making(half());
+  EXPECT_EQ(content_digest_of((*read(Version{7}, 2))->bytes()), whole.digests[2]);
+  EXPECT_EQ(read(Version{7}, 3).error().code, Errc::kNotFound);
+  store_->discard(Version{7});
+  EXPECT_EQ(read(Version{7}, 2).error().code, Errc::kNotFound);
+  EXPECT_NE(store_->find(Version{7}), nullptr);
+}
+
+TEST_F(StorePublishedPatch, HasItsDigestsOverARestartOnceTheyAreAdded) {
+  EXPECT_EQ(add_full(whole.manifest, whole.digests).error().code, Errc::kNotFound);
+  ASSERT_TRUE(finish_import(patch).has_value());
+  store_->grow_making(half());
+  EXPECT_EQ(add_full(half(), whole.digests).error().code, Errc::kInvalidArgument);
+  EXPECT_EQ(add_full(whole.manifest, {}).error().code, Errc::kInvalidArgument);
+  Manifest other = whole.manifest;
+  other.snapshot_digest = {};
+  EXPECT_EQ(add_full(other, whole.digests).error().code, Errc::kInvalidArgument);
+  ASSERT_TRUE(add_full(whole.manifest, whole.digests).has_value());
+  await_durable(Version{7});
+  open();
+  ASSERT_NE(store_->find(Version{7}), nullptr);
+  EXPECT_EQ(store_->find(Version{7})->manifest, whole.manifest);
+  EXPECT_EQ(store_->find(Version{7})->chunk_digests, whole.digests);
+  EXPECT_EQ(content_digest_of((*read(Version{7}, 3))->bytes()), whole.digests[3]);
+}
+
 TEST_P(StoreTest, SaysWhoHoldsTheLock) {
   open();
   const Result<std::unique_ptr<Store>> second = Store::open(loop_, real_files(), options_);
