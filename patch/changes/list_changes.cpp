@@ -12,6 +12,7 @@
 
 #include "base/units.h"
 #include "patch/changes/change_names.h"
+#include "patch/changes/differing_cells.h"
 #include "patch/snapshot/safetensors.h"
 #include "patch/snapshot/write_file.h"
 
@@ -191,30 +192,30 @@ Result<TensorChanges> compare_tensor(const TensorInfo& tensor, const ReadStream&
                                      std::uint64_t bytes_max) {
   // An element lies in one window; that is a multiple of each width.
   std::vector<std::byte> now(std::min(kReadBytes, tensor.size_bytes)), then(now.size());
+  std::vector<std::uint32_t> cells;
   TensorChanges changes;
   for (std::uint64_t at = 0; at < tensor.size_bytes; at += now.size()) {
     if (options.go_on) WC_TRY(options.go_on());
     const std::size_t size = std::min<std::uint64_t>(now.size(), tensor.size_bytes - at);
     WC_TRY(read(tensor.offset_bytes + at, MutableBytes(now).first(size)));
     WC_TRY(read_base(before.offset_bytes + at, MutableBytes(then).first(size)));
-    constexpr std::size_t kBlock = 256;  // of any width a multiple, too
-    for (std::size_t block = 0; block < size; block += kBlock) {
-      const std::size_t end = std::min(block + kBlock, size);
-      if (std::memcmp(&now[block], &then[block], end - block) == 0) continue;
-      if (changes.tensor == nullptr) {
-        WC_ASSIGN(changes, begin(tensor));
-      }
-      const std::uint64_t width = changes.element_bytes;
-      for (std::size_t cell = block; cell < end; cell += width) {
-        if (std::memcmp(&now[cell], &then[cell], width) == 0) continue;
-        changes.add_index((at + cell) / width);
-        const auto add = [&](std::vector<std::byte>& to, const std::vector<std::byte>& from) {
-          to.insert(to.end(), from.begin() + std::ptrdiff_t(cell), from.begin() + std::ptrdiff_t(cell + width));
-        };
-        add(changes.values, now);
-        if (options.old_values) add(changes.old, then);
-      }
+    if (std::memcmp(now.data(), then.data(), size) == 0) continue;
+    if (changes.tensor == nullptr) {
+      WC_ASSIGN(changes, begin(tensor));
     }
+    const std::uint64_t width = changes.element_bytes;
+    cells.clear();
+    append_differing_cells(Bytes(then).first(size), Bytes(now).first(size), width, 0, cells);
+    for (const std::uint32_t cell : cells) changes.add_index(at / width + cell);
+    const auto add = [&](std::vector<std::byte>& to, const std::vector<std::byte>& from) {
+      const std::size_t had = to.size();
+      to.resize(had + cells.size() * width);
+      for (std::size_t i = 0; i < cells.size(); ++i) {
+        std::memcpy(&to[had + i * width], &from[cells[i] * width], width);
+      }
+    };
+    add(changes.values, now);
+    if (options.old_values) add(changes.old, then);
     if (changes.bytes() > bytes_max) return too_far("the changes take too large a part of it");
   }
   return changes;
