@@ -188,13 +188,18 @@ class Subscription(Closable):
         tensors are views of its mapped files, and stay longer. Errors: those of acquire() and Snapshot.
         """
         end = time.monotonic() + timeout
+        missing: Optional[Error] = None
         while True:
             try:
                 pin = self.acquire(version, timeout=max(0.0, end - time.monotonic()))
                 break
+            except TimedOut as error:
+                # That a version is missing says more than that there was no time for another answer.
+                raise missing or error from None
             except Error as error:
                 if error.code is not Code.NOT_FOUND or time.monotonic() >= end:
                     raise
+                missing = error
             time.sleep(_FIRST_VERSION_S)
         with pin:
             yield from Snapshot(pin.directory).items()
