@@ -424,12 +424,14 @@ wc_code wc_release(wc_subscription* subscription, uint64_t version, int64_t time
 }
 
 wc_code wc_changes(wc_subscription* subscription, uint64_t base_version, const char* base_digest, uint64_t version,
-                   int64_t timeout_ms, wc_change_list** list, wc_error* error) {
+                   uint32_t flags, int64_t timeout_ms, wc_change_list** list, wc_error* error) {
   if (list != nullptr) *list = nullptr;
   return run_on(subscription, error, [&](Subscription& impl) -> Status {
     if (list == nullptr || base_digest == nullptr) return invalid("wc_changes: the digest or the place is NULL");
-    WC_ASSIGN(std::unique_ptr<ChangeList> found,
-              impl.changes(base_version, base_digest, version, deadline_after(timeout_ms)));
+    if ((flags & ~std::uint32_t{WC_OLD_VALUES}) != 0) return invalid("wc_changes: unknown flags");
+    WC_ASSIGN(
+        std::unique_ptr<ChangeList> found,
+        impl.changes(base_version, base_digest, version, (flags & WC_OLD_VALUES) != 0, deadline_after(timeout_ms)));
     *list = new wc_change_list{std::move(found)};
     return {};
   });

@@ -61,22 +61,28 @@ Status ChangeList::read(std::uint64_t bytes) {
   const auto all = std::as_bytes(std::span<const char>(data_, bytes_));
   WC_ASSIGN(const std::uint64_t header_bytes, safetensors_data_offset(all, bytes_, "the changes"));
   WC_ASSIGN(const SafetensorsHeader header, parse_safetensors_header(all.first(header_bytes), bytes_, "the changes"));
-  std::map<std::string_view, std::pair<const TensorInfo*, const TensorInfo*>> pairs;
+  struct Arrays {
+    const TensorInfo *indices = nullptr, *values = nullptr, *old = nullptr;
+  };
+  std::map<std::string_view, Arrays> found;
   for (const TensorInfo& tensor : header.tensors) {
     const std::string_view name = tensor.name;
     if (name.starts_with(kIndicesPrefix)) {
-      pairs[name.substr(kIndicesPrefix.size())].first = &tensor;
+      found[name.substr(kIndicesPrefix.size())].indices = &tensor;
     } else if (name.starts_with(kValuesPrefix)) {
-      pairs[name.substr(kValuesPrefix.size())].second = &tensor;
+      found[name.substr(kValuesPrefix.size())].values = &tensor;
+    } else if (name.starts_with(kOldPrefix)) {
+      found[name.substr(kOldPrefix.size())].old = &tensor;
     } else {
       return corrupt(fmt::format("tensor {} is neither indices nor values", quoted_name(name)));
     }
   }
-  texts_.reserve(2 * pairs.size());  // so that none of them moves
-  for (const auto& [name, arrays] : pairs) {
-    const auto& [indices, values] = arrays;
+  texts_.reserve(2 * found.size());  // so that none of them moves
+  for (const auto& [name, arrays] : found) {
+    const auto& [indices, values, old] = arrays;
     if (indices == nullptr || values == nullptr || indices->shape != values->shape || indices->shape.size() != 1 ||
-        (indices->dtype != "U32" && indices->dtype != "U64") || dtype_bits(values->dtype) % 8 != 0) {
+        (indices->dtype != "U32" && indices->dtype != "U64") || dtype_bits(values->dtype) % 8 != 0 ||
+        (old != nullptr && (old->dtype != values->dtype || old->shape != values->shape))) {
       return corrupt(fmt::format("tensor {}: its indices and values do not fit", quoted_name(name)));
     }
     wc_change change{};
@@ -85,6 +91,7 @@ Status ChangeList::read(std::uint64_t bytes) {
     change.indices = data_ + indices->offset_bytes;
     change.index_bytes = indices->dtype == "U32" ? 4 : 8;
     change.values = data_ + values->offset_bytes;
+    if (old != nullptr) change.old_values = data_ + old->offset_bytes;
     change.count = indices->shape.front();
     changes_.push_back(change);
   }

@@ -24,9 +24,8 @@ Result<std::vector<TensorInfo>> tensors_of_changes(std::span<const wc_change> ch
       return refuse("its indices or its values are NULL");
     }
     if (change.index_bytes != 4 && change.index_bytes != 8) return refuse("its indices have neither 4 nor 8 bytes");
-    if (change.reserved32 != 0 || change.reserved[0] != 0 || change.reserved[1] != 0) {
-      return refuse("its reserved members are not 0");
-    }
+    if (change.reserved32 != 0 || change.reserved != 0) return refuse("its reserved members are not 0");
+    if (change.old_values != nullptr) return refuse("it has old values, which a publication does not take");
     if (dtype_bits(change.dtype) == 0 || dtype_bits(change.dtype) % 8 != 0) {
       return refuse(fmt::format("elements of {} are not whole bytes; publish all tensors", quoted_name(change.dtype)));
     }

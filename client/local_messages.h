@@ -346,9 +346,10 @@ struct ChangesRequest {
   static constexpr std::uint32_t kNumber = 50;
   std::uint64_t base_version = 0, version = 0;
   std::string base_digest;
+  bool old_values = false;
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
-    f(1, m.base_version), f(2, m.version), f(3, m.base_digest);
+    f(1, m.base_version), f(2, m.version), f(3, m.base_digest), f(4, m.old_values);
   }
 };
 

@@ -151,19 +151,23 @@ Result<VersionInstalled> Subscription::acquire(std::uint64_t version, Deadline d
 }
 
 Result<std::unique_ptr<ChangeList>> Subscription::changes(std::uint64_t base, std::string base_digest,
-                                                          std::uint64_t version, Deadline deadline) {
+                                                          std::uint64_t version, bool old_values, Deadline deadline) {
   if (!channel_ || acquired_.count(version) == 0) {
     return fail(Errc::kNotFound, Op::kReceive, fmt::format("version {}: it was not acquired here", version));
   }
   WC_ASSIGN(std::unique_ptr<ChangeList> list, ChangeList::create());
   const int descriptor = list->fd();
-  WC_ASSIGN(const std::uint64_t request, channel_->send({.kind = ChangesRequest{base, version, std::move(base_digest)}},
-                                                        deadline, std::span(&descriptor, 1)));
+  WC_ASSIGN(const std::uint64_t request,
+            channel_->send({.kind = ChangesRequest{base, version, std::move(base_digest), old_values}}, deadline,
+                           std::span(&descriptor, 1)));
   WC_ASSIGN(const Message answer, answer_to(request, deadline));
   if (const auto* error = answer.get<ErrorReply>()) return error_of(*error);
   const auto* told = answer.get<ChangesReply>();
   if (told == nullptr) return unknown_answer();
   WC_TRY(list->read(told->bytes));
+  if (old_values && !std::ranges::all_of(list->changes(), &wc_change::old_values)) {
+    return fail(Errc::kUnsupported, Op::kReceive, "the daemon tells no old values; it is of an older release");
+  }
   return list;
 }
 

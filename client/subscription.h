@@ -32,9 +32,10 @@ class Subscription {
   /// `version` 0: the one in use.
   [[nodiscard]] Result<VersionInstalled> acquire(std::uint64_t version, Deadline deadline);
   [[nodiscard]] Status release(std::uint64_t version, Deadline deadline);
-  /// The cells in which `version`, which is acquired, differs from `base`, of that digest.
+  /// The cells in which `version`, which is acquired, differs from `base`, of that digest; with `old_values` also what
+  /// they were.
   [[nodiscard]] Result<std::unique_ptr<ChangeList>> changes(std::uint64_t base, std::string base_digest,
-                                                            std::uint64_t version, Deadline deadline);
+                                                            std::uint64_t version, bool old_values, Deadline deadline);
   /// An epoll instance over the socket, the timer and the mark below.
   [[nodiscard]] int fd() const { return epoll_; }
 

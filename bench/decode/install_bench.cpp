@@ -80,6 +80,16 @@ Result<std::unique_ptr<Engine>> busy_engine(std::shared_ptr<const EngineWeights>
   return engine;
 }
 
+/// The changes as a daemon lists them. `tensors` are those of the weights, in their order.
+VersionList list_of(const WeightChanges& changes, const std::vector<NamedTensor>& tensors) {
+  VersionList list{{}, changes.owner};
+  for (const WeightChanges::Tensor& changed : changes.tensors) {
+    const NamedTensor& tensor = tensors[changed.index];
+    list.tensors.push_back({tensor.name, tensor.dtype, changed.cells, sizeof(std::uint32_t), changed.values});
+  }
+  return list;
+}
+
 }  // namespace
 
 Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options) {
@@ -96,7 +106,7 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
   };
 
   InstallBenchResult result;
-  std::vector<Times> opens, switches, compares, writes, resident_switches;
+  std::vector<Times> opens, switches, compares, lists, writes, resident_switches;
   WC_ASSIGN(auto mapped, map(first));
   result.weight_bytes = mapped->bytes();
   std::shared_ptr<const EngineWeights> in_use = mapped;
@@ -120,6 +130,8 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
     static_cast<void>(engine->step());
   }
 
+  WC_ASSIGN(ModelFiles named_files, open(first));
+  WC_ASSIGN(const MappedModel names, map_model(std::move(named_files)));
   WC_ASSIGN(ModelFiles resident_files, open(first));
   WC_ASSIGN(const auto resident, ResidentWeights::read(std::move(resident_files)));
   WC_ASSIGN(const auto resident_engine, busy_engine(resident->weights()));
@@ -140,6 +152,16 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
       }
     }));
     WC_TRY(failed);
+    const VersionList list = list_of(changes, names.tensors);
+    lists.push_back(times_of([&] {
+      auto made = resident->take(list);
+      if (made.has_value()) {
+        changes = std::move(*made);
+      } else {
+        failed = made.error();
+      }
+    }));
+    WC_TRY(failed);
     result.changed_cells = changes.cells;
     result.written_bytes = changes.bytes;
     writes.push_back(times_of([&] { resident->apply(changes); }));
@@ -151,6 +173,7 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
   result.open_s = median(opens, &Times::wall_s);
   result.switch_s = median(switches, &Times::wall_s);
   result.compare_s = median(compares, &Times::wall_s);
+  result.list_s = median(lists, &Times::wall_s);
   result.write_s = median(writes, &Times::wall_s);
   result.resident_switch_s = median(resident_switches, &Times::wall_s);
   return result;
@@ -163,6 +186,7 @@ nlohmann::json to_json(const InstallBenchResult& result) {
           {"open_s", result.open_s},
           {"switch_s", result.switch_s},
           {"compare_s", result.compare_s},
+          {"list_s", result.list_s},
           {"write_s", result.write_s},
           {"resident_switch_s", result.resident_switch_s}};
 }

@@ -23,6 +23,7 @@ struct InstallBenchResult {
   double open_s = 0;             ///< mapped: reading and checking, beside the engine
   double switch_s = 0;           ///< mapped: the pause
   double compare_s = 0;          ///< resident: reading, checking and comparing, beside the engine
+  double list_s = 0;             ///< resident: checking a daemon's list of the same changes instead
   double write_s = 0;            ///< resident: the pause for the changed cells
   double resident_switch_s = 0;  ///< and for the rest
 };

@@ -5,15 +5,24 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 
+#include "base/units.h"
 #include "patch/changes/change_names.h"
+#include "patch/changes/differing_cells.h"
 #include "patch/snapshot/safetensors.h"
 #include "patch/snapshot/write_file.h"
 
 namespace weightcast {
 namespace {
 
-using ReadStream = std::function<Status(std::uint64_t offset_bytes, MutableBytes out)>;
+// What is read of a snapshot at a time.
+constexpr std::uint64_t kReadBytes = 256 * kKiB;
+// To read over a gap of that size takes less time than another read.
+constexpr std::uint64_t kGapBytes = 4 * kKiB;
 
 /// Merges two lists. Where both name a cell, the later value counts.
 CellChanges fold_two(const CellChanges& earlier, const CellChanges& later, std::size_t cell_bytes) {
@@ -45,7 +54,8 @@ struct TensorChanges {
   bool is_wide = false;            // of indices: some elements are beyond 32 bits
   std::vector<std::byte> indices;  // as in the file
   std::vector<std::byte> values;
-  std::uint64_t last = 0;  // index, where `count` is not 0
+  std::vector<std::byte> old;  // where they are wanted
+  std::uint64_t last = 0;      // index, where `count` is not 0
   std::uint64_t count = 0;
 
   void add_index(std::uint64_t index) {
@@ -61,6 +71,14 @@ struct TensorChanges {
     last = index;
     ++count;
   }
+  [[nodiscard]] std::uint64_t index_at(std::uint64_t at) const {
+    std::uint64_t wide = 0;
+    std::uint32_t narrow = 0;
+    if (is_wide) std::memcpy(&wide, &indices[at * sizeof wide], sizeof wide);
+    if (!is_wide) std::memcpy(&narrow, &indices[at * sizeof narrow], sizeof narrow);
+    return is_wide ? wide : narrow;
+  }
+  [[nodiscard]] std::uint64_t bytes() const { return indices.size() + values.size() + old.size(); }
 };
 
 Result<TensorChanges> begin(const TensorInfo& tensor) {
@@ -69,7 +87,7 @@ Result<TensorChanges> begin(const TensorInfo& tensor) {
   const unsigned bits = dtype_bits(tensor.dtype);
   if (bits == 0 || bits % 8 != 0) {
     return fail(Errc::kTooFar, Op::kRead,
-                fmt::format("tensor {}: elements of {} are not whole bytes; load it whole", quoted_name(tensor.name),
+                fmt::format("tensor {}: elements of {} are not whole bytes", quoted_name(tensor.name),
                             quoted_name(tensor.dtype)));
   }
   changes.element_bytes = bits / 8;
@@ -124,6 +142,110 @@ Result<std::vector<TensorChanges>> by_tensor(std::span<const SegmentRange> plan,
   return all;
 }
 
+Error too_far(std::string_view why) { return fail(Errc::kTooFar, Op::kRead, std::string(why)); }
+
+/// Tensors of a snapshot by their names.
+class BaseTensors {
+ public:
+  explicit BaseTensors(std::span<const TensorInfo> tensors) {
+    for (const TensorInfo& tensor : tensors) by_name_.emplace(tensor.name, &tensor);
+  }
+  /// The one that `tensor` was. Errors: kTooFar (there is none, or it has another dtype or shape).
+  [[nodiscard]] Result<const TensorInfo*> like(const TensorInfo& tensor) const {
+    const auto found = by_name_.find(tensor.name);
+    if (found != by_name_.end() && found->second->dtype == tensor.dtype && found->second->shape == tensor.shape) {
+      return found->second;
+    }
+    return too_far(fmt::format("tensor {} was not there, or had another dtype or shape", quoted_name(tensor.name)));
+  }
+
+ private:
+  std::unordered_map<std::string_view, const TensorInfo*> by_name_;
+};
+
+/// Reads what the listed elements were.
+Status read_old(TensorChanges& changes, const TensorInfo& before, const ReadStream& read) {
+  const std::uint64_t width = changes.element_bytes;
+  changes.old.resize(changes.values.size());
+  std::vector<std::byte> window(kReadBytes);
+  for (std::uint64_t at = 0; at < changes.count;) {
+    // As many as one read gives.
+    const std::uint64_t first = changes.index_at(at);
+    std::uint64_t end = at + 1, last = first;
+    for (; end < changes.count; ++end) {
+      const std::uint64_t next = changes.index_at(end);
+      if ((next - last) * width > kGapBytes || (next - first + 1) * width > kReadBytes) break;
+      last = next;
+    }
+    const auto bytes = MutableBytes(window).first((last - first + 1) * width);
+    WC_TRY(read(before.offset_bytes + first * width, bytes));
+    for (; at < end; ++at) {
+      std::memcpy(&changes.old[at * width], &bytes[(changes.index_at(at) - first) * width], width);
+    }
+  }
+  return {};
+}
+
+/// The elements of a tensor that differ from what they were. Errors: kTooFar (they take more than `bytes_max`).
+Result<TensorChanges> compare_tensor(const TensorInfo& tensor, const ReadStream& read, const TensorInfo& before,
+                                     const ReadStream& read_base, const CompareOptions& options,
+                                     std::uint64_t bytes_max) {
+  // An element lies in one window; that is a multiple of each width.
+  std::vector<std::byte> now(std::min(kReadBytes, tensor.size_bytes)), then(now.size());
+  std::vector<std::uint32_t> cells;
+  TensorChanges changes;
+  for (std::uint64_t at = 0; at < tensor.size_bytes; at += now.size()) {
+    if (options.go_on) WC_TRY(options.go_on());
+    const std::size_t size = std::min<std::uint64_t>(now.size(), tensor.size_bytes - at);
+    WC_TRY(read(tensor.offset_bytes + at, MutableBytes(now).first(size)));
+    WC_TRY(read_base(before.offset_bytes + at, MutableBytes(then).first(size)));
+    if (std::memcmp(now.data(), then.data(), size) == 0) continue;
+    if (changes.tensor == nullptr) {
+      WC_ASSIGN(changes, begin(tensor));
+    }
+    const std::uint64_t width = changes.element_bytes;
+    cells.clear();
+    append_differing_cells(Bytes(then).first(size), Bytes(now).first(size), width, 0, cells);
+    for (const std::uint32_t cell : cells) changes.add_index(at / width + cell);
+    const auto add = [&](std::vector<std::byte>& to, const std::vector<std::byte>& from) {
+      const std::size_t had = to.size();
+      to.resize(had + cells.size() * width);
+      for (std::size_t i = 0; i < cells.size(); ++i) {
+        std::memcpy(&to[had + i * width], &from[cells[i] * width], width);
+      }
+    };
+    add(changes.values, now);
+    if (options.old_values) add(changes.old, then);
+    if (changes.bytes() > bytes_max) return too_far("the changes take too large a part of it");
+  }
+  return changes;
+}
+
+Result<ListedChanges> write_changes(std::span<const TensorChanges> all, File& out) {
+  ListedChanges listed;
+  std::vector<TensorInfo> infos;
+  std::vector<Bytes> data;
+  for (const TensorChanges& changes : all) {
+    const auto add = [&](std::string_view prefix, std::string dtype, Bytes bytes) {
+      TensorInfo& info = infos.emplace_back();
+      info.name.append(prefix).append(changes.tensor->name);
+      info.dtype = std::move(dtype);
+      info.shape = {changes.count};
+      info.size_bytes = bytes.size();
+      data.push_back(bytes);
+    };
+    add(kIndicesPrefix, changes.is_wide ? "U64" : "U32", changes.indices);
+    add(kValuesPrefix, changes.tensor->dtype, changes.values);
+    if (!changes.old.empty()) add(kOldPrefix, changes.tensor->dtype, changes.old);
+    listed.elements += changes.count;
+  }
+  WC_ASSIGN(const SafetensorsLayout layout, lay_out_safetensors(infos));
+  FileWriter writer(out, "the changes");
+  WC_TRY(write_safetensors(writer, layout, data));
+  listed.bytes = layout.file_bytes;
+  return listed;
+}
+
 }  // namespace
 
 const CellChanges& fold_changes(std::span<const CellChanges* const> steps, std::size_t cell_bytes,
@@ -143,29 +265,32 @@ const CellChanges& fold_changes(std::span<const CellChanges* const> steps, std::
 }
 
 Result<ListedChanges> list_changes(std::span<const SegmentRange> plan, std::span<const CellChanges* const> segments,
-                                   std::span<const TensorInfo> tensors, const ReadStream& read, File& out) {
-  WC_ASSIGN(const std::vector<TensorChanges> all, by_tensor(plan, segments, tensors, read));
-  ListedChanges listed;
-  std::vector<TensorInfo> infos;
-  std::vector<Bytes> data;
-  for (const TensorChanges& changes : all) {
-    const auto add = [&](std::string_view prefix, std::string dtype, Bytes bytes) {
-      TensorInfo& info = infos.emplace_back();
-      info.name.append(prefix).append(changes.tensor->name);
-      info.dtype = std::move(dtype);
-      info.shape = {changes.count};
-      info.size_bytes = bytes.size();
-      data.push_back(bytes);
-    };
-    add(kIndicesPrefix, changes.is_wide ? "U64" : "U32", changes.indices);
-    add(kValuesPrefix, changes.tensor->dtype, changes.values);
-    listed.elements += changes.count;
+                                   std::span<const TensorInfo> tensors, const ReadStream& read, const ChangesBase* base,
+                                   File& out) {
+  WC_ASSIGN(std::vector<TensorChanges> all, by_tensor(plan, segments, tensors, read));
+  if (base != nullptr) {
+    const BaseTensors known(base->tensors);
+    for (TensorChanges& changes : all) {
+      WC_ASSIGN(const TensorInfo* const before, known.like(*changes.tensor));
+      WC_TRY(read_old(changes, *before, base->read));
+    }
   }
-  WC_ASSIGN(const SafetensorsLayout layout, lay_out_safetensors(infos));
-  FileWriter writer(out, "the changes");
-  WC_TRY(write_safetensors(writer, layout, data));
-  listed.bytes = layout.file_bytes;
-  return listed;
+  return write_changes(all, out);
+}
+
+Result<ListedChanges> compare_changes(std::span<const TensorInfo> tensors, const ReadStream& read,
+                                      const ChangesBase& base, const CompareOptions& options, File& out) {
+  const BaseTensors known(base.tensors);
+  if (tensors.size() != base.tensors.size()) return too_far("the snapshots have other tensors");
+  std::vector<TensorChanges> all;
+  std::uint64_t bytes_left = options.bytes_max;
+  for (const TensorInfo& tensor : tensors) {
+    WC_ASSIGN(const TensorInfo* const before, known.like(tensor));
+    WC_ASSIGN(TensorChanges changes, compare_tensor(tensor, read, *before, base.read, options, bytes_left));
+    bytes_left -= changes.bytes();
+    if (changes.count > 0) all.push_back(std::move(changes));
+  }
+  return write_changes(all, out);
 }
 
 }  // namespace weightcast

@@ -24,7 +24,7 @@ from ._load import Weights, load
 from ._node import history, status, versions, wait_until_ready
 from ._publisher import Outcome, Payload, Publication, Publisher, Region, attach
 from ._snapshot import Snapshot
-from ._subscription import Change, Event, EventKind, Pin, Subscription
+from ._subscription import Change, Event, EventKind, Pin, Subscription, TorchChange
 from ._tensors import RawTensor, TensorInfo, describe
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "Subscription",
     "TensorInfo",
     "TimedOut",
+    "TorchChange",
     "Weights",
     "attach",
     "describe",

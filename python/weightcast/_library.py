@@ -63,7 +63,8 @@ class ChangeStruct(ctypes.Structure):
         ("reserved32", c_uint32),
         ("values", c_void_p),
         ("count", c_uint64),
-        ("reserved", c_uint64 * 2),
+        ("old_values", c_void_p),
+        ("reserved", c_uint64),
     ]
 
 
@@ -183,7 +184,7 @@ _TAKES = {
     "wc_next": [c_void_p, c_int64, POINTER(EventStruct), _ERROR],
     "wc_acquire": [c_void_p, c_uint64, c_int64, POINTER(EventStruct), _ERROR],
     "wc_release": [c_void_p, c_uint64, c_int64, _ERROR],
-    "wc_changes": [c_void_p, c_uint64, c_char_p, c_uint64, c_int64, POINTER(c_void_p), _ERROR],
+    "wc_changes": [c_void_p, c_uint64, c_char_p, c_uint64, c_uint32, c_int64, POINTER(c_void_p), _ERROR],
     "wc_change_list_count": [c_void_p],
     "wc_change_list_at": [c_void_p, c_size_t],
     "wc_change_list_close": [c_void_p],

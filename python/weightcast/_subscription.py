@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import functools
 import os
+import time
 import warnings
 from collections import deque
 from collections.abc import Iterator
@@ -14,13 +16,18 @@ from typing import Any, NamedTuple, Optional, Union
 
 from ._errors import Code, Error, TimedOut
 from ._library import Closable, EventStruct, Handle, PathLike, check, library, milliseconds, state_directory
-from ._tensors import RawTensor, tensor_bytes
+from ._snapshot import Snapshot
+from ._tensors import RawTensor, pinned, tensor_bytes
 
 # How long one call of an iterator waits before it goes on waiting. A close() that comes just before such a call has
 # nothing to end, and is noticed after it.
 _ITERATION_S = 1.0
 # A release is sent, and not answered.
 _RELEASE_S = 0.1
+# How often tensors() asks for a version that is not there yet.
+_FIRST_VERSION_S = 0.05
+# WC_OLD_VALUES
+_OLD_VALUES = 1
 
 
 class EventKind(enum.IntEnum):
@@ -133,7 +140,9 @@ class Subscription(Closable):
         with self.acquire(timeout=timeout) as pin:
             return Event(EventKind.INSTALLED, pin.version, pin.directory, pin.digest, pin.run)
 
-    def changes(self, base: Union[Event, Pin], pin: Pin, *, timeout: float = 60.0) -> dict[str, Change]:
+    def changes(
+        self, base: Union[Event, Pin], pin: Pin, *, old_values: bool = False, timeout: float = 60.0
+    ) -> dict[str, Change]:
         """The changes from the version `base` to the pinned one, by the names of the tensors that have any.
 
         An engine that has `base` in its own memory writes them over it:
@@ -142,17 +151,20 @@ class Subscription(Closable):
                 indices, values = change.torch()
                 weights[name].view(-1)[indices] = values
 
-        `base` is the event or the pin that the engine had that version from; the daemon need not have it any more.
-        Exact: with these values at these indices each tensor has the bytes that the pinned version has. The arrays
-        live on their own, and outlive pin and subscription.
-        Errors: Error with TOO_FAR (the changes are not known, or take half of the snapshot: load pin.directory), BUSY
-        (the daemon makes another list), NOT_FOUND (the pin was released), TIMED_OUT, CANCELLED, CLOSED, NO_SPACE.
+        `base` is the event or the pin that the engine had that version from. The daemon need not have it any more where
+        it knows the changes, as a worker does of its last versions since its start; else it compares the files of both.
+        It may be the newer one of the two. Exact: with these values at these indices each tensor has the bytes that the
+        pinned version has. With `old_values` each Change has what the elements were, from the base's files.
+        The arrays live on their own, and outlive pin, subscription and daemon. The memory goes with the last of them.
+        Errors: Error with TOO_FAR (the message says why: load pin.directory), BUSY (the daemon makes another list),
+        NOT_FOUND (the pin was released, or the version withdrawn), TIMED_OUT, CANCELLED, CLOSED, NO_SPACE.
         """
         handle = self._open_handle()
         self._release_dropped()
         pointer = c_void_p()
         handle.call(
-            library().wc_changes, base.version, base.digest.encode(), pin.version, milliseconds(timeout), byref(pointer)
+            library().wc_changes, base.version, base.digest.encode(), pin.version, _OLD_VALUES if old_values else 0,
+            milliseconds(timeout), byref(pointer),
         )
         memory = _ListMemory(pointer)
         found = {}
@@ -161,8 +173,36 @@ class Subscription(Closable):
             width = "U32" if change.index_bytes == 4 else "U64"
             dtype = change.dtype.decode()
             indices = memory.array(width, change.count, change.indices)
-            found[change.name.decode()] = Change(indices, memory.array(dtype, change.count, change.values))
+            values = memory.array(dtype, change.count, change.values)
+            old = memory.array(dtype, change.count, change.old_values) if old_values else None
+            found[change.name.decode()] = Change(indices, values, old)
         return found
+
+    def tensors(self, version: int = 0, *, timeout: float = 5.0) -> Iterator[tuple[str, RawTensor]]:
+        """Each tensor of a version with its name, 0 being the one in use: for an engine that fills its own memory.
+
+            for name, tensor in subscription.tensors(timeout=600):
+                weights[name].copy_(tensor.pinned(), non_blocking=True)
+
+        Waits up to `timeout` for a version to be there. The version is pinned until the iterator ends or is dropped;
+        tensors are views of its mapped files, and stay longer. Errors: those of acquire() and Snapshot.
+        """
+        end = time.monotonic() + timeout
+        missing: Optional[Error] = None
+        while True:
+            try:
+                pin = self.acquire(version, timeout=max(0.0, end - time.monotonic()))
+                break
+            except TimedOut as error:
+                # That a version is missing says more than that there was no time for another answer.
+                raise missing or error from None
+            except Error as error:
+                if error.code is not Code.NOT_FOUND or time.monotonic() >= end:
+                    raise
+                missing = error
+            time.sleep(_FIRST_VERSION_S)
+        with pin:
+            yield from Snapshot(pin.directory).items()
 
     def cancel(self) -> None:
         """Ends the call that another thread has begun: it raises Error with CANCELLED. Without one it has no effect."""
@@ -170,24 +210,56 @@ class Subscription(Closable):
 
 
 class Change(NamedTuple):
-    """The elements of one tensor that have new values, as arrays over the library's memory."""
+    """The elements of one tensor that have new values, as arrays over memory that the daemon has filled: no copies."""
 
     indices: RawTensor  # "U32" or "U64", [n]: row-major, ascending, each once
     values: RawTensor  # the tensor's dtype, [n]
+    old_values: Optional[RawTensor] = None  # likewise, where they were asked for
 
-    def torch(self) -> tuple[Any, Any]:
-        """Indices as an int64 tensor on the CPU, which is a copy, and values over the library's memory.
+    def torch(self) -> TorchChange:
+        """The same as torch tensors on the CPU, `indices` as int32 or int64.
 
-        Errors: ImportError (no torch).
+        Where CUDA is available they are copies in pinned memory, which `.to("cuda", non_blocking=True)` takes at the
+        bus's rate. Else they are over the same memory, without a copy; but indices of 32 bits are copied for a torch
+        that takes int64 alone, and for tensors of 2**31 elements and more. Errors: ImportError (no torch).
         """
         import torch
 
-        if not self.indices.shape[0]:
-            return torch.empty(0, dtype=torch.int64), self.values.torch()
-        if self.indices.dtype == "U64":
-            return torch.frombuffer(self.indices.data, dtype=torch.int64).clone(), self.values.torch()
-        # Older torch has no uint32.
-        return torch.frombuffer(self.indices.data, dtype=torch.int32).long() & 0xFFFFFFFF, self.values.torch()
+        count = self.indices.shape[0]
+        if not count:
+            indices = torch.empty(0, dtype=torch.int64)
+        elif self.indices.dtype == "U64":
+            indices = torch.frombuffer(self.indices.data, dtype=torch.int64)
+        else:
+            indices = torch.frombuffer(self.indices.data, dtype=torch.int32)
+            if int(indices[-1]) < 0 or not _takes_int32_indices():  # they ascend
+                indices = indices.long() & 0xFFFFFFFF
+        old = None if self.old_values is None else self.old_values.pinned()
+        return TorchChange(pinned(indices), self.values.pinned(), old)
+
+
+class TorchChange:
+    """What Change.torch() gives. It unpacks as `indices, values`."""
+
+    def __init__(self, indices: Any, values: Any, old_values: Any) -> None:
+        self.indices = indices
+        self.values = values
+        self.old_values = old_values  # None where they were not asked for
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.indices, self.values))
+
+
+@functools.lru_cache(maxsize=None)
+def _takes_int32_indices() -> bool:
+    """Whether this torch writes to elements that an int32 tensor names; older ones take int64 alone."""
+    import torch
+
+    try:
+        torch.zeros(2)[torch.zeros(1, dtype=torch.int32)] = torch.ones(1)
+    except (IndexError, RuntimeError):
+        return False
+    return True
 
 
 class _ListMemory:

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <string>
 #include <thread>
 
 #include "tests/client/scripted_daemon.h"
@@ -208,6 +209,25 @@ TEST(Subscription, WhatTheDaemonRefusesIsAnError) {
   } catch (const wc::Error& error) {
     EXPECT_EQ(error.code(), WC_NOT_ALLOWED);
   }
+}
+
+TEST(Subscription, ChangesAreOfAnAcquiredVersionAndOfKnownFlags) {
+  ScriptedDaemon daemon;
+  wc_subscription* subscription = nullptr;
+  ASSERT_EQ(wc_subscribe(daemon.state_dir().c_str(), 5000, &subscription, nullptr), WC_OK);
+  wc_change_list* list = nullptr;
+  wc_error error = WC_INIT(error);
+  EXPECT_EQ(wc_changes(subscription, 1, "digest", 2, 2u, 1000, &list, &error), WC_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(error.message).find("unknown flags"), std::string::npos);
+  for (const std::uint32_t flags : {0u, std::uint32_t{WC_OLD_VALUES}}) {
+    EXPECT_EQ(wc_changes(subscription, 1, "digest", 2, flags, 1000, &list, &error), WC_NOT_FOUND);
+    EXPECT_EQ(list, nullptr);
+  }
+  EXPECT_EQ(wc_changes(subscription, 1, nullptr, 2, 0, 1000, &list, &error), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(wc_change_list_count(nullptr), 0u);
+  EXPECT_EQ(wc_change_list_at(nullptr, 0), nullptr);
+  wc_change_list_close(nullptr);
+  wc_subscription_close(subscription);
 }
 
 }  // namespace

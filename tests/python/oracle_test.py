@@ -1,5 +1,6 @@
 """Beside the safetensors package, NumPy, ml_dtypes and torch: what they write we publish, what we install they read."""
 
+import array
 import pathlib
 import unittest
 
@@ -110,6 +111,28 @@ class Safetensors(DaemonTest):
         snapshot["w"].torch()[0] = 9.0
         self.assertEqual(snapshot["w"].torch()[0], 9.0)  # the same private page
         self.assertEqual(path.read_bytes(), before)
+
+    @needs_torch
+    def test_changes_are_torch_tensors_over_the_list(self):
+        def raw(dtype, code, cells):
+            return weightcast.RawTensor(dtype, (len(cells),), bytearray(array.array(code, cells).tobytes()))
+
+        change = weightcast.Change(raw("U32", "I", [1, 3, 9]), raw("F32", "f", [5, 6, 7]), raw("F32", "f", [1, 2, 3]))
+        tensors = change.torch()
+        indices, values = tensors
+        weights = torch.zeros(10)
+        weights[indices] = values
+        self.assertEqual(weights.tolist(), [0, 5, 0, 6, 0, 0, 0, 0, 0, 7])
+        self.assertEqual(tensors.old_values.tolist(), [1, 2, 3])
+        if not torch.cuda.is_available():
+            values[0] = 8.0
+            self.assertEqual(change.values.torch()[0], 8.0)  # the same memory
+        wide = weightcast.Change(raw("U32", "I", [1, 2**32 - 1]), raw("F32", "f", [5, 6])).torch()
+        self.assertEqual(wide.indices.tolist(), [1, 2**32 - 1])
+        self.assertIsNone(wide.old_values)
+        self.assertEqual(weightcast.Change(raw("U64", "Q", [2**33]), raw("F32", "f", [5])).torch().indices[0], 2**33)
+        none = weightcast.Change(weightcast.RawTensor("U32", (0,), b""), weightcast.RawTensor("BF16", (0,), b"")).torch()
+        self.assertEqual((none.indices.shape, none.values.dtype), ((0,), torch.bfloat16))
 
     @needs_torch
     def test_torch_tensors_without_dense_bytes_are_refused(self):

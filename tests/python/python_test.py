@@ -740,12 +740,13 @@ class Subscribing(DaemonTest):
                 publisher.publish(weights)
                 publisher.wait(installed=1.0)
                 seen[version] = subscription.current()
+            fourth = {name: cells[:] for name, cells in kept[4].items()}
             with subscription.acquire() as pin:
                 self.assertEqual(pin.version, 5)
                 for base in (2, 3, 4, 5):
                     changes = subscription.changes(seen[base], pin)
                     self.assertEqual(set(changes), {"half", "single", "long"} if base < 5 else set())
-                    for name, (indices, values) in changes.items():
+                    for name, (indices, values, _) in changes.items():
                         made = kept[base][name]
                         self.assertEqual((indices.dtype, indices.shape), ("U32", values.shape))
                         indices, values = indices.data.cast("I"), values.data.cast(made.typecode)
@@ -765,10 +766,97 @@ class Subscribing(DaemonTest):
                 subscription.changes(seen[4], pin)
             self.assertEqual(caught.exception.code, Code.NOT_FOUND)
         self.assertTrue(set(last.data.cast("H")) <= set(weights["half"]), "the list lives by itself")
+        # An origin has no lists, and compares what it keeps: two versions.
         with weightcast.Subscription(self.origin.state) as subscription, subscription.acquire() as pin:
+            self.lead_both_ways(subscription.changes(seen[4], pin, old_values=True), fourth, kept[5])
             with self.assertRaises(weightcast.Error) as caught:
-                subscription.changes(seen[4], pin)
+                subscription.changes(seen[2], pin)
             self.assertEqual(caught.exception.code, Code.TOO_FAR)
+            self.assertIn("version 2 is not here to compare with", str(caught.exception))
+
+    def lead_both_ways(self, changes, before, after):
+        made, back = ({name: cells[:] for name, cells in kept.items()} for kept in (before, after))
+        self.assertTrue(changes)
+        for name, change in changes.items():
+            code = made[name].typecode
+            arrays = zip(
+                change.indices.data.cast("I"), change.values.data.cast(code), change.old_values.data.cast(code)
+            )
+            for index, value, old in arrays:
+                made[name][index], back[name][index] = value, old
+        self.assertEqual((made, back), (after, before))
+
+    def publish_two(self, publisher, subscription):
+        """Two versions that differ a little: what they are, and their events."""
+        kept, seen = [], []
+        for version in (1, 2):
+            weights = {"w": array.array("f", range(5000)), "still": array.array("f", [1.0] * 10)}
+            for index in range(version, 5000, 97) if version == 2 else ():
+                weights["w"][index] += 0.5
+            publisher.publish(weights)
+            publisher.wait(installed=1.0)
+            kept.append(weights)
+            seen.append(subscription.current())
+        return kept, seen
+
+    def test_changes_are_told_after_a_restart_and_in_either_direction(self):
+        worker = self.start_worker()
+        with weightcast.Publisher(self.origin.state) as publisher, weightcast.Subscription(worker.state) as subscription:
+            (before, after), (first, second) = self.publish_two(publisher, subscription)
+            with subscription.acquire() as pin:
+                self.lead_both_ways(subscription.changes(first, pin, old_values=True), before, after)
+            with subscription.acquire(1) as pin:
+                self.lead_both_ways(subscription.changes(second, pin, old_values=True), after, before)
+        worker.kill()
+        worker.start()
+        with weightcast.Subscription(worker.state) as subscription, subscription.acquire(timeout=30) as pin:
+            self.assertEqual(pin.version, 2)
+            for old_values in (False, True):
+                changes = subscription.changes(first, pin, old_values=old_values)
+                self.assertEqual(set(changes), {"w"})
+                self.assertEqual(changes["w"].old_values is not None, old_values)
+            self.lead_both_ways(changes, before, after)
+
+    def test_old_values_are_read_from_the_base(self):
+        worker = self.start_worker("worker", "--keep", "1")
+        with weightcast.Publisher(self.origin.state) as publisher, weightcast.Subscription(worker.state) as subscription:
+            _, (first, _) = self.publish_two(publisher, subscription)
+            with subscription.acquire() as pin:
+                eventually(lambda: not os.path.exists(first.directory))
+                self.assertEqual(set(subscription.changes(first, pin)), {"w"})
+                with self.assertRaises(weightcast.Error) as caught:
+                    subscription.changes(first, pin, old_values=True)
+                self.assertEqual(caught.exception.code, Code.TOO_FAR)
+                self.assertIn("old values are read from version 1, which is not here any more", str(caught.exception))
+
+    def test_a_list_outlives_daemon_pin_and_subscription(self):
+        worker = self.start_worker()
+        with weightcast.Publisher(self.origin.state) as publisher, weightcast.Subscription(worker.state) as subscription:
+            (before, after), (first, _) = self.publish_two(publisher, subscription)
+            pin = subscription.acquire()
+            changes = subscription.changes(first, pin, old_values=True)
+            worker.kill()
+            with self.assertRaises(weightcast.Error):
+                subscription.changes(first, pin, timeout=2)
+            pin.release()
+            pin.release()
+        self.lead_both_ways(changes, before, after)
+        values = changes["w"].values
+        del changes
+        gc.collect()
+        self.assertEqual(values.data.cast("f")[0], after["w"][2])
+
+    def test_tensors_come_one_by_one_once_a_version_is_there(self):
+        worker = self.start_worker()
+        weights = {"a": array.array("f", [1, 2]), "b": array.array("i", [3])}
+        with weightcast.Subscription(worker.state) as subscription:
+            with self.assertRaises(weightcast.Error) as caught:
+                next(subscription.tensors(timeout=0.2))
+            self.assertEqual(caught.exception.code, Code.NOT_FOUND)
+            with weightcast.Publisher(self.origin.state) as publisher:
+                publisher.publish(weights)
+                found = {name: bytes(tensor.data) for name, tensor in subscription.tensors(timeout=30)}
+        self.assertEqual(found, {name: cells.tobytes() for name, cells in weights.items()})
 
     def test_ready_says_what_is_missing(self):
         weightcast.wait_until_ready(self.origin.state)

@@ -225,10 +225,10 @@ void LocalApi::handle_changes(const std::shared_ptr<Session>& session, RequestId
   }
   // Each takes memory: whoever cannot wait reads the files.
   if (listed_) return refuse(Errc::kBusy, "another list is being made");
-  // A pin of its own, so that a release or the connection's end does not take the files away meanwhile.
-  listed_ = to;
+  // Pins of its own, so that neither a release nor a newer version takes the files away meanwhile.
+  listed_ = {from, to};
   pin_all();
-  service_.changes(from, request.base_digest(), to, *std::move(into),
+  service_.changes(from, request.base_digest(), to, request.old_values(), *std::move(into),
                    [this, alive = alive_, asker = std::weak_ptr(session), id](const Result<ListedChanges>& listed) {
                      if (!*alive) return;
                      listed_.reset();
@@ -245,7 +245,7 @@ void LocalApi::handle_changes(const std::shared_ptr<Session>& session, RequestId
 
 void LocalApi::pin_all() {
   std::vector<Version> pinned;
-  if (listed_) pinned.push_back(*listed_);
+  if (listed_) pinned.assign(listed_->begin(), listed_->end());
   for (const std::shared_ptr<Session>& session : sessions_) {
     pinned.insert(pinned.end(), session->pins.begin(), session->pins.end());
   }

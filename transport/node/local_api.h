@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <list>
@@ -62,9 +63,9 @@ class LocalService {
   /// These stay until others are named.
   virtual void pin(std::vector<Version> versions) = 0;
 
-  /// Writes the changes from one version to the other, which is pinned, into `into`, which is empty; `told` runs once,
-  /// later: see tell_changes().
-  virtual void changes(Version from, std::string from_digest, Version to, FileRef into,
+  /// Writes the changes from one version to the other, into `into`, which is empty; with `old_values` what the cells
+  /// were, too. Where the versions are here, they are pinned. `told` runs once, later: see tell_changes().
+  virtual void changes(Version from, std::string from_digest, Version to, bool old_values, FileRef into,
                        std::function<void(Result<ListedChanges>)> told) = 0;
 
   /// The version that wants to take the place of its files, if any.
@@ -187,7 +188,7 @@ class LocalApi {
 
   EventLoop& loop_;
   LocalService& service_;
-  std::optional<Version> listed_;  // its changes are being written
+  std::optional<std::array<Version, 2>> listed_;  // the changes between them are being written
   std::unique_ptr<Listener> listener_;
   Timer timer_;
   Instant timer_due_{};     // while it is armed

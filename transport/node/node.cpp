@@ -131,15 +131,20 @@ std::optional<local::VersionInstalled> Node::installed() {
 
 void Node::pin(std::vector<Version> versions) { store_->pin(std::move(versions)); }
 
-void Node::changes(Version from, std::string from_digest, Version to, FileRef into,
+void Node::changes(Version from, std::string from_digest, Version to, bool old_values, FileRef into,
                    std::function<void(Result<ListedChanges>)> told) {
   TellChangesRequest request;
   request.from = from;
   request.from_digest = std::move(from_digest);
   request.to = to;
+  request.old_values = old_values;
   request.steps = store_->steps(from, to);
   request.into = std::move(into);
-  if (const StoredVersion* stored = store_->find(to); stored != nullptr) {
+  if (const StoredVersion* base = stored_version(from);
+      base != nullptr && base->manifest.snapshot_digest.hex() == request.from_digest) {
+    request.base = base->path;
+  }
+  if (const StoredVersion* stored = stored_version(to); stored != nullptr) {
     request.directory = stored->path;
     request.to_digest = stored->manifest.snapshot_digest.hex();
     request.snapshot_bytes = stored->manifest.snapshot_bytes();
@@ -147,10 +152,14 @@ void Node::changes(Version from, std::string from_digest, Version to, FileRef in
   tell_changes(jobs_, environment_.files, std::move(request), std::move(told));
 }
 
-std::optional<local::VersionInstalled> Node::installed_version(Version version) {
-  const StoredVersion* stored = store_->find(version);
+const StoredVersion* Node::stored_version(Version version) const {
+  if (const StoredVersion* const stored = store_->find(version); stored != nullptr) return stored;
   const StoredVersion* const earlier = store_->earlier();
-  if (stored == nullptr && earlier != nullptr && earlier->manifest.version == version) stored = earlier;
+  return earlier != nullptr && earlier->manifest.version == version ? earlier : nullptr;
+}
+
+std::optional<local::VersionInstalled> Node::installed_version(Version version) {
+  const StoredVersion* const stored = stored_version(version);
   if (stored == nullptr) return std::nullopt;
   local::VersionInstalled installed;
   installed.set_run(stored->run);

@@ -51,11 +51,13 @@ class Node : public LocalService {
   std::optional<local::VersionInstalled> installed() override;
   std::optional<local::VersionInstalled> installed_version(Version version) override;
   void pin(std::vector<Version> versions) override;
-  void changes(Version from, std::string from_digest, Version to, FileRef into,
+  void changes(Version from, std::string from_digest, Version to, bool old_values, FileRef into,
                std::function<void(Result<ListedChanges>)> told) override;
   std::optional<local::VersionPreparing> preparing() override;
 
  protected:
+  /// One that is complete here, of this run or what `current` names of the one before; else null.
+  [[nodiscard]] const StoredVersion* stored_version(Version version) const;
   /// What status tells of this node alone: the peers that it has turned away, and its disk.
   void describe_self(local::NodeStatus& self) const;
   [[nodiscard]] virtual Core& mutable_core() = 0;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "patch/changes/differing_cells.h"
 #include "patch/snapshot/finite.h"
 
 namespace weightcast {
@@ -14,8 +15,8 @@ namespace {
 
 // Tensors begin at whole lines of the cache.
 constexpr std::uint64_t kAlignment = 64;
-// What has not changed is found by so many bytes at a time.
-constexpr std::size_t kCompareBytes = 1024;
+// So many bytes are compared before the list's length is looked at.
+constexpr std::size_t kCompareBytes = 1 << 20;
 // Above this share of changed cells a tensor is written whole: a list would take more memory.
 constexpr std::uint64_t kListedShare = 4;
 
@@ -38,17 +39,20 @@ FoundChanges changes_of(const NamedTensor& old_tensor, const NamedTensor& new_te
   const std::uint64_t cells = bytes / size;
   for (std::size_t first = 0; first < bytes; first += kCompareBytes) {
     const std::size_t count = std::min(kCompareBytes, bytes - first);
-    if (std::memcmp(a + first, b + first, count) == 0) continue;
-    for (std::size_t i = first; i < first + count; i += size) {
-      if (std::memcmp(a + i, b + i, size) == 0) continue;
-      changes.cells.push_back(static_cast<std::uint32_t>(i / size));
-      changes.values.insert(changes.values.end(), b + i, b + i + size);
+    if (cells <= std::numeric_limits<std::uint32_t>::max()) {
+      append_differing_cells(old_tensor.bytes.subspan(first, count), new_tensor.bytes.subspan(first, count), size,
+                             static_cast<std::uint32_t>(first / size), changes.cells);
+      if (changes.cells.size() <= cells / kListedShare) continue;
+    } else if (std::memcmp(a + first, b + first, count) == 0) {
+      continue;
     }
-    if (changes.cells.size() > cells / kListedShare || cells > std::numeric_limits<std::uint32_t>::max()) {
-      changes.cells.clear();
-      changes.values.assign(b, b + bytes);
-      break;
-    }
+    changes.cells.clear();
+    changes.values.assign(b, b + bytes);
+    return changes;
+  }
+  changes.values.resize(changes.cells.size() * size);
+  for (std::size_t i = 0; i < changes.cells.size(); ++i) {
+    std::memcpy(&changes.values[i * size], b + std::size_t{changes.cells[i]} * size, size);
   }
   return changes;
 }

@@ -260,7 +260,8 @@ typedef struct wc_change {
   uint32_t reserved32;
   const void* values; /* `count` elements of `dtype`: their new values */
   uint64_t count;
-  uint64_t reserved[2];
+  const void* old_values; /* from wc_changes() with WC_OLD_VALUES: `count` elements; else NULL */
+  uint64_t reserved;
 } wc_change;
 
 /* Publishes the last version with other values in some cells, for a trainer that knows which ones changed. The result
@@ -475,22 +476,34 @@ WC_API wc_code wc_release(wc_subscription* subscription, uint64_t version, int64
  * its own memory writes them over it. */
 typedef struct wc_change_list wc_change_list;
 
-/* Asks the daemon for the changes from `base_version`, which need not be there any more, to `version`, which this
- * subscription has acquired. `base_digest` is what wc_event had for the base: another run may have the same number. They
- * are exact: with their values in place of the old ones, each tensor of the base has the bytes that `version` has. An
- * element may be listed whose value has not changed. `*list` is NULL on error; else wc_change_list_close() frees it, at
- * any time, whatever became of the subscription.
- * A worker knows the changes of its last 4 versions that came as patches, while their lists take no more than 256 MiB.
- * An origin knows none, and neither does a worker with --single-copy.
- * Errors: WC_TOO_FAR (the changes are not known, or take half of the snapshot: load `version` whole), WC_NOT_FOUND
- * (`version` is not acquired), WC_BUSY (another list is being made), WC_NO_SPACE, and those of wc_status(). */
+enum {
+  WC_OLD_VALUES = 1u /* wc_changes(): and what the elements were */
+};
+
+/* Asks the daemon for the changes from `base_version` to `version`, which this subscription has acquired. `base_digest`
+ * is what wc_event had for the base: another run may have the same number. They are exact, over as many versions as lie
+ * between: with their values in place of the old ones, each tensor of the base has the bytes that `version` has. An
+ * element may be listed whose value has not changed. `flags`: 0, or WC_OLD_VALUES. `*list` is NULL on error; else
+ * wc_change_list_close() frees it, at any time, whatever became of subscription and daemon.
+ *
+ * From what they come:
+ *   a worker's lists   of its last 4 versions that came as patches, while they take no more than 256 MiB. The base need
+ *                      not be there any more. They are gone when the daemon ends, and --single-copy keeps none.
+ *   both versions      where lists do not lead there: the daemon compares the files, while it has those of the base. So
+ *                      it answers after its restart, on an origin's host, and where the base is the newer version.
+ * Old values are read from the base's files in either case.
+ *
+ * Errors: WC_TOO_FAR (neither is there, or the changes take half of the snapshot: load `version` whole; the message says
+ * which, and so it does where only old values are not to be had), WC_NOT_FOUND (`version` is not acquired, or was
+ * withdrawn), WC_BUSY (another list is being made), WC_UNSUPPORTED (an older daemon has no old values), WC_NO_SPACE, and
+ * those of wc_status(). */
 WC_API wc_code wc_changes(wc_subscription* subscription, uint64_t base_version, const char* base_digest,
-                          uint64_t version, int64_t timeout_ms, wc_change_list** list, wc_error* error);
+                          uint64_t version, uint32_t flags, int64_t timeout_ms, wc_change_list** list, wc_error* error);
 
 /* Tensors that have changes. 0 for NULL. */
 WC_API size_t wc_change_list_count(const wc_change_list* list);
-/* One of them, ordered by name. The list owns what it points to. That cannot change, and is aligned to its elements'
- * width. NULL if `index` is not below the count. */
+/* One of them, ordered by name. The list owns what it points to: memory that is mapped, of which nothing is copied. That
+ * cannot change, and is aligned to its elements' width. NULL if `index` is not below the count. */
 WC_API const wc_change* wc_change_list_at(const wc_change_list* list, size_t index);
 /* Frees the list; NULL is allowed. */
 WC_API void wc_change_list_close(wc_change_list* list);

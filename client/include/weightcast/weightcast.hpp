@@ -391,11 +391,13 @@ class Subscription {
   void release(std::uint64_t version, Milliseconds timeout = std::chrono::seconds(5)) {
     detail::check(wc_release, subscription_.get(), version, timeout.count());
   }
-  /// The changes from `base_version`, of that digest, to `version`, which is acquired: see wc_changes().
+  /// The changes from `base_version`, of that digest, to `version`, which is acquired: see wc_changes(). `flags`: 0, or
+  /// WC_OLD_VALUES.
   [[nodiscard]] ChangeList changes(std::uint64_t base_version, const std::string& base_digest, std::uint64_t version,
-                                   Milliseconds timeout = std::chrono::minutes(1)) {
+                                   Milliseconds timeout = std::chrono::minutes(1), std::uint32_t flags = 0) {
     wc_change_list* list = nullptr;
-    detail::check(wc_changes, subscription_.get(), base_version, base_digest.c_str(), version, timeout.count(), &list);
+    detail::check(wc_changes, subscription_.get(), base_version, base_digest.c_str(), version, flags, timeout.count(),
+                  &list);
     return ChangeList(list);
   }
   [[nodiscard]] int fd() const noexcept { return wc_subscription_fd(subscription_.get()); }

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <random>
 
 #include "patch/changes/change_file.h"
+#include "patch/changes/change_names.h"
 #include "patch/snapshot/safetensors.h"
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/patch/temp_dir.h"
@@ -46,13 +48,45 @@ struct ListChangesTest : testing::Test {
     return segments;
   }
 
-  Result<ListedChanges> list(const std::vector<CellChanges>& segments, const std::string& after) {
-    const auto read = [&](std::uint64_t at, MutableBytes out) -> Status {
-      std::memcpy(out.data(), after.data() + at, out.size());
+  static ReadStream read_of(const std::string& stream) {
+    return [&stream](std::uint64_t at, MutableBytes out) -> Status {
+      std::memcpy(out.data(), stream.data() + at, out.size());
       return {};
     };
-    const auto file = real_files().open(temp.file("changes"), {.write = true, .create = Create::kEmpty});
-    return list_changes(plan, lists_of(segments), tensors, read, **file);
+  }
+  std::unique_ptr<File> changes_file() const {
+    return *real_files().open(temp.file("changes"), {.write = true, .create = Create::kEmpty});
+  }
+  /// With `before` also what the elements were.
+  Result<ListedChanges> list(const std::vector<CellChanges>& segments, const std::string& after,
+                             const std::string* before = nullptr) {
+    const auto file = changes_file();
+    const ChangesBase base{tensors, before == nullptr ? ReadStream() : read_of(*before)};
+    return list_changes(plan, lists_of(segments), tensors, read_of(after), before == nullptr ? nullptr : &base, *file);
+  }
+  Result<ListedChanges> list_compared(const std::string& before, const std::string& after, CompareOptions options) {
+    const auto file = changes_file();
+    return compare_changes(tensors, read_of(after), {tensors, read_of(before)}, options, *file);
+  }
+  /// Writes the listed values over `stream`: the new ones, or the old ones.
+  std::string write_listed(std::string stream, std::uint64_t bytes, std::string_view prefix) {
+    std::vector<std::byte> all(bytes);
+    EXPECT_TRUE(real_files().open(temp.file("changes"), {}).value()->read_at(0, all).has_value());
+    const SafetensorsHeader header = *parse_safetensors_header(all, bytes, "it");
+    for (const TensorInfo& tensor : tensors) {
+      const auto find = [&](std::string_view of) {
+        return std::ranges::find(header.tensors, std::string(of) + tensor.name, &TensorInfo::name);
+      };
+      const auto indices = find(kIndicesPrefix), values = find(prefix);
+      if (indices == header.tensors.end()) continue;
+      const std::size_t width = dtype_bits(tensor.dtype) / 8;
+      for (std::size_t i = 0; i < indices->shape.front(); ++i) {
+        std::uint32_t index = 0;
+        std::memcpy(&index, &all[indices->offset_bytes + i * sizeof index], sizeof index);
+        std::memcpy(&stream[tensor.offset_bytes + index * width], &all[values->offset_bytes + i * width], width);
+      }
+    }
+    return stream;
   }
   static std::vector<const CellChanges*> lists_of(const std::vector<CellChanges>& segments) {
     std::vector<const CellChanges*> lists;
@@ -100,6 +134,69 @@ RC_GTEST_FIXTURE_PROP(ListChangesTest, LeadsFromTheFirstVersionToTheLast, ()) {
   const std::string made = apply(versions.front(), listed->bytes, listed->elements);
   RC_ASSERT(made.substr(3) == versions.back().substr(3));
   RC_ASSERT(made.substr(0, 3) == versions.front().substr(0, 3));
+
+  // What the elements were leads back again, and both files' bytes tell the same, in either direction.
+  const std::string &first = versions.front(), &last = versions.back();
+  const auto with_old = list(folded, last, &first);
+  RC_ASSERT(with_old.has_value() && with_old->elements == listed->elements);
+  RC_ASSERT(write_listed(first, with_old->bytes, kValuesPrefix).substr(3) == last.substr(3));
+  RC_ASSERT(write_listed(last, with_old->bytes, kOldPrefix).substr(3) == first.substr(3));
+  const auto compared_files = list_compared(first, last, {.old_values = true, .bytes_max = 10000});
+  RC_ASSERT(compared_files.has_value() && compared_files->elements <= listed->elements);
+  RC_ASSERT(write_listed(first, compared_files->bytes, kValuesPrefix).substr(3) == last.substr(3));
+  RC_ASSERT(write_listed(last, compared_files->bytes, kOldPrefix).substr(3) == first.substr(3));
+}
+
+TEST_F(ListChangesTest, OldValuesOfElementsFarApartAreRead) {
+  tensors = {{"far", "U8", {1 << 20}, 5, 1 << 20}};
+  plan = {{0, 5, 5, 1 << 20, CellKind::kRaw8}};
+  std::string before(5 + (1 << 20), 'a');
+  for (std::size_t at = 5; at < before.size(); ++at) before[at] = char('a' + (at * 2654435761u >> 7) % 26);
+  std::string after = before;
+  // Runs that need several reads, gaps within one, and both ends.
+  for (std::size_t at = 5; at < after.size(); at += at < 400000 ? 11 : 70001) after[at] = char(after[at] + 1);
+  after.back() = '!';
+  const auto listed = list(compare(before, after), after, &before);
+  ASSERT_TRUE(listed.has_value()) << listed.error().message();
+  EXPECT_GT(listed->elements, 36000u);
+  EXPECT_TRUE(write_listed(after, listed->bytes, kOldPrefix) == before);
+}
+
+TEST_F(ListChangesTest, ABaseWithOtherTensorsIsToBeLoadedWhole) {
+  const std::string before(93, 'a');
+  std::string after = before;
+  after[20] = 'b';
+  auto others = tensors;
+  others[1].shape = {5, 4};
+  const ChangesBase base{others, read_of(before)};
+  const auto file = changes_file();
+  const auto segments = compare(before, after);
+  const auto listed = list_changes(plan, lists_of(segments), tensors, read_of(after), &base, *file);
+  ASSERT_FALSE(listed.has_value());
+  EXPECT_EQ(listed.error().code, Errc::kTooFar);
+  EXPECT_THAT(listed.error().message(), HasSubstr("tensor 'half' was not there, or had another dtype or shape"));
+  const auto compared = compare_changes(tensors, read_of(after), base, {.bytes_max = 1000}, *file);
+  ASSERT_FALSE(compared.has_value());
+  EXPECT_EQ(compared.error().code, Errc::kTooFar);
+  others.pop_back();
+  const auto fewer = compare_changes(tensors, read_of(after), {others, read_of(before)}, {.bytes_max = 1000}, *file);
+  ASSERT_FALSE(fewer.has_value());
+  EXPECT_EQ(fewer.error().code, Errc::kTooFar);
+}
+
+TEST_F(ListChangesTest, AComparisonEndsAtItsLimitAndWhenItIsTold) {
+  const std::string before(93, 'a');
+  std::string after = before;
+  for (const std::size_t at : {13, 15, 60}) after[at] = 'b';
+  // Two elements of 2 bytes and one of 8, with an index of 4 for each.
+  EXPECT_TRUE(list_compared(before, after, {.bytes_max = 24}).has_value());
+  const auto above = list_compared(before, after, {.bytes_max = 23});
+  ASSERT_FALSE(above.has_value());
+  EXPECT_EQ(above.error().code, Errc::kTooFar);
+  const auto told = list_compared(
+      before, after, {.bytes_max = 24, .go_on = [] { return Status(fail(Errc::kClosed, Op::kRead, "ended")); }});
+  ASSERT_FALSE(told.has_value());
+  EXPECT_EQ(told.error().code, Errc::kClosed);
 }
 
 TEST(FoldChanges, TheOnlyListIsNotCopied) {
@@ -158,7 +255,8 @@ TEST_F(ListChangesTest, AnErrorOfTheSnapshotIsTold) {
   const auto file = real_files().open(temp.file("changes"), {.write = true, .create = Create::kEmpty});
   const auto listed = list_changes(
       plan, lists_of(segments), tensors,
-      [](std::uint64_t, MutableBytes) -> Status { return fail(Errc::kCorrupt, Op::kRead, "cut short"); }, **file);
+      [](std::uint64_t, MutableBytes) -> Status { return fail(Errc::kCorrupt, Op::kRead, "cut short"); }, nullptr,
+      **file);
   ASSERT_FALSE(listed.has_value());
   EXPECT_EQ(listed.error().code, Errc::kCorrupt);
 }

@@ -36,6 +36,7 @@ struct FakeService final : LocalService {
     std::string from_digest;
     FileRef into;
     std::function<void(Result<ListedChanges>)> told;
+    bool old_values = false;
   };
   std::vector<Listing> listings;
 
@@ -56,9 +57,9 @@ struct FakeService final : LocalService {
     return found;
   }
   void pin(std::vector<Version> versions) override { pinned = std::move(versions); }
-  void changes(Version from, std::string from_digest, Version to, FileRef into,
+  void changes(Version from, std::string from_digest, Version to, bool old_values, FileRef into,
                std::function<void(Result<ListedChanges>)> told) override {
-    listings.push_back({from, to, std::move(from_digest), std::move(into), std::move(told)});
+    listings.push_back({from, to, std::move(from_digest), std::move(into), std::move(told), old_values});
   }
   std::optional<local::VersionPreparing> preparing() override { return letting_go; }
   Result<Version> next_version() override { return next; }

@@ -159,16 +159,18 @@ TEST_F(RegionTest, ChangesAreWrittenIntoTheMemoryOfWhoeverHasTheVersion) {
   EXPECT_TRUE(service.listings.empty());
 
   const int fd = into.get();
-  ASSERT_TRUE(
-      channel->send({.kind = client::ChangesRequest{4, 5, "d4"}}, client::deadline_after(1000), std::span(&fd, 1)));
+  ASSERT_TRUE(channel->send({.kind = client::ChangesRequest{4, 5, "d4", true}}, client::deadline_after(1000),
+                            std::span(&fd, 1)));
   ASSERT_TRUE(net.run_until([&] { return !service.listings.empty(); }));
   EXPECT_EQ(service.listings[0].from, Version{4});
   EXPECT_EQ(service.listings[0].to, Version{5});
   EXPECT_EQ(service.listings[0].from_digest, "d4");
+  EXPECT_TRUE(service.listings[0].old_values);
   EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5, "d4"}, other.get())), Errc::kBusy) << "one at a time";
   // The version stays until the list is made, whatever its asker does.
   ASSERT_TRUE(channel->send({.kind = client::ReleaseRequest{5}}, client::deadline_after(1000)));
-  ASSERT_TRUE(net.run_until([&] { return service.pinned.size() == 1; }));
+  // Both versions stay until it is written.
+  ASSERT_TRUE(net.run_until([&] { return service.pinned == std::vector{Version{4}, Version{5}}; }));
   ASSERT_TRUE(service.listings[0].into->write_at(0, std::as_bytes(std::span("abc", 3))).has_value());
   service.listings[0].told(ListedChanges{.elements = 2, .bytes = 3});
   EXPECT_TRUE(service.pinned.empty());
@@ -196,7 +198,7 @@ TEST_F(RegionTest, WhoeverLeavesBeforeTheirChangesAreListedHarmsNothing) {
   ASSERT_TRUE(net.run_until([&] { return !service.listings.empty(); }));
   channel.reset();
   net.run_for(milliseconds(20));
-  EXPECT_EQ(service.pinned, std::vector<Version>{Version{5}});
+  EXPECT_EQ(service.pinned, (std::vector{Version{4}, Version{5}}));
   service.listings[0].told(fail(Errc::kTooFar, Op::kRead, "too far"));
   EXPECT_TRUE(service.pinned.empty());
 }

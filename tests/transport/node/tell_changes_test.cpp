@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "patch/changes/change_file.h"
 #include "patch/snapshot/snapshot.h"
@@ -42,7 +44,9 @@ struct TellChangesTest : testing::Test {
     request.from_digest = from_digest.value_or(digest_of(from).hex());
     request.to_digest = digest_of(to).hex();
     request.steps = std::move(steps);
-    request.directory = temp.file("version");
+    request.old_values = old_values;
+    request.directory = directory;
+    request.base = base;
     request.snapshot_bytes = kBytes;
     request.into = FileRef(real_files().open(temp.file("changes"), {.write = true, .create = Create::kEmpty}).value());
     std::optional<Result<ListedChanges>> told;
@@ -51,16 +55,39 @@ struct TellChangesTest : testing::Test {
     EXPECT_TRUE(net.run_until([&] { return told.has_value(); }));
     return *told;
   }
+  /// The base's file: where the version has 'z', but for `others`.
+  void write_base(const std::map<std::uint32_t, char>& others) {
+    base = temp.file("base");
+    std::string cells(kBytes, 'z');
+    for (const auto& [at, value] : others) cells[at] = value;
+    std::ofstream(base, std::ios::binary) << safetensors_bytes(kHeader, cells);
+  }
+  /// An array of the file of changes.
+  std::string listed(const std::string& name, std::uint64_t file_bytes) {
+    const SnapshotSource file =
+        SnapshotSource::over(real_files(), FileRef(real_files().open(temp.file("changes"), {}).value()), file_bytes,
+                             "it")
+            .value();
+    for (const TensorInfo& tensor : file.tensors()) {
+      if (tensor.name != name) continue;
+      std::string bytes(tensor.size_bytes, ' ');
+      EXPECT_TRUE(file.read_at(tensor.offset_bytes, std::as_writable_bytes(std::span(bytes))).has_value());
+      return bytes;
+    }
+    return "none";
+  }
   std::string why(const Result<ListedChanges>& told) {
     if (told.has_value()) return "none";
     EXPECT_EQ(told.error().code, Errc::kTooFar);
     return told.error().detail;
   }
 
+  static constexpr const char* kHeader = R"({"w":{"dtype":"U8","shape":[4096],"data_offsets":[0,4096]}})";
   TempDir temp;
+  bool old_values = false;
+  std::string directory = temp.file("version"), base;
   std::uint64_t data_at = [this] {
-    const std::string header = R"({"w":{"dtype":"U8","shape":[4096],"data_offsets":[0,4096]}})";
-    std::ofstream(temp.file("version"), std::ios::binary) << safetensors_bytes(header, std::string(kBytes, 'z'));
+    std::ofstream(temp.file("version"), std::ios::binary) << safetensors_bytes(kHeader, std::string(kBytes, 'z'));
     return SnapshotSource::open(real_files(), temp.file("version")).value().tensors().front().offset_bytes;
   }();
   Net net;
@@ -105,11 +132,80 @@ TEST_F(TellChangesTest, SaysWhyTheWholeIsToBeLoaded) {
   EXPECT_THAT(why(tell({step(1, many, 'a')}, 1, 2)), HasSubstr("the changes take 61 % of it; load version 2 whole"));
 }
 
-TEST_F(TellChangesTest, EndsWhenTheNodeDoes) {
-  jobs.cancel();
+TEST_F(TellChangesTest, ReadsOldValuesFromTheBase) {
+  write_base({{3, 'm'}, {8, 'n'}, {4000, 'o'}});
+  old_values = true;
+  const auto told = tell({step(1, {3, 8, 4000}, 'a'), step(2, {8, 9}, 'b')});
+  ASSERT_TRUE(told.has_value()) << told.error().message();
+  EXPECT_EQ(listed("values/w", told->bytes), "abba");
+  EXPECT_EQ(listed("old/w", told->bytes), "mnzo");
+  old_values = false;
+  const auto without = tell({step(1, {3, 8, 4000}, 'a'), step(2, {8, 9}, 'b')});
+  ASSERT_TRUE(without.has_value()) << without.error().message();
+  EXPECT_EQ(listed("old/w", without->bytes), "none");
+}
+
+TEST_F(TellChangesTest, ToItselfAVersionNeedsNoBaseForOldValues) {
+  old_values = true;
+  const auto told = tell({}, 3, 3);
+  ASSERT_TRUE(told.has_value()) << told.error().message();
+  EXPECT_EQ(told->elements, 0u);
+}
+
+TEST_F(TellChangesTest, ComparesTheFilesWhereNoStepLeadsThere) {
+  write_base({{3, 'm'}, {8, 'n'}, {4000, 'o'}});
+  // After a restart; from a newer version; steps from another version of that number.
+  for (const auto& [from, steps] : {std::pair(1, std::vector<StepRef>()), std::pair(7, std::vector<StepRef>()),
+                                    std::pair(1, std::vector{step(4, {1}, 'a')})}) {
+    for (const bool with_old : {false, true}) {
+      old_values = with_old;
+      const auto told = tell(steps, std::uint64_t(from));
+      ASSERT_TRUE(told.has_value()) << told.error().message();
+      EXPECT_EQ(told->elements, 3u);
+      EXPECT_EQ(listed("values/w", told->bytes), "zzz");
+      EXPECT_EQ(listed("old/w", told->bytes), with_old ? "mno" : "none");
+    }
+  }
+}
+
+TEST_F(TellChangesTest, ComparesNoMoreThanIsWorthIt) {
+  std::map<std::uint32_t, char> many;
+  for (std::uint32_t at = 0; at < 500; ++at) many[at * 3] = 'q';
+  write_base(many);
+  EXPECT_THAT(why(tell({})), HasSubstr("from version 1 to 3: the changes take too large a part of it; load version 3"));
+}
+
+TEST_F(TellChangesTest, SaysWhatIsMissingWithoutTheBase) {
+  EXPECT_THAT(why(tell({})), HasSubstr("are not known here, and version 1 is not here to compare with; load"));
+  old_values = true;
+  EXPECT_THAT(
+      why(tell({step(1, {3}, 'a'), step(2, {8}, 'b')})),
+      HasSubstr("old values are read from version 1, which is not here any more; without them the changes are"));
+}
+
+TEST_F(TellChangesTest, AVersionThatWasWithdrawnIsNotFound) {
+  directory.clear();
   const auto told = tell({step(1, {3}, 'a'), step(2, {8}, 'b')});
   ASSERT_FALSE(told.has_value());
-  EXPECT_EQ(told.error().code, Errc::kClosed);
+  EXPECT_EQ(told.error().code, Errc::kNotFound);
+  EXPECT_THAT(told.error().detail, HasSubstr("version 3: it is not here any more"));
+}
+
+TEST_F(TellChangesTest, AnUnreadableBaseIsNoReasonToSayThatAllIsFarAway) {
+  base = temp.file("nowhere");
+  const auto told = tell({});
+  ASSERT_FALSE(told.has_value());
+  EXPECT_EQ(told.error().code, Errc::kNotFound);
+}
+
+TEST_F(TellChangesTest, EndsWhenTheNodeDoes) {
+  jobs.cancel();
+  for (const bool compares : {false, true}) {
+    if (compares) write_base({{3, 'm'}});
+    const auto told = tell(compares ? std::vector<StepRef>() : std::vector{step(1, {3}, 'a'), step(2, {8}, 'b')});
+    ASSERT_FALSE(told.has_value());
+    EXPECT_EQ(told.error().code, Errc::kClosed);
+  }
 }
 
 }  // namespace
