@@ -6,7 +6,6 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -91,19 +90,14 @@ class VersionHashing final : public PayloadSource {
     const std::uint64_t end = offset + digest_->leaf_size_bytes(leaf);
     const auto first_chunk = static_cast<std::uint32_t>(offset / chunk_bytes_);
     ChunkHasher chunks(chunk_bytes_);
-    ChecksumStream digest;
     for (; offset < end; offset += buffer.size()) {
       if (jobs_.cancelled()) return Jobs::cancelled_error(Op::kPublish);
       const MutableBytes piece = MutableBytes(buffer).first(std::min<std::uint64_t>(buffer.size(), end - offset));
       WC_TRY(read_stream(*files_, offset, piece));
       chunks.update(piece);
-      digest.update(piece);
+      digest_->add(offset, piece);
     }
     chunks.finish();
-    {
-      const std::lock_guard lock(digest_mutex_);
-      digest_->set_leaf(leaf, digest.digest());
-    }
     report(first_chunk, chunks.digests(), digest_->leaf_size_bytes(leaf));
     return {};
   }
@@ -117,7 +111,6 @@ class VersionHashing final : public PayloadSource {
   std::uint32_t chunk_bytes_ = 0;
   std::atomic<std::size_t> next_leaf_{0};
   std::atomic<bool> stopped_{false};
-  std::mutex digest_mutex_;
   std::optional<SnapshotDigest> digest_;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -32,11 +33,16 @@ class FileEditor {
   [[nodiscard]] Status commit(std::uint64_t offset, Bytes bytes);
 
  private:
-  FileEditor(FileRef file, std::uint64_t size_bytes) : file_(std::move(file)), size_bytes_(size_bytes) {}
+  FileEditor(FileRef file, std::uint64_t size_bytes);
+
+  /// Of a file in memory: a piece of this size that was made writable stays so.
+  static constexpr std::uint64_t kPieceBytes = std::uint64_t{2} << 20;
+  [[nodiscard]] Status make_writable(std::uint64_t begin, std::uint64_t end);
 
   const FileRef file_;
   const std::uint64_t size_bytes_;
   std::byte* mapped_ = nullptr;
+  std::vector<std::atomic<bool>> writable_;  // by piece; empty of a file on a disk
 };
 
 }  // namespace weightcast

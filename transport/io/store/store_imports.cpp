@@ -97,7 +97,7 @@ void StoreImpl::add_full_manifest(const Manifest& manifest, const std::vector<Co
           return;
         }
         record->durable = before->durable;
-        *status = rewrite_record(layout.files(), path, *record, layout.record_form());
+        *status = rewrite_record(layout.files(), path, *record);
       },
       [this, version, status, done = std::move(done)] {
         done(status->has_value() ? Status() : Status(about(version, status->error())));
