@@ -60,6 +60,17 @@ void RateLimiter::consume(Instant now, std::size_t bytes) {
   slots_[static_cast<std::size_t>(slot_now_) % slots_.size()] += static_cast<std::uint32_t>(bytes);
 }
 
+void RateLimiter::give_back(Instant at, std::size_t bytes) {
+  if (!rate_.limited()) return;
+  tokens_ = std::min(capacity_bytes_, tokens_ + double(bytes));
+  const std::int64_t slot = at.time_since_epoch() / kSlot;
+  if (slot_now_ - slot >= std::int64_t(slots_.size())) return;  // the window has forgotten it
+  std::uint32_t& counted = slots_[static_cast<std::size_t>(slot) % slots_.size()];
+  const auto back = static_cast<std::uint32_t>(std::min<std::size_t>(bytes, counted));
+  counted -= back;
+  window_bytes_ -= back;
+}
+
 Instant RateLimiter::ready_at(Instant now, std::size_t bytes) {
   const std::size_t wanted = std::min(bytes, quantum_bytes_);
   if (available(now) >= wanted) return now;

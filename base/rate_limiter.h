@@ -32,6 +32,9 @@ class RateLimiter {
   /// exceed it; then nothing is available until the rate has made up for them.
   void consume(Instant now, std::size_t bytes);
 
+  /// Takes back what consume(`at`, `bytes`) recorded: it has not passed. `at` is at most the time of the last call.
+  void give_back(Instant at, std::size_t bytes);
+
   /// The earliest time at which `bytes` may pass, if nothing passes before. `now` if they may pass already. For more
   /// than quantum_bytes(), the time of the first quantum.
   [[nodiscard]] Instant ready_at(Instant now, std::size_t bytes);

@@ -503,6 +503,7 @@ std::unique_ptr<TlsSession> TlsContext::dial(const std::string& target) {
 }
 
 void TlsContext::keep_ticket(const std::string& target, SSL_SESSION* session) {
+  const std::lock_guard lock(tickets_mutex_);
   SSL_SESSION*& place = tickets_[target];
   SSL_SESSION_free(std::exchange(place, session));
   if (tickets_.size() <= kTicketsMax) return;
@@ -513,6 +514,7 @@ void TlsContext::keep_ticket(const std::string& target, SSL_SESSION* session) {
 }
 
 SSL_SESSION* TlsContext::take_ticket(const std::string& target) {
+  const std::lock_guard lock(tickets_mutex_);
   const auto found = tickets_.find(target);
   if (found == tickets_.end()) return nullptr;
   SSL_SESSION* ticket = found->second;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -131,7 +132,8 @@ struct TlsOptions {
 };
 
 /// What the sessions of a node share: its keys, what is revoked, and tickets of those whom it has dialled. Its sessions
-/// keep it alive. Loop thread only.
+/// keep it alive. One thread makes sessions, shakes their hands and calls all else. After its handshake each session
+/// may read and write on a thread of its own, and tickets come from there.
 class TlsContext : public std::enable_shared_from_this<TlsContext> {
  public:
   /// Peers whose tickets are kept.
@@ -173,6 +175,7 @@ class TlsContext : public std::enable_shared_from_this<TlsContext> {
   std::deque<UniqueX509> issuers_;  // each issued by the authority
   SSL_CTX* context_ = nullptr;
   Revocations revocations_;
+  std::mutex tickets_mutex_;
   std::map<std::string, SSL_SESSION*> tickets_;
 };
 

@@ -90,6 +90,22 @@ TEST(RateLimiter, DebtIsPaidBeforeAnythingElsePasses) {
   EXPECT_GE(limiter.available(ready + microseconds(1)), 1999u);
 }
 
+TEST(RateLimiter, WhatIsGivenBackMayPass) {
+  RateLimiter limiter(Rate{10e6});
+  const Instant start{std::chrono::seconds(5)};
+  const std::size_t all = limiter.available(start);
+  limiter.consume(start, all);
+  EXPECT_EQ(limiter.available(start), 0u);
+  limiter.give_back(start, all - 1000);
+  EXPECT_EQ(limiter.available(start), all - 1000);
+  // Long after the window has forgotten it the average alone counts.
+  limiter.consume(start, all - 1000);
+  const Instant later = start + std::chrono::seconds(10);
+  EXPECT_EQ(limiter.available(later), all);
+  limiter.give_back(start, 5000);
+  EXPECT_EQ(limiter.available(later), all);
+}
+
 TEST(RateLimiter, ReadyAtWaitsForTheWindowToo) {
   RateLimiter limiter(Rate::bits(1e9));
   const Instant start{std::chrono::seconds(1)};

@@ -35,8 +35,8 @@ class Buffer {
 /// A chunk's buffer, shared while it is hashed, stored and forwarded. Nobody writes to a shared buffer.
 using BufferRef = std::shared_ptr<Buffer>;
 
-/// Hands buffers out and takes them back, so that the steady state allocates nothing. Loop thread only, but any thread
-/// may release a buffer. Keeps at most `kept_bytes_max` of free buffers.
+/// Hands buffers out and takes them back, so that the steady state allocates nothing. Any thread may take and release
+/// them. Keeps at most `kept_bytes_max` of free buffers.
 class BufferPool {
  public:
   explicit BufferPool(std::size_t kept_bytes_max);

@@ -108,6 +108,7 @@ struct UvLoop::Impl {
   std::vector<std::function<void()>> posted;
 
   std::size_t offloaded = 0;            // not done yet
+  int posts_expected = 0;
   std::atomic<std::thread::id> thread;  // the loop's, while it runs
 };
 
@@ -243,6 +244,11 @@ std::shared_ptr<EventLoop::Job> UvLoop::offload(std::function<void()> work, std:
   auto job = std::make_shared<UvJob>(std::move(work), std::move(done));
   UvJob::start(uv_, &impl_->offloaded, job);
   return job;
+}
+
+void UvLoop::expect_posts(int change) {
+  impl_->posts_expected += change;
+  impl_->posts_expected > 0 ? uv_ref(as_handle(&impl_->wake)) : uv_unref(as_handle(&impl_->wake));
 }
 
 std::size_t UvLoop::jobs_under_way() const { return impl_->offloaded; }

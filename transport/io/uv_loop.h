@@ -29,7 +29,8 @@ class UvLoop final : public EventLoop {
   [[nodiscard]] unsigned threads_per_job_max() const override { return threads_; }
   [[nodiscard]] unsigned jobs_at_once_max() const override { return threads_; }
 
-  /// Runs until stop(), or until there is nothing to wait for. Future calls of post() and signals do not count.
+  /// Runs until stop(), or until there is nothing to wait for. Signals do not count, nor do future calls of post() that
+  /// nobody has announced by expect_posts().
   void run();
   /// Runs one turn: waits for an event, at most until `deadline`, and handles what is ready.
   void run_until(Instant deadline);
@@ -37,6 +38,10 @@ class UvLoop final : public EventLoop {
 
   /// Calls `handler` on the loop's thread for SIGINT and SIGTERM, instead of the default action.
   void on_terminate(std::function<void(int signal)> handler);
+
+  /// run() and the destructor wait for what another thread will post: +1 before that thread begins, -1 after its task
+  /// has run. Loop thread only.
+  void expect_posts(int change);
 
   /// Calls of offload() whose `done` has not run yet.
   [[nodiscard]] std::size_t jobs_under_way() const;

@@ -11,19 +11,19 @@
 
 namespace weightcast {
 
-/// One thread beside a node's loop, for work of a millisecond or so that must not wait long: jobs of offload() may keep
-/// all threads of the pool for seconds. It does one thing after the other, in the order of run(), and starts with the
-/// first. Loop thread only. The destructor waits for the work that runs and drops the rest; callbacks that have been
-/// posted still follow.
-class OffloadThread {
+/// Threads beside a node's loop, for work of a millisecond or so that must not wait long: jobs of offload() may keep
+/// all threads of the pool for seconds. They begin one thing after the other, in the order of run(), and start when
+/// there is more work than threads. Loop thread only. The destructor waits for the work that runs and drops the rest; callbacks
+/// that have been posted still follow.
+class OffloadThreads {
  public:
   /// `loop` outlives it.
-  explicit OffloadThread(EventLoop& loop) : loop_(loop) {}
-  ~OffloadThread();
-  OffloadThread(const OffloadThread&) = delete;
-  OffloadThread& operator=(const OffloadThread&) = delete;
+  explicit OffloadThreads(EventLoop& loop, unsigned threads_max = 1) : loop_(loop), threads_max_(threads_max) {}
+  ~OffloadThreads();
+  OffloadThreads(const OffloadThreads&) = delete;
+  OffloadThreads& operator=(const OffloadThreads&) = delete;
 
-  /// Runs `work` on the thread, then `done` on the loop's. Where the machine allows no more threads, `work` runs here.
+  /// Runs `work` on a thread, then `done` on the loop's. Where the machine allows no more threads, `work` runs here.
   void run(std::function<void()> work, std::function<void()> done);
 
  private:
@@ -33,13 +33,16 @@ class OffloadThread {
   };
 
   void serve();
+  void serve_here();
 
   EventLoop& loop_;
+  const unsigned threads_max_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Work> queue_;
+  std::size_t unfinished_ = 0;  // queued or running
   bool stopping_ = false;
-  std::vector<std::jthread> thread_;  // none before the first work
+  std::vector<std::jthread> threads_;  // none before the first work
 };
 
 }  // namespace weightcast

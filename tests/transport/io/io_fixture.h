@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "transport/io/net/frame_connection.h"
+#include "transport/io/net/io_threads.h"
 
 namespace weightcast {
 
@@ -19,13 +20,14 @@ struct Net {
   Pacer downlink;
   SocketOptions socket;
   std::shared_ptr<TlsContext> tls;
-  std::optional<OffloadThread> hashing;  ///< none before it is emplaced
+  std::optional<OffloadThreads> hashing;  ///< none before it is emplaced
+  std::optional<IoThreads> io;            ///< the same
 
   explicit Net(Rate up = {}, Rate down = {}, std::shared_ptr<TlsContext> with_tls = nullptr)
       : uplink(loop, up), downlink(loop, down), tls(std::move(with_tls)) {}
 
   [[nodiscard]] ConnectionContext context() {
-    return {loop, buffers, uplink, downlink, socket, tls, hashing ? &*hashing : nullptr};
+    return {loop, buffers, uplink, downlink, socket, tls, hashing ? &*hashing : nullptr, io ? &*io : nullptr};
   }
 
   /// Turns the loop until `done` holds, for a minute at most.

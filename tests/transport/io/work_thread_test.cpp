@@ -11,11 +11,11 @@
 namespace weightcast {
 namespace {
 
-TEST(OffloadThread, WorksInOrderAndTellsTheLoop) {
+TEST(OffloadThreads, WorksInOrderAndTellsTheLoop) {
   Net net;
   const auto loop_thread = std::this_thread::get_id();
   std::string worked, told;
-  OffloadThread thread(net.loop);
+  OffloadThreads thread(net.loop);
   for (char name = 'a'; name <= 'z'; ++name) {
     thread.run(
         [&, name] {
@@ -32,11 +32,11 @@ TEST(OffloadThread, WorksInOrderAndTellsTheLoop) {
   EXPECT_EQ(told, worked);
 }
 
-TEST(OffloadThread, GoesAwayAfterTheWorkThatRunsAndDropsTheRest) {
+TEST(OffloadThreads, GoesAwayAfterTheWorkThatRunsAndDropsTheRest) {
   Net net;
   std::latch running(1);
   bool ended = false;
-  auto thread = std::make_unique<OffloadThread>(net.loop);
+  auto thread = std::make_unique<OffloadThreads>(net.loop);
   thread->run(
       [&] {
         running.count_down();

@@ -16,12 +16,12 @@
 
 namespace weightcast {
 
-/// The frames of one connection that have come whole and are not delivered yet, in their order. Another thread hashes
+/// The frames of one connection that have come whole and are not delivered yet, in their order. Other threads hash
 /// large chunks meanwhile; what comes after such a chunk waits for it. Loop thread only. Dropping a frame cancels what
 /// is done for it. Invariant: no chunk is given out without its digest.
 class ArrivedFrames {
  public:
-  /// Chunks of this size and more are hashed by the other thread: to wake it and to hear from it costs some 20 us, and
+  /// Chunks of this size and more are hashed by other threads: to wake one and to hear from it costs some 20 us, and
   /// to hash this much 140 us.
   static constexpr std::size_t kHashedApartBytesMin = 256 * kKiB;
   /// Nothing more is read while so much waits: two chunks of any size, so that one can be read while another is hashed.
@@ -30,7 +30,7 @@ class ArrivedFrames {
   using Frame = std::variant<std::string, ReceivedChunk>;
 
   /// `hashing` outlives it. `on_hashed` runs on the loop, never from inside a call, when a digest is there.
-  ArrivedFrames(OffloadThread* hashing, std::function<void()> on_hashed)
+  ArrivedFrames(OffloadThreads* hashing, std::function<void()> on_hashed)
       : hashing_(hashing), on_hashed_(std::move(on_hashed)) {}
 
   void add(std::string control);
@@ -62,7 +62,7 @@ class ArrivedFrames {
 
   void add(Frame frame, std::shared_ptr<Hash> hash, std::size_t bytes);
 
-  OffloadThread* hashing_;
+  OffloadThreads* hashing_;
   std::function<void()> on_hashed_;
   std::list<Arrived> frames_;  // a list takes no memory while it is empty
   std::size_t bytes_ = 0;

@@ -12,28 +12,19 @@
 #include "proto/wire.pb.h"
 #include "transport/io/net/arrived_frames.h"
 #include "transport/io/net/incoming_frame.h"
-#include "transport/io/net/stream.h"
+#include "transport/io/net/stream_port.h"
 
 namespace weightcast {
 namespace {
 
-// A wake-up per so many bytes of a chunk: enough that waking is cheap beside copying, and little beside a socket's
-// receive buffer, so that the sender never runs into a closed window while the reader sleeps.
-constexpr std::size_t kLowWaterBytesMax = 64 * kKiB;
-// Frames that one system call may send.
-constexpr std::size_t kFramesPerWrite = 8;
-// What an encrypted stream may have read of a record that has not come whole.
-constexpr std::size_t kReadAheadBytesMax = TlsSession::kRecordBytesMax + kKiB;
+// Frames that one write may have.
+constexpr std::size_t kFramesPerWrite = 32;
+// Bytes of messages after which a write takes no further one.
+constexpr std::size_t kControlBytesPerWrite = kMiB;
 // What a peer may still send after our end, before it hears of it.
 constexpr std::size_t kDiscardBytesMax = 4 * kMiB;
 
 iovec piece(Bytes bytes) { return {.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()}; }
-
-std::size_t total_bytes(std::span<const iovec> pieces) {
-  std::size_t bytes = 0;
-  for (const iovec& p : pieces) bytes += p.iov_len;
-  return bytes;
-}
 
 /// A frame that waits to be sent, or is being sent.
 struct OutgoingFrame {
@@ -51,32 +42,42 @@ struct OutgoingFrame {
   static constexpr std::size_t kAllocationBytes = 16;
 };
 
-/// What a connection is made of. It outlives its FrameConnection for as long as it flushes, and, kept alive by each of
-/// its entry points, until a handler that destroyed its FrameConnection has returned.
-class Connection : public std::enable_shared_from_this<Connection> {
+/// What a connection is made of. It outlives its FrameConnection for as long as it flushes or an I/O thread has its
+/// stream, and, kept alive by each of its entry points, until a handler that destroyed its FrameConnection has
+/// returned.
+///
+/// It decides; its port moves the bytes. It has the stream itself while it shakes hands and while it flushes.
+class Connection final : public std::enable_shared_from_this<Connection>, public StreamPort::Owner {
  public:
   Connection(const ConnectionContext& context, UniqueFd socket, std::string peer_host, std::unique_ptr<TlsSession> tls)
       : context_(context),
         peer_host_(std::move(peer_host)),
-        stream_(context.loop, std::move(socket), peer_host_, std::move(tls),
-                [this](FdWatch::Ready ready) { handle_ready(ready); }),
-        incoming_(context.buffers,
-                  context.hashing != nullptr ? ArrivedFrames::kHashedApartBytesMin : std::size_t{SIZE_MAX}),
+        port_(std::make_shared<StreamPort>(
+            context.loop, *this, context.buffers,
+            context.hashing != nullptr ? ArrivedFrames::kHashedApartBytesMin : std::size_t{SIZE_MAX}, std::move(socket),
+            peer_host_, std::move(tls))),
         arrived_(context.hashing, [this] { handle_deliverable(); }),
         control_turn_(context.loop, [this] { handle_control_turn(); }),
         timeout_(context.loop, [this] { handle_timeout(); }),
         receiver_(*this),
         sender_(*this),
-        budget_share_([this] { handle_budget(); }) {
-    stream_.watch(true, false);
+        budget_share_([this] { handle_budget(); }) {}
+  ~Connection() override { port_->forget_owner(); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  /// Once, at first.
+  void start() {
     last_progress_ = last_moved_ = context_.loop.now();
-    if (!stream_.is_encrypted()) {
-      watch_timeout();
-    } else {
-      state_ = State::kShakingHands;
-      timeout_.arm(last_moved_ + context_.socket.handshake_timeout);
-      control_turn_.schedule();
+    if (!port_->stream().is_encrypted()) {
+      open();
+      return wait_to_read();
     }
+    state_ = State::kShakingHands;
+    timeout_.arm(last_moved_ + context_.socket.handshake_timeout);
+    watch_stream();
+    port_->stream().watch(true, false);
+    control_turn_.schedule();
   }
 
   void set_handlers(FrameConnection::Handlers handlers) {
@@ -87,7 +88,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void set_receive_limits(const ReceiveLimits& limits) {
     budget_ = limits.budget;
     budget_holder_ = limits.holder;
-    incoming_.set_limits(limits);
+    port_->set_limits(limits);
   }
 
   void set_uplink_share(std::shared_ptr<Pacer::Share> share) {
@@ -115,7 +116,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
                              .payload = payload};
     chunks_.push_back(
         {.header = encode_frame_header(header), .text = {}, .buffer = std::move(bytes), .on_sent = std::move(on_sent)});
-    if (state_ == State::kOpen && !write_blocked_) context_.uplink.request(sender_);
+    if (state_ == State::kOpen && !writing_) context_.uplink.request(sender_);
   }
 
   void close() {
@@ -125,9 +126,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     // The last moment at which the pacers and the budget are certain to be there.
     leave_pacers();
     budget_share_.give_back();
-    chunks_.resize(control_.empty() || !chunk_begun() ? 0 : 1);
     for (OutgoingFrame& frame : chunks_) frame.on_sent = {};
-    context_.uplink.charge(control_bytes_ + (chunks_.empty() ? 0 : chunks_.front().bytes_left()));
+    const bool chunk_goes_first = !control_.empty() && !chunks_.empty() && (chunk_begun() || chunk_bytes_writing_ > 0);
+    const std::size_t chunk_bytes = chunk_goes_first ? chunks_.front().bytes_left() : 0;
+    context_.uplink.charge(control_bytes_ + chunk_bytes - std::min(chunk_bytes, chunk_bytes_writing_));
     begin_flush();
   }
 
@@ -136,7 +138,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (may_send()) shut();
   }
 
-  void pause_reading() { reading_paused_ = true; }
+  void pause_reading() {
+    reading_paused_ = true;
+    if (reading_ && state_ == State::kOpen) port_->stop_waiting();
+  }
 
   void resume_reading() {
     if (!std::exchange(reading_paused_, false) || state_ != State::kOpen) return;
@@ -149,12 +154,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
     });
   }
 
-  [[nodiscard]] UniqueFd take_descriptor() { return stream_.take_descriptor(); }
+  [[nodiscard]] UniqueFd take_descriptor() { return port_->stream().take_descriptor(); }
   [[nodiscard]] const std::string& peer_host() const { return peer_host_; }
   [[nodiscard]] bool awaits_peer() const { return state_ == State::kShakingHands; }
-  [[nodiscard]] std::optional<PeerIdentity> peer() const { return stream_.peer(); }
-  [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
-  [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
+  [[nodiscard]] std::optional<PeerIdentity> peer() const { return port_->stream().peer(); }
+  [[nodiscard]] std::uint64_t bytes_received() const { return port_->bytes_received(); }
+  [[nodiscard]] std::uint64_t bytes_sent() const { return port_->bytes_sent(); }
 
  private:
   enum class State { kShakingHands, kOpen, kFlushing, kClosed };
@@ -175,30 +180,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // --- entry points: what the loop and the pacers call ---
 
-  void handle_ready(FdWatch::Ready ready) {
+  /// Of the stream, while it is here.
+  void handle_ready() {
     const auto keep = shared_from_this();
-    if (state_ == State::kFlushing) return flush();
-    if (state_ == State::kShakingHands) return shake_hands();
-    if (ready.failed) {
-      return handle_broken(fail(Errc::kIo, Op::kReceive, fmt::format("from {}: the connection broke", peer_host_)));
-    }
-    if (ready.readable) {
-      // Ready again although a turn has been asked for, or reading is paused: stop looking until then.
-      if (read_requested_ || !may_read()) {
-        watch_reads_ = false;
-      } else {
-        request_read();
-      }
-    }
-    if (ready.writable && (!stream_.holds_output() || write_held_output())) {
-      if (std::exchange(write_blocked_, false)) {
-        control_turn_.schedule();
-        if (!chunks_.empty()) context_.uplink.request(sender_);
-      } else {
-        watch_writes_ = false;
-      }
-    }
-    watch();
+    if (state_ == State::kFlushing) flush();
+    if (state_ == State::kShakingHands) shake_hands();
   }
 
   void handle_control_turn() {
@@ -206,7 +192,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (state_ == State::kFlushing) return flush();
     if (failure_) return fail_now();
     if (state_ == State::kShakingHands) return shake_hands();
-    write_control();
+    write_more();
     if (control_memory_bytes_ > FrameConnection::kControlQueueBytesMax) {
       failure_ = fail(Errc::kTooLarge, Op::kSend,
                       fmt::format("to {}: {} messages of {} bytes wait and the peer does not read", peer_host_,
@@ -229,7 +215,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// There is memory for the frame that has begun. From inside another connection's turn.
   void handle_budget() {
     budget_taken_at_ = last_progress_ = last_moved_ = context_.loop.now();
-    if (!reading_paused_) request_read();
+    if (may_read()) request_read();
   }
 
   void handle_timeout() {
@@ -248,19 +234,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
                       fmt::format("from {}: {} for {:.3g} s", peer_host_, what, to_seconds(bound)));
       fail_now();
     };
-    if (incoming_.begun() && stream_.bytes_waiting() > 0) {
+    if (port_->frame_begun() && port_->stream().bytes_waiting() > 0) {
       // The peer sends; it is the low-water mark or the downlink's turn that these bytes wait for.
-      stream_.set_low_water(1);
+      port_->lower_low_water();
       last_progress_ = last_moved_ = now;
     }
     const SocketOptions& bounds = context_.socket;
-    if (incoming_.begun() && now - last_progress_ >= bounds.body_timeout) {
+    if (port_->frame_begun() && now - last_progress() >= bounds.body_timeout) {
       return fail_timed_out("a frame began, but its rest did not come", bounds.body_timeout);
     }
     if (budget_share_.taken() && now - budget_taken_at_ >= ReceiveLimits::kBudgetHoldTimeout) {
       return fail_timed_out("a frame has been coming", ReceiveLimits::kBudgetHoldTimeout);
     }
-    if (bounds.idle_timeout > Duration{} && now - last_moved_ >= bounds.idle_timeout) {
+    if (bounds.idle_timeout > Duration{} && now - last_moved() >= bounds.idle_timeout) {
       return fail_timed_out("nothing came or went", bounds.idle_timeout);
     }
     watch_timeout();
@@ -269,85 +255,139 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// The downlink's turn.
   Moved receive(std::size_t bytes_max) {
     const auto keep = shared_from_this();
-    Moved moved;
-    if (broken_) deliver(Missing::kHashHere);
-    while (state_ == State::kOpen && may_read() && moved.bytes < bytes_max) {
-      const std::span<iovec> space = incoming_.space(bytes_max - moved.bytes);
-      const std::size_t asked = total_bytes(space);
-      const Result<Stream::Moved> got = stream_.read(space);
-      if (!got || got->ended) {
-        deliver(Missing::kHashHere);
-        if (!may_read()) break;  // a handler has paused reading: the end is read again afterwards
-        if (state_ != State::kOpen) return moved;
-        failure_ = got ? end_of_stream() : got.error();
-        fail_now();
-        return moved;
-      }
-      charge_overhead(context_.downlink, overhead_received_, got->wire_bytes, got->bytes);
-      if (got->bytes == 0) break;
-      moved.bytes += got->bytes;
-      bytes_received_ += got->bytes;
-      handle_bytes(got->bytes);
-      if (got->bytes < asked) break;
-    }
-    if (state_ != State::kOpen) return moved;
-    if (moved.bytes > 0) last_progress_ = last_moved_ = context_.loop.now();
-    if (moved.bytes == bytes_max && may_read()) return {moved.bytes, true};
     read_requested_ = false;
-    if (broken_) {
-      failure_ = broken_;
-      fail_now();
-      return moved;
+    if (state_ != State::kOpen || reading_) return {};
+    if (broken_ || ended_) deliver(Missing::kHashHere);
+    if (state_ != State::kOpen) return {};
+    if (broken_ && !may_read()) return fail_in_turn(*broken_);
+    if (!may_read()) return {};  // the end is told afterwards
+    if (ended_) return fail_in_turn(*ended_);
+    const bool is_limited = context_.downlink.rate().limited();
+    reading_ = true;
+    reads_what_is_left_ = broken_.has_value();
+    port_->order_read(
+        {.bytes_max = bytes_max, .waits = !is_limited && !broken_, .budget_taken = budget_share_.taken()});
+    if (is_limited) return {.bytes = bytes_max, .under_way = true};
+    return {};  // it may take for ever, and nobody else waits for it
+  }
+
+  Moved fail_in_turn(const Error& error) {
+    failure_ = error;
+    fail_now();
+    return {};
+  }
+
+  /// What was ordered of the port has been read.
+  void handle_read() override {
+    const auto keep = shared_from_this();
+    if (!reading_ || state_ != State::kOpen) return;
+    reading_ = false;
+    StreamPort::Read got = std::move(port_->read());
+    context_.downlink.settle(receiver_, got.bytes, false);
+    charge_overhead(context_.downlink, overhead_received_, got.wire_bytes, got.bytes);
+    for (StreamPort::Read::Frame& frame : got.frames) {
+      add_arrived(std::move(frame));
+      if (state_ != State::kOpen) return;
     }
-    // Reading may have made answers, of encryption's own.
-    if (stream_.holds_output()) write_blocked_ = watch_writes_ = true;
-    set_low_water();
+    if (got.malformed) return handle_malformed(*got.malformed, got.peer_encrypts);
+    if (got.error) ended_ = got.error;
+    if (got.ended) ended_ = end_of_stream();
+    if (got.budget_bytes > 0) take_budget(got.budget_bytes);
+    const bool all_read = !may_read() || (got.drained && reads_what_is_left_);
+    if (broken_ && !ended_ && all_read) return void(fail_in_turn(*broken_));
     watch_timeout();
-    watch_reads_ = may_read();
-    watch();
-    return moved;
+    if (!may_read()) return;
+    // A limited downlink gives turns to those who have something to read.
+    got.drained && !ended_ && !broken_ && context_.downlink.rate().limited() ? wait_to_read() : request_read();
   }
 
   /// The uplink's turn.
   Moved send(std::size_t bytes_max) {
     const auto keep = shared_from_this();
-    Moved moved;
-    while (state_ == State::kOpen && !write_blocked_ && !chunks_.empty() && moved.bytes < bytes_max) {
-      moved.bytes += write(bytes_max - moved.bytes);
+    if (state_ != State::kOpen || writing_ || broken_ || chunks_.empty()) return {};
+    order_write(bytes_max);
+    return {.bytes = chunk_bytes_writing_, .under_way = true};
+  }
+
+  /// What was ordered of the port has been written, or as much as the stream took.
+  void handle_write() override {
+    const auto keep = shared_from_this();
+    if (!writing_ || state_ != State::kOpen) return;  // handle_returned() takes it
+    writing_ = false;
+    const StreamPort::Write put = std::move(port_->write());
+    charge_overhead(context_.uplink, overhead_sent_, put.wire_bytes, put.bytes);
+    handle_written(put.bytes, !put.blocked && !put.error);
+    if (state_ != State::kOpen) return;
+    if (put.error) return handle_broken(*put.error);
+    if (put.blocked) {
+      writing_ = true;
+      return port_->order_write({.pieces = {}, .frame_ends = {}, .waits = true});
     }
-    moved.wants_more = state_ == State::kOpen && !write_blocked_ && !chunks_.empty() && moved.bytes > 0;
-    return moved;
+    write_more();
+  }
+
+  /// The stream is here again, and not open any more.
+  void handle_returned() override {
+    const auto keep = shared_from_this();
+    reading_ = false;
+    port_->read() = {};
+    if (std::exchange(writing_, false)) {
+      if (port_->write().error) failure_ = port_->write().error;
+      handle_written(port_->write().bytes, false);
+    }
+    if (state_ == State::kClosed || failure_) return shut();
+    if (says_nothing_) {
+      control_.clear();
+      chunks_.clear();
+    }
+    chunks_.resize(control_.empty() || !chunk_begun() ? 0 : 1);
+    watch_stream();
+    control_turn_.schedule();
   }
 
   // --- the handshake of an encrypted stream ---
 
   void shake_hands() {
-    const Result<bool> done = stream_.handshake();
+    Stream& stream = port_->stream();
+    const Result<bool> done = stream.handshake();
     if (!done.has_value()) {
       failure_ = done.error();
-      if (stream_.peer_is_plain()) say_plainly("this node encrypts its connections; start yours with --keys");
+      if (stream.peer_is_plain()) say_plainly("this node encrypts its connections; start yours with --keys");
       return fail_with_last_words();
     }
-    watch_reads_ = true;
-    watch_writes_ = write_blocked_ = stream_.holds_output();
-    if (!*done) return stream_.watch(watch_reads_, watch_writes_);
-    state_ = State::kOpen;
+    if (!*done) return stream.watch(true, stream.holds_output());
     timeout_.disarm();
+    stream.detach();
     last_progress_ = last_moved_ = context_.loop.now();
-    watch_timeout();
-    watch();
-    // It may set other handlers.
-    if (const auto on_peer = std::exchange(handlers_.on_peer, nullptr)) on_peer();
-    if (state_ != State::kOpen) return;
-    if (!control_.empty()) control_turn_.schedule();
-    if (!chunks_.empty() && !write_blocked_) context_.uplink.request(sender_);
+    open();
     // The peer's first frames may have come with the last of the handshake: the socket will not tell of them.
     if (may_read()) request_read();
+    // It may set other handlers.
+    if (const auto on_peer = std::exchange(handlers_.on_peer, nullptr)) on_peer();
+  }
+
+  /// Frames may come and go. The stream goes where they are moved.
+  void open() {
+    state_ = State::kOpen;
+    self_ = shared_from_this();
+    port_->open(context_.io != nullptr ? context_.io->take_seat() : nullptr);
+    watch_timeout();
+    if (!control_.empty() || !chunks_.empty()) control_turn_.schedule();
+  }
+
+  /// Until there is something to read.
+  void wait_to_read() {
+    reading_ = true;
+    port_->order_read({.bytes_max = 0, .waits = true});
+  }
+
+  void watch_stream() {
+    port_->stream().attach(context_.loop, [this](FdWatch::Ready) { handle_ready(); });
   }
 
   void say_plainly(std::string_view reason) {
     const std::string frame = plain_bye(reason);
-    stream_.say_plainly(std::as_bytes(std::span(frame)));
+    port_->stream().say_plainly(std::as_bytes(std::span(frame)));
   }
 
   /// A frame for a peer that cannot read what this end would say otherwise.
@@ -376,37 +416,28 @@ class Connection : public std::enable_shared_from_this<Connection> {
   [[nodiscard]] bool may_read() const { return !reading_paused_ && !budget_share_.waiting() && !arrived_.full(); }
 
   void request_read() {
+    if (reading_ || read_requested_) return;
     read_requested_ = true;
     context_.downlink.request(receiver_);
   }
 
-  void handle_bytes(std::size_t bytes) {
-    do {
-      const Result<std::size_t> left = incoming_.take(bytes);
-      if (!left) {
-        deliver(Missing::kHashHere);
-        if (state_ != State::kOpen) return;
-        failure_ =
-            fail(left.error().code, left.error().op, fmt::format("from {}: {}", peer_host_, left.error().detail));
-        if (!incoming_.peer_encrypts()) return fail_now();
-        say_plainly("this node has no keys, and does not encrypt");
-        return fail_with_last_words();
-      }
-      bytes = *left;
-      if (!incoming_.complete()) {
-        take_budget();
-        continue;
-      }
-      budget_share_.give_back();
-      if (!incoming_.is_chunk()) {
-        arrived_.add(incoming_.take_control());
-      } else if (incoming_.hashes_chunk()) {
-        arrived_.add_hashed(incoming_.take_chunk());
-      } else {
-        arrived_.add_unhashed(incoming_.take_chunk());
-      }
-      deliver(broken_ ? Missing::kHashHere : Missing::kWait);
-    } while (bytes > 0 && state_ == State::kOpen);
+  void add_arrived(StreamPort::Read::Frame frame) {
+    budget_share_.give_back();
+    if (auto* chunk = std::get_if<ReceivedChunk>(&frame.frame)) {
+      frame.hashed ? arrived_.add_hashed(std::move(*chunk)) : arrived_.add_unhashed(std::move(*chunk));
+    } else {
+      arrived_.add(std::get<std::string>(std::move(frame.frame)));
+    }
+    deliver(broken_ ? Missing::kHashHere : Missing::kWait);
+  }
+
+  void handle_malformed(const Error& error, bool peer_encrypts) {
+    deliver(Missing::kHashHere);
+    if (state_ != State::kOpen) return;
+    failure_ = fail(error.code, error.op, fmt::format("from {}: {}", peer_host_, error.detail));
+    if (!peer_encrypts) return fail_now();
+    say_plainly("this node has no keys, and does not encrypt");
+    fail_with_last_words();
   }
 
   /// Hands over what has arrived, in its order, up to a chunk whose digest is missing.
@@ -424,41 +455,33 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   /// Nothing of a large body is read before there is memory for it. What came with the header has found its place.
-  void take_budget() {
+  void take_budget(std::size_t bytes) {
     if (budget_ == nullptr || budget_share_.taken() || budget_share_.waiting()) return;
-    const std::size_t bytes = incoming_.body_bytes_left();
-    if (bytes > ReceiveLimits::kFreeFrameBytes && budget_share_.take(*budget_, bytes, budget_holder_)) {
-      budget_taken_at_ = context_.loop.now();
-    }
+    if (budget_share_.take(*budget_, bytes, budget_holder_)) budget_taken_at_ = context_.loop.now();
   }
 
   [[nodiscard]] Error end_of_stream() const {
-    if (!incoming_.begun())
+    if (!port_->frame_begun())
       return fail(Errc::kClosed, Op::kReceive, fmt::format("from {}: the peer closed", peer_host_));
     return fail(Errc::kIo, Op::kReceive, fmt::format("from {}: the stream ended inside a frame", peer_host_));
   }
 
-  void set_low_water() {
-    // With a limit the reader sleeps for its turns, not for packets.
-    if (context_.downlink.rate().limited()) return;
-    // Of what is left, an encrypted stream may have the beginning of a record already.
-    const std::size_t read_ahead = stream_.is_encrypted() ? kReadAheadBytesMax : 0;
-    const std::size_t left = incoming_.body_bytes_left() - std::min(incoming_.body_bytes_left(), read_ahead);
-    const std::size_t wanted = std::clamp<std::size_t>(left, 1, kLowWaterBytesMax);
-    // Lowering is a must, for more may not come; raising is worth a system call if it saves some wake-ups.
-    if (wanted < stream_.low_water() || wanted >= 4 * stream_.low_water()) stream_.set_low_water(wanted);
-  }
+  /// Of the frame that is arriving.
+  [[nodiscard]] Instant last_progress() const { return std::max(last_progress_, port_->last_read()); }
+  /// Of anything, either way.
+  [[nodiscard]] Instant last_moved() const { return std::max({last_moved_, port_->last_read(), port_->last_write()}); }
 
   void watch_timeout() {
     // Not armed anew per read: when it is due, handle_timeout() looks at what has come meanwhile.
     if (!may_read()) return;
     const SocketOptions& bounds = context_.socket;
-    std::optional<Instant> due;
-    if (bounds.idle_timeout > Duration{}) due = last_moved_ + bounds.idle_timeout;
-    if (incoming_.begun()) due = std::min(due.value_or(Instant::max()), last_progress_ + bounds.body_timeout);
-    if (!due || (timeout_.armed() && timeout_due_ <= *due)) return;
-    timeout_.arm(*due);
-    timeout_due_ = *due;
+    // While a read is under way, a frame may begin at any time, and nobody tells: then the timer looks.
+    const Instant body_begun = port_->frame_begun() ? last_progress() : context_.loop.now();
+    Instant due = body_begun + bounds.body_timeout;
+    if (bounds.idle_timeout > Duration{}) due = std::min(due, last_moved() + bounds.idle_timeout);
+    if (timeout_.armed() && timeout_due_ <= due) return;
+    timeout_.arm(due);
+    timeout_due_ = due;
   }
 
   // --- sending ---
@@ -471,8 +494,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   [[nodiscard]] bool chunk_begun() const { return !chunks_.empty() && chunks_.front().sent_bytes > 0; }
 
-  void write_control() {
-    while (state_ == State::kOpen && !write_blocked_ && !control_.empty() && !chunk_begun()) write(0);
+  /// Goes on with what waits to be sent: messages at once, chunks in their turn.
+  void write_more() {
+    if (state_ != State::kOpen || writing_ || broken_) return;
+    if (!control_.empty() && !chunk_begun()) return order_write(0);
+    if (!chunks_.empty()) context_.uplink.request(sender_);
   }
 
   /// Frames in the order in which they go out: one that has begun, then control messages, then chunks.
@@ -488,66 +514,48 @@ class Connection : public std::enable_shared_from_this<Connection> {
       if (chunk_bytes_max > 0) add_chunk();
       if (!ends) return next_;
     }
+    std::size_t control_bytes = 0;
     for (OutgoingFrame& frame : control_) {
-      if (next_.size() == kFramesPerWrite) return next_;
+      if (next_.size() == kFramesPerWrite || control_bytes >= kControlBytesPerWrite) return next_;
+      control_bytes += frame.bytes_left();
       next_.push_back(&frame);
     }
     while (chunk != chunks_.end() && next_.size() < kFramesPerWrite && chunk_bytes_max > 0) add_chunk();
     return next_;
   }
 
-  /// Writes frames, at most `chunk_bytes_max` bytes of chunks; returns how many of those it wrote. Control bytes are
-  /// charged here.
-  std::size_t write(std::size_t chunk_bytes_max) {
-    std::array<iovec, 2 * kFramesPerWrite> pieces;
-    std::size_t count = 0;
-    std::size_t allowed = chunk_bytes_max;
+  /// Frames to write, with at most `chunk_bytes_max` bytes of chunks. Says how many of those there are.
+  StreamPort::Write next_write(std::size_t chunk_bytes_max) {
+    StreamPort::Write order;
+    std::size_t bytes = 0;
+    chunk_bytes_writing_ = 0;
     for (const OutgoingFrame* frame : next_frames(chunk_bytes_max)) {
       const std::size_t header_bytes = frame->header.size();
-      const bool free = !frame->buffer;
-      const auto add = [&](Bytes bytes) {
-        if (!free) {
-          bytes = bytes.first(std::min(bytes.size(), allowed));
-          allowed -= bytes.size();
+      const auto add = [&](Bytes part) {
+        if (frame->buffer) {
+          part = part.first(std::min(part.size(), chunk_bytes_max - chunk_bytes_writing_));
+          chunk_bytes_writing_ += part.size();
         }
-        if (!bytes.empty()) pieces[count++] = piece(bytes);
+        if (!part.empty()) order.pieces.push_back(piece(part));
+        bytes += part.size();
       };
       if (frame->sent_bytes < header_bytes) add(Bytes(frame->header).subspan(frame->sent_bytes));
       add(frame->body().subspan(std::max(frame->sent_bytes, header_bytes) - header_bytes));
+      order.frame_ends.push_back(bytes);
     }
-    const std::span<iovec> out = std::span(pieces).first(count);
-    const Result<Stream::Moved> put = stream_.write(out);
-    if (!put) {
-      write_blocked_ = true;
-      if (state_ == State::kFlushing) failure_ = put.error();
-      if (state_ == State::kOpen) handle_broken(put.error());
-      return 0;
-    }
-    bytes_sent_ += put->bytes;
-    // A connection that flushes has left the pacers, and paid before.
-    if (state_ == State::kOpen) charge_overhead(context_.uplink, overhead_sent_, put->wire_bytes, put->bytes);
-    if (put->bytes < total_bytes(out) || stream_.holds_output()) {
-      write_blocked_ = true;
-      watch_writes_ = true;
-      watch();
-    }
-    return handle_written(put->bytes);
+    return order;
   }
 
-  /// Hands the socket what an encrypted stream holds. Returns whether it took all of it.
-  bool write_held_output() {
-    const Result<Stream::Moved> put = stream_.write({});
-    if (!put.has_value()) {
-      handle_broken(put.error());
-      return false;
-    }
-    charge_overhead(context_.uplink, overhead_sent_, put->wire_bytes, 0);
-    if (stream_.holds_output()) return false;
-    last_moved_ = context_.loop.now();
-    return true;
+  /// Messages wait for the stream, as nothing else can. Chunks do not: a turn is for what moves now.
+  void order_write(std::size_t chunk_bytes_max) {
+    writing_ = true;
+    StreamPort::Write order = next_write(chunk_bytes_max);
+    order.waits = chunk_bytes_max == 0;
+    port_->order_write(std::move(order));
   }
 
-  std::size_t handle_written(std::size_t bytes) {
+  /// So many bytes of next_write() have left.
+  void handle_written(std::size_t bytes, bool may_go_on) {
     std::size_t chunk_bytes = 0;
     std::size_t control_bytes = 0;
     std::vector<std::function<void()>> sent;
@@ -570,28 +578,28 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     while (!chunks_.empty() && chunks_.front().bytes_left() == 0) chunks_.pop_front();
     control_bytes_ -= control_bytes;
-    if (state_ != State::kOpen) return chunk_bytes;
-    if (control_bytes + chunk_bytes > 0) last_moved_ = context_.loop.now();
+    next_.clear();
+    chunk_bytes_writing_ = 0;
+    if (state_ != State::kOpen) return;
+    context_.uplink.settle(sender_, chunk_bytes, may_go_on && !chunks_.empty());
     if (control_bytes > 0) context_.uplink.charge(control_bytes);
     if (control_bytes > 0 && control_.empty() && handlers_.on_control_sent) handlers_.on_control_sent();
     for (const auto& on_sent : sent) {
       if (on_sent && state_ == State::kOpen) on_sent();
     }
-    return chunk_bytes;
   }
 
   // --- the end ---
 
   /// Nothing more can be written, or watched. What the peer said before it went is read first, and why it went.
   void handle_broken(const Error& error) {
-    write_blocked_ = true;
-    watch_writes_ = false;
     if (reading_paused_) {
       failure_ = error;
       control_turn_.schedule();
       return;
     }
     broken_ = error;
+    if (reading_) return port_->stop_waiting();
     request_read();
   }
 
@@ -600,6 +608,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     arrived_.clear();
     self_ = shared_from_this();
     timeout_.arm(context_.loop.now() + FrameConnection::kFlushTimeout);
+    if (port_->is_out()) return recall();
     control_turn_.schedule();
   }
 
@@ -611,30 +620,38 @@ class Connection : public std::enable_shared_from_this<Connection> {
     failure_.reset();
     leave_pacers();
     budget_share_.give_back();
-    control_.clear();
-    chunks_.clear();
+    says_nothing_ = true;
+    if (!port_->is_out()) {
+      control_.clear();
+      chunks_.clear();
+    }
     begin_flush();
     handlers_.on_closed(error);
   }
 
   void flush() {
-    while (state_ == State::kFlushing && !(control_.empty() && chunks_.empty() && !stream_.holds_output())) {
-      write_blocked_ = false;
-      write(chunks_.empty() ? 0 : chunks_.front().bytes_left());
-      if (failure_) return shut();
-      if (write_blocked_) return stream_.watch(false, true);
+    if (port_->is_out()) return;  // it comes back
+    Stream& stream = port_->stream();
+    while (!(control_.empty() && chunks_.empty() && !stream.holds_output())) {
+      StreamPort::Write order = next_write(chunks_.empty() ? 0 : chunks_.front().bytes_left());
+      const std::size_t asked = order.frame_ends.empty() ? 0 : order.frame_ends.back();
+      const Result<Stream::Moved> put = stream.write(order.pieces);
+      if (!put.has_value()) return shut();
+      port_->count_sent(put->bytes);
+      handle_written(put->bytes, false);
+      if (put->bytes < asked || stream.holds_output()) return stream.watch(false, true);
     }
     // The peer's own bytes are read until it ends, too: closing before that would make the kernel throw away what we
     // have just sent.
     if (!std::exchange(writing_ended_, true)) {
-      stream_.end_writing();
-      stream_.set_low_water(1);
+      stream.end_writing();
+      stream.set_low_water(1);
     }
-    stream_.watch(true, false);
+    stream.watch(true, false);
     std::array<std::byte, 16 * kKiB> scratch;
     for (;;) {
       std::size_t got = 0;
-      if (!stream_.discard(scratch, got) || discarded_bytes_ > kDiscardBytesMax) return shut();
+      if (!stream.discard(scratch, got) || discarded_bytes_ > kDiscardBytesMax) return shut();
       if (got == 0) return;
       discarded_bytes_ += got;
     }
@@ -658,13 +675,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
     budget_share_.give_back();
     arrived_.clear();
     timeout_.disarm();
-    stream_.close();
+    if (port_->is_out()) return recall();
+    port_->stream().close();
     token_.reset();
     self_.reset();
   }
 
-  void watch() {
-    if (state_ == State::kOpen) stream_.watch(watch_reads_, watch_writes_);
+  void recall() {
+    if (!std::exchange(recalled_, true)) port_->recall();
   }
 
   ConnectionContext context_;
@@ -672,16 +690,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   FrameConnection::Handlers handlers_;
   State state_ = State::kOpen;
   std::optional<Error> failure_;
-  Stream stream_;
-  bool watch_reads_ = true;
-  bool watch_writes_ = false;
-  std::optional<Error> broken_;  // told if the read has nothing better to tell
+  const std::shared_ptr<StreamPort> port_;
+  std::optional<Error> broken_;  // of writing; told if the read has nothing better to tell
+  std::optional<Error> ended_;   // of reading; told when all that came before has been delivered
 
-  IncomingFrame incoming_;
   ArrivedFrames arrived_;
   bool read_requested_ = false;
+  bool reading_ = false;             // the port has an order
+  bool reads_what_is_left_ = false;  // ... since writing failed
   bool reading_paused_ = false;
-  std::uint64_t bytes_received_ = 0;
   Instant last_progress_{};  // of the frame that is arriving
   Instant last_moved_{};     // anything, either way
   ReceiveBudget* budget_ = nullptr;
@@ -694,10 +711,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::vector<OutgoingFrame*> next_;
   std::size_t control_bytes_ = 0;
   std::size_t control_memory_bytes_ = 0;
-  bool write_blocked_ = false;
-  std::uint64_t bytes_sent_ = 0;
+  bool writing_ = false;                 // the port has an order
+  std::size_t chunk_bytes_writing_ = 0;  // of next_write()
   std::int64_t overhead_sent_ = 0;
 
+  bool says_nothing_ = false;  // while flushing: nothing but what has been said
+  bool recalled_ = false;
   bool writing_ended_ = false;
   std::size_t discarded_bytes_ = 0;
 
@@ -708,7 +727,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Sender sender_;
   ReceiveBudget::Share budget_share_;
   std::shared_ptr<void> token_;
-  std::shared_ptr<Connection> self_;  // while flushing
+  std::shared_ptr<Connection> self_;  // while the stream is open, and while flushing
 };
 
 /// The owner's end of a Connection.
@@ -747,8 +766,9 @@ class OwnedConnection final : public FrameConnection {
 
 std::unique_ptr<FrameConnection> FrameConnection::over(const ConnectionContext& context, UniqueFd socket,
                                                        std::string peer_host, std::unique_ptr<TlsSession> tls) {
-  return std::make_unique<OwnedConnection>(
-      std::make_shared<Connection>(context, std::move(socket), std::move(peer_host), std::move(tls)));
+  const auto made = std::make_shared<Connection>(context, std::move(socket), std::move(peer_host), std::move(tls));
+  made->start();
+  return std::make_unique<OwnedConnection>(made);
 }
 
 }  // namespace weightcast

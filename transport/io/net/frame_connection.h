@@ -66,10 +66,11 @@ struct ConnectionContext {
   Pacer& downlink;
   SocketOptions socket;
   std::shared_ptr<TlsContext> tls = nullptr;  ///< null: connections are not encrypted
-  OffloadThread* hashing = nullptr;           ///< hashes large chunks; null: the loop does
+  OffloadThreads* hashing = nullptr;           ///< hashes large chunks; null: who reads them does
+  class IoThreads* io = nullptr;              ///< move the bytes; null: the loop does
 };
 
-/// One stream (TCP or Unix) of frames. Loop thread only.
+/// One stream (TCP or Unix) of frames. Loop thread only; where the context has I/O threads, one of them moves its bytes.
 ///   handshake          of an encrypted stream: first, and in bounded time; frames wait for it
 ///   control messages   overtake waiting chunks, between frames; the uplink is charged for them but does not delay them
 ///   chunks             wait for their turn at the uplink, which the connections of one member share
@@ -78,7 +79,7 @@ struct ConnectionContext {
 /// exceeds the receive limits or pauses for `body_timeout`, and when a message to be sent is too large. Handlers run on
 /// the loop, never from inside a call. They may destroy the connection, which closes it at once.
 ///
-/// Frames are delivered in their order. Large chunks are hashed by another thread, if there is one, and what comes
+/// Frames are delivered in their order. Large chunks are hashed by other threads, if there are any, and what comes
 /// after them waits; nothing is read while ArrivedFrames::kBytesMax wait. All that came before the end of the stream is
 /// delivered before on_closed.
 class FrameConnection {
@@ -135,7 +136,7 @@ class FrameConnection {
   virtual void resume_reading() = 0;
 
   /// The oldest descriptor that the peer has sent with its frames and that nobody has taken; none where there is none,
-  /// as on every connection but a Unix socket's. One that belongs to a frame is here before its handler runs.
+  /// as on every connection but a Unix socket's that has no I/O thread. One that belongs to a frame is here before its handler runs.
   [[nodiscard]] virtual UniqueFd take_descriptor() { return {}; }
 
   /// Whether the peer has still to prove who it is.

@@ -52,6 +52,8 @@ class Pacer {
     struct Moved {
       std::size_t bytes = 0;
       bool wants_more = false;
+      /// Another thread moves them, or fewer: they count as moved until settle() says how many it were.
+      bool under_way = false;
     };
     virtual Moved move_bytes(std::size_t bytes_max) = 0;
 
@@ -59,6 +61,11 @@ class Pacer {
     friend class Pacer;
     std::shared_ptr<Share> share_ = std::make_shared<Share>();  // its own, until it joins another
     bool queued_ = false;
+    // Of a turn whose bytes are under way.
+    std::shared_ptr<Share> granted_share_;
+    std::size_t granted_bytes_ = 0;
+    std::uint32_t granted_cost_ = 1;
+    Instant granted_at_{};
   };
 
   Pacer(EventLoop& loop, Rate rate);
@@ -74,7 +81,11 @@ class Pacer {
   void request(Client& client);
   /// `client` takes its turns as one of `share` from now on, with others of the same pacer.
   void join(Client& client, std::shared_ptr<Share> share);
-  /// Takes `client` out of the queue. A client calls it before it is destroyed.
+  /// Of the bytes that were under way since the client's turn, `moved_bytes` have moved. They count from now on, and
+  /// the others do not. With `wants_more` the client is queued again, and keeps its claim: meanwhile it had something to
+  /// move. Harmless if none were under way.
+  void settle(Client& client, std::size_t moved_bytes, bool wants_more);
+  /// Takes `client` out of the queue. What is under way counts as moved. A client calls it before it is destroyed.
   void forget(Client& client);
   /// Counts bytes that did not wait for a turn (control messages). Waiting clients get that much less.
   void charge(std::size_t bytes);
@@ -82,6 +93,9 @@ class Pacer {
  private:
   /// The most bytes that pass before the loop polls its sockets again.
   static constexpr std::size_t kServeBytesMax = 4 * kMiB;
+  /// Under way at a time: enough for each I/O thread to have its next piece, and so little that turns, which go by
+  /// member, and not those threads decide who is next.
+  static constexpr std::size_t kUnderWayBytesMax = 8 * kMiB;
   /// The quantum without a limit.
   static constexpr std::size_t kUnlimitedTurnBytes = 1 * kMiB;
   /// The quantum of a share with a rate of its own.
@@ -91,8 +105,11 @@ class Pacer {
   void serve();
   /// Gives the next client its turn. Returns the bytes that it moved.
   std::size_t give_turn(std::size_t bytes_max);
-  /// The share has clients in its queue, and may have its turn, once it has rested.
-  void wait(Share& share);
+  void leave_queue(Client& client);
+  /// What the client was granted is not under way any more.
+  void end_grant(Client& client);
+  /// The share has clients in its queue, and may have its turn, once it has rested. `had_claim`: as it had before.
+  void wait(Share& share, bool had_claim = false);
   /// Whether that share has a rate that counts.
   [[nodiscard]] bool has_own_rate(const Share& share) const {
     return share.rate_max_.limited() && !limiter_.rate().limited();
@@ -106,6 +123,7 @@ class Pacer {
   Deferred soon_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, Share*> waiting_;  // by tag and order: the next one first
   std::set<std::pair<Instant, Share*>> resting_;                       // who has had its rate's part: until when
+  std::size_t under_way_bytes_ = 0;
   std::uint64_t orders_ = 0;
   std::uint64_t tag_ = 0;     // of the share that was served last
   Share* served_ = nullptr;   // during its turn

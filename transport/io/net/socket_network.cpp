@@ -20,14 +20,15 @@ class SocketAttempt final : public Network::Attempt {
 }  // namespace
 
 SocketNetwork::SocketNetwork(UvLoop& loop, Rate uplink, Rate downlink, SocketOptions options,
-                             std::shared_ptr<TlsContext> tls)
+                             std::shared_ptr<TlsContext> tls, unsigned io_threads)
     : loop_(loop),
       options_(std::move(options)),
       tls_(std::move(tls)),
+      io_(io_threads),
       uplink_(loop, uplink),
       downlink_(loop, downlink),
       unpaced_(loop, Rate{}) {
-  if (usable_cores() > 1) hashing_.emplace(loop);
+  if (usable_cores() > 1) hashing_.emplace(loop, io_threads);
 }
 
 std::unique_ptr<Network::Attempt> SocketNetwork::dial(const Endpoint& to, OnDialled on_dialled) {

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/units.h"
+#include "transport/io/net/io_threads.h"
 #include "transport/io/net/network.h"
 #include "transport/io/net/pacer.h"
 
@@ -12,9 +13,9 @@ namespace weightcast {
 class SocketNetwork final : public Network {
  public:
   /// A rate of zero is no limit. Connections to and from other hosts are encrypted with `tls`, or not at all if it is
-  /// null.
+  /// null. `io_threads` move the bytes, and as many hash large chunks.
   SocketNetwork(UvLoop& loop, Rate uplink, Rate downlink, SocketOptions options,
-                std::shared_ptr<TlsContext> tls = nullptr);
+                std::shared_ptr<TlsContext> tls = nullptr, unsigned io_threads = IoThreads::default_count());
 
   std::unique_ptr<Attempt> dial(const Endpoint& to, OnDialled on_dialled) override;
   Result<std::unique_ptr<Listener>> listen(const Endpoint& at, Listener::OnConnection on_connection) override;
@@ -23,14 +24,15 @@ class SocketNetwork final : public Network {
 
  private:
   [[nodiscard]] ConnectionContext context() {
-    return {loop_, buffers_, uplink_, downlink_, options_, tls_, hashing_ ? &*hashing_ : nullptr};
+    return {loop_, buffers_, uplink_, downlink_, options_, tls_, hashing_ ? &*hashing_ : nullptr, &io_};
   }
 
   UvLoop& loop_;
   const SocketOptions options_;
   const std::shared_ptr<TlsContext> tls_;
   BufferPool buffers_{16 * kMiB};
-  std::optional<OffloadThread> hashing_;  // none on one core, where it would only take the loop's time
+  std::optional<OffloadThreads> hashing_;  // none on one core, where they would only take the loop's time
+  IoThreads io_;
   Pacer uplink_;
   Pacer downlink_;
   Pacer unpaced_;  // of local sockets

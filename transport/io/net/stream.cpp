@@ -21,9 +21,10 @@ bool must_wait(int error_number) { return error_number == EAGAIN || error_number
 
 }  // namespace
 
-Stream::Stream(UvLoop& loop, UniqueFd fd, std::string peer, std::unique_ptr<TlsSession> tls,
-               std::function<void(FdWatch::Ready)> on_ready)
-    : fd_(std::move(fd)), peer_(std::move(peer)), tls_(std::move(tls)), is_tcp_(speaks_tcp(fd_.get())) {
+Stream::Stream(UniqueFd fd, std::string peer, std::unique_ptr<TlsSession> tls)
+    : fd_(std::move(fd)), peer_(std::move(peer)), tls_(std::move(tls)), is_tcp_(speaks_tcp(fd_.get())) {}
+
+void Stream::attach(UvLoop& loop, std::function<void(FdWatch::Ready)> on_ready) {
   watch_.emplace(loop, fd_.get(), std::move(on_ready));
 }
 

@@ -18,6 +18,8 @@ namespace weightcast {
 /// The bytes of one connected, non-blocking socket, TCP or Unix, with or without encryption. Frames are read from it
 /// and written to it. The layers above see how the bytes travel in two places: a handshake comes first, and a write may
 /// be taken before all of it has left.
+///
+/// One thread at a time has it: that of the loop which watches it. Others may ask for peer() and bytes_waiting().
 class Stream final : private TlsWire {
  public:
   /// What one call moved. If it moved fewer bytes than asked for, the rest would block.
@@ -28,8 +30,12 @@ class Stream final : private TlsWire {
   };
 
   /// `tls`: encrypts everything; null: nothing is encrypted.
-  Stream(UvLoop& loop, UniqueFd fd, std::string peer, std::unique_ptr<TlsSession> tls,
-         std::function<void(FdWatch::Ready)> on_ready);
+  Stream(UniqueFd fd, std::string peer, std::unique_ptr<TlsSession> tls);
+
+  /// From now on `loop` watches the socket, on whose thread this is called. Nothing watched it before.
+  void attach(UvLoop& loop, std::function<void(FdWatch::Ready)> on_ready);
+  /// Nothing watches the socket any more. On the thread of the loop that did.
+  void detach() { watch_.reset(); }
 
   [[nodiscard]] bool is_encrypted() const { return tls_ != nullptr; }
   /// Of an encrypted stream, before all else: goes on until the socket would block. True when it is done. Errors, with
@@ -39,6 +45,7 @@ class Stream final : private TlsWire {
   [[nodiscard]] std::optional<PeerIdentity> peer() const {
     return tls_ && tls_->done() ? std::optional(tls_->peer()) : std::nullopt;
   }
+  [[nodiscard]] const std::string& peer_host() const { return peer_; }
   /// After a handshake that failed: the peer does not encrypt.
   [[nodiscard]] bool peer_is_plain() const { return tls_ != nullptr && tls_->peer_is_plain(); }
   /// Sends a few bytes as they are, encryption or not, to a peer that cannot read anything else. What the socket does

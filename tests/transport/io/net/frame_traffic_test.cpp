@@ -38,16 +38,18 @@ testing::AssertionResult fills(Rate rate, Net& limited, Net& other, Count count)
   return testing::AssertionFailure() << "at most" << seen << " of the rate";
 }
 
-enum class Over { kPlain, kEncrypted, kEncryptedHashedApart };
+enum class Over { kPlain, kEncrypted, kEncryptedHashedApart, kPlainIoThreads, kEncryptedIoThreads };
 
-/// What holds of a connection whether or not it is encrypted, and whichever thread hashes.
+/// What holds of a connection whether or not it is encrypted, and whichever threads hash and move bytes.
 class FrameTraffic : public ::testing::TestWithParam<Over> {
  protected:
   /// A node of the tested kind.
   struct Host : Net {
-    explicit Host(Rate up = {}, Rate down = {}) : Net(up, down, GetParam() == Over::kPlain ? nullptr : tls_of("w1")) {
-      if (GetParam() == Over::kEncryptedHashedApart) hashing.emplace(loop);
+    explicit Host(Rate up = {}, Rate down = {}) : Net(up, down, is_plain() ? nullptr : tls_of("w1")) {
+      if (GetParam() != Over::kPlain && GetParam() != Over::kEncrypted) hashing.emplace(loop, 2);
+      if (GetParam() == Over::kPlainIoThreads || GetParam() == Over::kEncryptedIoThreads) io.emplace(2);
     }
+    static bool is_plain() { return GetParam() == Over::kPlain || GetParam() == Over::kPlainIoThreads; }
   };
 };
 
@@ -248,10 +250,17 @@ TEST_P(FrameTraffic, TellsWhenAllMessagesHaveLeft) {
   EXPECT_EQ(told, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(, FrameTraffic, ::testing::Values(Over::kPlain, Over::kEncrypted, Over::kEncryptedHashedApart),
+INSTANTIATE_TEST_SUITE_P(, FrameTraffic,
+                         ::testing::Values(Over::kPlain, Over::kEncrypted, Over::kEncryptedHashedApart,
+                                           Over::kPlainIoThreads, Over::kEncryptedIoThreads),
                          [](const auto& over) -> std::string {
-                           if (over.param == Over::kPlain) return "Plain";
-                           return over.param == Over::kEncrypted ? "Encrypted" : "EncryptedHashedApart";
+                           switch (over.param) {
+                             case Over::kPlain: return "Plain";
+                             case Over::kEncrypted: return "Encrypted";
+                             case Over::kEncryptedHashedApart: return "EncryptedHashedApart";
+                             case Over::kPlainIoThreads: return "PlainIoThreads";
+                             default: return "EncryptedIoThreads";
+                           }
                          });
 
 }  // namespace

@@ -124,6 +124,81 @@ TEST(Pacer, AMemberWithManyConnectionsGetsNoMoreThanOneWithASingleOne) {
   EXPECT_NEAR(double(bytes_of_many), double(one.total_bytes()), 256.0 * kKiB);
 }
 
+// Another thread moves its bytes: the test, when it likes.
+class UnderWay final : public Pacer::Client {
+ public:
+  explicit UnderWay(Pacer& pacer) : pacer_(pacer) { pacer_.request(*this); }
+  ~UnderWay() override { pacer_.forget(*this); }
+
+  Moved move_bytes(std::size_t bytes_max) override {
+    granted_ = bytes_max;
+    return {.bytes = bytes_max, .under_way = true};
+  }
+  void settle(std::size_t moved, bool wants_more) {
+    total_ += moved;
+    granted_ = 0;
+    pacer_.settle(*this, moved, wants_more);
+  }
+  [[nodiscard]] std::size_t granted() const { return granted_; }
+  [[nodiscard]] std::size_t total() const { return total_; }
+
+ private:
+  Pacer& pacer_;
+  std::size_t granted_ = 0;
+  std::size_t total_ = 0;
+};
+
+TEST(Pacer, BytesUnderWayThatDidNotMoveDoNotCount) {
+  constexpr double kRate = 50e6;
+  UvLoop loop;
+  Pacer pacer(loop, Rate{kRate});
+  UnderWay idle(pacer), busy(pacer);
+  const Instant start = loop.now();
+  while (loop.now() - start < milliseconds(300)) {
+    if (idle.granted() > 0) idle.settle(0, true);
+    if (busy.granted() > 0) busy.settle(busy.granted(), true);
+    loop.run_until(loop.now() + milliseconds(1));
+  }
+  const double share = double(busy.total()) / (kRate * to_seconds(loop.now() - start));
+  EXPECT_LT(share, 1.1);  // a full bucket at the start
+  EXPECT_GT(share, 0.5) << "a busy host turns the loop seldom; half of it went to the other before";
+}
+
+TEST(Pacer, WhoseBytesAreUnderWayForLongKeepsItsClaim) {
+  UvLoop loop;
+  Pacer pacer(loop, Rate{50e6});
+  UnderWay quick(pacer), slow(pacer);
+  // It gets nothing more before it has settled, and then what it has missed, one turn after the other.
+  for (int turn = 0; turn < 400; ++turn) {
+    if (quick.granted() > 0) quick.settle(quick.granted(), true);
+    if (slow.granted() > 0 && turn % 3 == 0) slow.settle(slow.granted(), true);
+    loop.run_until(loop.now() + milliseconds(1));
+  }
+  const std::size_t missed = quick.total() - std::min(quick.total(), slow.total());
+  EXPECT_GT(slow.total(), 0u);
+  for (int turn = 0; turn < 2000 && quick.total() > slow.total() + 256 * kKiB; ++turn) {
+    if (quick.granted() > 0) quick.settle(quick.granted(), true);
+    if (slow.granted() > 0) slow.settle(slow.granted(), true);
+    loop.run_until(loop.now() + milliseconds(1));
+  }
+  EXPECT_NEAR(double(slow.total()), double(quick.total()), 256.0 * kKiB) << "it had missed " << missed;
+}
+
+TEST(Pacer, WithoutALimitFewBytesAreUnderWayAtATime) {
+  UvLoop loop;
+  Pacer pacer(loop, Rate{});
+  std::vector<std::unique_ptr<UnderWay>> clients;
+  for (int i = 0; i < 40; ++i) clients.push_back(std::make_unique<UnderWay>(pacer));
+  const auto granted = [&] { return std::ranges::count_if(clients, [](const auto& c) { return c->granted() > 0; }); };
+  for (int i = 0; i < 20; ++i) loop.run_until(loop.now() + milliseconds(1));
+  EXPECT_EQ(granted(), 8) << "of a MiB each";
+  for (const auto& client : clients) {
+    if (client->granted() > 0) client->settle(0, false);
+  }
+  for (int i = 0; i < 20; ++i) loop.run_until(loop.now() + milliseconds(1));
+  EXPECT_EQ(granted(), 8) << "others";
+}
+
 TEST(Pacer, AShareWhoseBytesCountFourfoldGetsAFifthBesideAnother) {
   UvLoop loop;
   Pacer pacer(loop, Rate{50e6});
