@@ -205,8 +205,12 @@ class ForgetfulStore final : public Store {
     store_->begin_import(version, std::move(files), std::move(done));
   }
   void finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
-                     std::function<void(Result<StoredVersion>)> done) override {
-    store_->finish_import(manifest, chunk_digests, std::move(done));
+                     std::function<void(Result<StoredVersion>)> done, ImportDetails details) override {
+    store_->finish_import(manifest, chunk_digests, std::move(done), std::move(details));
+  }
+  void finish_patched_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
+                             std::function<void(Result<StoredVersion>)> done, ImportDetails details) override {
+    store_->finish_patched_import(manifest, chunk_digests, std::move(done), std::move(details));
   }
   void begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) override {
     store_->begin_patch(patch, std::move(done));

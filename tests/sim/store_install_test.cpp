@@ -38,7 +38,7 @@ struct AppliedPatch {
     apply();
   }
   /// As a try begins: whatever an earlier one has left in incoming/ goes.
-  void apply() { EXPECT_TRUE(make_target(layout, manifest, kNoVersion).has_value()); }
+  void apply() { EXPECT_TRUE(make_target(layout, manifest, nullptr).has_value()); }
   Status install() { return install_patched(layout, manifest, switch_s); }
 };
 

@@ -38,11 +38,13 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
                     }
                   }),
       log_(options_.log),
+      scrub_timer_(loop, [this] { scrub(); }),
       anchor_timer_(loop, [this] { anchoring_ ? go_on_with_anchor() : start_anchor(); }),
       cache_(options_.cache_bytes_max),
       read_buffers_(kReadBuffersKeptBytesMax),
       anchor_work_(loop),
       spare_work_(loop),
+      scrub_work_(loop),
       syncing_(loop),
       serial_(loop),
       disk_(std::move(disk)) {

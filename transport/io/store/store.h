@@ -47,6 +47,8 @@ struct StoreOptions {
   VersionLog::Options log;
   /// The part of its time for which a disk is busy with a new anchor.
   double anchor_disk_share = 0.5;
+  /// The part of a core's time in which the newest version is read and compared with its leaves; 0: never.
+  double scrub_share = 0.02;
 };
 
 /// A complete version: every byte is here and verified.

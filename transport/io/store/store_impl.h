@@ -21,7 +21,7 @@
 namespace weightcast {
 
 /// The Store. store.cpp has payloads that arrive, and reads; store_retention.cpp what becomes of complete versions;
-/// store_imports.cpp what the node makes itself; store_single_copy.cpp in-place updates.
+/// store_imports.cpp what the node makes itself; store_scrub.cpp the search for rot; store_single_copy.cpp in-place updates.
 class StoreImpl final : public Store {
  public:
   StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, std::unique_ptr<File> lock,
@@ -276,6 +276,8 @@ class StoreImpl final : public Store {
   void mark_logged();
   /// The version of which an anchor is due; null if none is.
   [[nodiscard]] CompleteRef anchor_due() const;
+  void scrub_from_now_on(const CompleteRef& complete);
+  void scrub();
   void consider_anchor();
   void start_anchor();
   void go_on_with_anchor();
@@ -333,6 +335,10 @@ class StoreImpl final : public Store {
     std::shared_ptr<AnchorCopy> copy;
   };
   std::optional<Anchoring> anchoring_;
+  std::size_t leaves_to_scrub_ = 0;
+  std::size_t next_scrubbed_ = 0;
+  bool scrubbing_ = false;
+  Timer scrub_timer_;
   Timer anchor_timer_;  // until the next piece of a copy, or the next look at whether one is due
   ChunkCache cache_;
   BufferPool read_buffers_;
@@ -342,6 +348,7 @@ class StoreImpl final : public Store {
   // Last, so that they end first: their destructors wait for what uses the rest.
   SerialWork anchor_work_;
   SerialWork spare_work_;
+  SerialWork scrub_work_;
   SerialWork syncing_;
   SerialWork serial_;
   std::unique_ptr<Disk> disk_;

@@ -166,6 +166,7 @@ void StoreImpl::handle_installed(VersionRecord record, FilesRef files, std::shar
   done(complete->stored);
   forget_old();
   make_durable(complete);
+  scrub_from_now_on(complete);
 }
 
 }  // namespace weightcast

@@ -171,8 +171,7 @@ void StoreImpl::give_up_lost(const CompleteRef& complete, const Error& why) {
   complete->lost = true;
   complete->syncing = true;
   const Error lost = fail(Errc::kCorrupt, Op::kSync,
-                          fmt::format("version {} in {}: the disk refused some of its bytes, and they are lost ({}); "
-                                      "look after the disk",
+                          fmt::format("version {} in {}: some of its bytes are lost ({}); look after the disk",
                                       version.value, layout_.directory().native(), why.detail));
   auto result = std::make_shared<Result<std::optional<RecoveredVersion>>>();
   serial_.run(

@@ -90,7 +90,10 @@ inline Publication publication(std::uint64_t version) {
 class OneStore : public testing::Test {
  protected:
   /// `threads`: that the loop gives one piece of work.
-  explicit OneStore(unsigned threads = 2) : loop_(threads) { options_.directory = directory(); }
+  explicit OneStore(unsigned threads = 2) : loop_(threads) {
+    options_.directory = directory();
+    options_.scrub_share = 0;  // tests damage what nobody is to read
+  }
   ~OneStore() override { store_.reset(); }
 
   [[nodiscard]] std::filesystem::path directory() const { return std::filesystem::path(temp_.path()) / "state"; }
