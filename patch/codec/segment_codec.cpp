@@ -106,11 +106,13 @@ std::optional<SegmentHeader> SegmentEncoder::encode_listed(const SegmentRange& r
     prefetch.finish();
     const std::size_t changed = kernels_.diff(unsigned(width), before.data() + at, after.data() + at, count, changed_);
     if (changed > changes_max - found) return std::nullopt;
-    if (found_.cells.size() < found + changed) {
+    // Room that a range of narrower cells has left may be enough for the indices alone.
+    if (found_.cells.size() < found + changed || found_.values.size() < (found + changed) * width) {
       // More at once than a chunk has: the vectors' own growth would be by what was asked for.
-      found_.cells.resize(std::min(2 * found, changes_max) + kChunkCells);
-      found_.values.resize(found_.cells.size() * width);
-      old_values_.resize(found_.cells.size() * width);
+      const std::size_t room = std::max(found_.cells.size(), std::min(2 * found, changes_max) + kChunkCells);
+      found_.cells.resize(room);
+      found_.values.resize(room * width);
+      old_values_.resize(room * width);
     }
     gather(width, before.data() + at, after.data() + at, std::uint32_t(at / width), std::span(changed_).first(changed),
            found_.cells.data() + found, old_values_.data() + found * width, found_.values.data() + found * width);

@@ -153,6 +153,22 @@ TEST(Listed, HoldsWhereAllCellsChangeToAnything) {
   }
 }
 
+// Its buffers are of the widest list of any range so far, in cells of any width.
+TEST(Listed, OneEncoderComparesRangesOfEveryKindAndSizeInAnyOrder) {
+  SegmentEncoder encoder(best_kernels(), SparseForm::kListed);
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 60; ++i) {
+    const CellKind kind = test::kAllKinds[random() % std::size(test::kAllKinds)];
+    const std::size_t cells = 1 + random() % (i % 7 == 0 ? 400'000 : 40'000);
+    const CellPair pair = test::make_cells(kind, cells, Structure::kIndependent, i % 3 == 0 ? 0.15 : 0.01, random());
+    const SegmentRange range = range_of(kind, pair.after.size());
+    std::vector<std::byte> frame, expected;
+    encoder.encode(range, pair.before, pair.after, frame);
+    SegmentEncoder(best_kernels(), SparseForm::kListed).encode(range, pair.before, pair.after, expected);
+    EXPECT_TRUE(frame == expected) << i;
+  }
+}
+
 TEST(Listed, TakesEveryStepOfOneAndTwoBytes) {
   for (const CellKind kind : {CellKind::kF8E4M3, CellKind::kRaw8, CellKind::kBf16}) {
     const std::size_t width = geometry_of(kind).bytes, values = std::size_t{1} << (8 * width);
