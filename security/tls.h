@@ -39,7 +39,8 @@ class TlsWire {
 /// One connection's encryption: TLS 1.3, where both ends prove by their certificates who they are. Moves bytes between
 /// a caller's memory and a TlsWire, and waits for nothing. Bytes are encrypted and decrypted a record of 16 KiB at a
 /// time: one pass of the cipher and one copy in the processor's cache. It reads at most four records ahead, holds at
-/// most one of what it writes, and what the wire did not take. Invariant: nothing of the peer's is read before the peer has proven who it is.
+/// most one of what it writes, and what the wire did not take. Invariant: nothing of the peer's is read before the peer
+/// has proven who it is.
 class TlsSession {
  public:
   /// What the peer may send before it has proven who it is.

@@ -106,8 +106,9 @@ Result<ListedCase> measure(const Content& content, double share, unsigned repeti
       patch.clear();
       for (std::size_t s = 0; s < segments && status; ++s) {
         const Changes& changes = content.changes[s];
-        const auto header = list_encoder.encode(content.range(s), changes.cells, std::as_bytes(std::span(changes.before)),
-                                                std::as_bytes(std::span(changes.after)), patch);
+        const auto header =
+            list_encoder.encode(content.range(s), changes.cells, std::as_bytes(std::span(changes.before)),
+                                std::as_bytes(std::span(changes.after)), patch);
         if (!header) status = header.error();
       }
     });
@@ -197,15 +198,16 @@ Result<std::vector<ListedCase>> run_listed_bench(const ListedBenchOptions& optio
 }
 
 std::string listed_table_heading() {
-  return fmt::format("{:>7} {:>8} {:>8} {:>8} | {:>8} {:>8} {:>8} | {:>8} {:>8} {:>8} {:>8} | {:>10}", "changed", "bits",
-                     "entropy", "modelled", "list", "compare", "modelled", "decode", "resolve", "write", "modelled",
-                     "M dec./s");
+  return fmt::format("{:>7} {:>8} {:>8} {:>8} | {:>8} {:>8} {:>8} | {:>8} {:>8} {:>8} {:>8} | {:>10}", "changed",
+                     "bits", "entropy", "modelled", "list", "compare", "modelled", "decode", "resolve", "write",
+                     "modelled", "M dec./s");
 }
 
 std::string listed_table_line(const ListedCase& c) {
   const double gib_cells = static_cast<double>(1u << 30) / kCellBytes;
   return fmt::format(
-      "{:>6.2f}% {:>8.3f} {:>8.3f} {:>8.3f} | {:>8.4f} {:>8.4f} {:>8.4f} | {:>8.4f} {:>8.4f} {:>8.4f} {:>8.4f} | {:>10.0f}",
+      "{:>6.2f}% {:>8.3f} {:>8.3f} {:>8.3f} | {:>8.4f} {:>8.4f} {:>8.4f} | {:>8.4f} {:>8.4f} {:>8.4f} {:>8.4f} | "
+      "{:>10.0f}",
       100 * c.share, c.bits_per_changed, c.entropy_bits_per_changed, c.modelled_bits_per_changed, c.encode_s_per_gib,
       c.compare_s_per_gib, c.modelled_encode_s_per_gib, c.decode_s_per_gib, c.resolve_s_per_gib, c.write_s_per_gib,
       c.modelled_apply_s_per_gib, c.share * gib_cells / c.decode_s_per_gib / 1e6);

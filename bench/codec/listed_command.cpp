@@ -33,8 +33,9 @@ void add_listed_command(CLI::App& app) {
   // Shared with the callback, which outlives this call.
   const auto arguments = std::make_shared<ListedArguments>();
   ListedBenchOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("listed", "Lists of changes beside the modelled form: bits per change, and "
-                                                   "processor seconds per GiB of encoding and of each step of a receiver");
+  CLI::App* command = app.add_subcommand("listed",
+                                         "Lists of changes beside the modelled form: bits per change, and "
+                                         "processor seconds per GiB of encoding and of each step of a receiver");
   command->add_option("--size", arguments->size, "Of the snapshot, BF16")->capture_default_str();
   command->add_option("--changed", options.shares, "Shares of the cells that change")
       ->delimiter(',')

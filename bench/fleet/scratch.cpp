@@ -74,7 +74,15 @@ Scratch::Scratch(Scratch&& other) noexcept : path_(std::exchange(other.path_, {}
 
 Scratch::~Scratch() {
   std::error_code ignored;
-  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  if (path_.empty()) return;
+  // What daemons have kept in memory lies elsewhere: DIR/memory leads there.
+  for (std::filesystem::recursive_directory_iterator entry(path_, ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    if (!entry->is_symlink(ignored) || entry->path().filename() != "memory") continue;
+    const std::filesystem::path memory = std::filesystem::read_symlink(entry->path(), ignored);
+    if (!ignored) std::filesystem::remove_all(memory, ignored);
+  }
+  std::filesystem::remove_all(path_, ignored);
 }
 
 Result<Content> parse_content(std::string_view text) {

@@ -94,8 +94,7 @@ Result<PublicationCost> BenchOrigin::publish(const BenchTrainer& trainer, bool s
   } else if (makes_patch) {
     const PayloadId patch = patch_of(version_, base);
     WC_ASSIGN(const MadePayload made, node_->await([&](PayloadObserver observer) {
-      make_patch(node_->jobs(), node_->files(), store, {patch, "", chunk_bytes},
-                 std::move(observer));
+      make_patch(node_->jobs(), node_->files(), store, {patch, "", chunk_bytes}, std::move(observer));
     }));
     patch_bytes = made.manifest->payload_bytes;
   }

@@ -98,8 +98,8 @@ class PatchApplier {
   Status make_cells(const Segment& segment, bool& edits, std::optional<CellChanges>& changes, LeafChange& leaves,
                     Window& window);
   /// Makes a segment by its changed cells alone. False if its cells are not there to be edited.
-  Result<bool> edit_listed(const Segment& segment, bool& edits, std::optional<CellChanges>& changes,
-                           LeafChange& leaves, Window& window);
+  Result<bool> edit_listed(const Segment& segment, bool& edits, std::optional<CellChanges>& changes, LeafChange& leaves,
+                           Window& window);
   /// Room for a list, if there is.
   [[nodiscard]] std::optional<CellChanges> begin_list(const SegmentHeader& header);
   [[nodiscard]] std::uint64_t offset_in_file(std::uint64_t offset) const;

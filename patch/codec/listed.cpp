@@ -24,8 +24,7 @@ constexpr std::size_t kPieceBytes = 4096;
 enum Method : std::uint8_t { kPlain = 0, kRepeated = 1, kEntropy = 2 };
 
 Error corrupt(std::uint32_t index, const char* what) {
-  return fail(Errc::kCorrupt, Op::kDecode,
-              fmt::format("patch segment {}: {}; fetch the segment again", index, what));
+  return fail(Errc::kCorrupt, Op::kDecode, fmt::format("patch segment {}: {}; fetch the segment again", index, what));
 }
 
 /// Steps that are no zero, as integers from 0: towards zero are even, away from it odd.
@@ -277,7 +276,9 @@ Status ListedDecoder::decode(const Segment& segment, CellChanges& changes) {
   if (!low_.start(*kernels_, reader, changed)) return corrupt(index, "the code of its steps is damaged");
   changes.values.resize(changed * width);
   const Bytes escaped = reader.bytes(reader.remaining());
-  const auto take = [&]<unsigned CellBytes>() { return take_steps<CellBytes>(escaped, changed, changes.values.data()); };
+  const auto take = [&]<unsigned CellBytes>() {
+    return take_steps<CellBytes>(escaped, changed, changes.values.data());
+  };
   bool fits = false;
   switch (width) {
     case 1: fits = take.operator()<1>(); break;

@@ -119,9 +119,9 @@ std::optional<SegmentHeader> SegmentEncoder::encode_listed(const SegmentRange& r
     found += changed;
   }
   // The list is ours, in order and within the range.
-  Result<SegmentHeader> header = listed_.encode(range, std::span(found_.cells).first(found),
-                                                Bytes(old_values_).first(found * width),
-                                                Bytes(found_.values).first(found * width), out);
+  Result<SegmentHeader> header =
+      listed_.encode(range, std::span(found_.cells).first(found), Bytes(old_values_).first(found * width),
+                     Bytes(found_.values).first(found * width), out);
   WC_CHECK(header.has_value());
   return *header;
 }

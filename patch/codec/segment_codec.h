@@ -32,11 +32,11 @@ class SegmentEncoder {
   static constexpr std::size_t kWindowBytes = 256 * kKiB;
   static_assert(kWindowBytes % (kChunkCells * kCellBytesMax) == 0);
 
-  /// Makes the segment that encode() makes in the form kModelled, from the old cells and a list of the changes: begin(), next() for each
-  /// window of old cells in turn, which become the new ones in their place, and finish(). All windows but the last have
-  /// kWindowBytes. `read` gives old cells of the range a second time: samples before, and all of them where the samples
-  /// were misleading or where changes are dense or clustered. The range has a base. `changes` and what `read` refers to
-  /// stay as they are until finish() has returned. Errors: those of `read`.
+  /// Makes the segment that encode() makes in the form kModelled, from the old cells and a list of the changes:
+  /// begin(), next() for each window of old cells in turn, which become the new ones in their place, and finish(). All
+  /// windows but the last have kWindowBytes. `read` gives old cells of the range a second time: samples before, and all
+  /// of them where the samples were misleading or where changes are dense or clustered. The range has a base. `changes`
+  /// and what `read` refers to stay as they are until finish() has returned. Errors: those of `read`.
   Status begin(const SegmentRange& range, const CellChanges& changes, ReadCells read);
   void next(MutableBytes window);
   Result<SegmentHeader> finish(std::vector<std::byte>& out);

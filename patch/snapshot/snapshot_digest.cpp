@@ -106,7 +106,8 @@ std::uint64_t stream_sum(std::uint64_t offset, Bytes bytes) {
 }
 
 LeafChange::LeafChange(std::uint64_t begin, std::uint64_t end)
-    : first_leaf_(begin / kDigestBlockBytes), sums_(end == begin ? 0 : (end - 1) / kDigestBlockBytes - first_leaf_ + 1) {}
+    : first_leaf_(begin / kDigestBlockBytes),
+      sums_(end == begin ? 0 : (end - 1) / kDigestBlockBytes - first_leaf_ + 1) {}
 
 void LeafChange::add(std::uint64_t offset, Bytes bytes) { put(offset, bytes, false); }
 void LeafChange::remove(std::uint64_t offset, Bytes bytes) { put(offset, bytes, true); }
@@ -127,14 +128,10 @@ void LeafChange::replace(std::uint64_t offset, unsigned cell_bytes, std::span<co
                          Bytes after) {
   WC_CHECK(before.size() == cells.size() * cell_bytes && after.size() == before.size());
   switch (cell_bytes) {
-    case 1:
-      return replace_cells<std::uint8_t>(offset, cells, before, after);
-    case 2:
-      return replace_cells<std::uint16_t>(offset, cells, before, after);
-    case 4:
-      return replace_cells<std::uint32_t>(offset, cells, before, after);
-    default:
-      return replace_cells<std::uint64_t>(offset, cells, before, after);
+    case 1: return replace_cells<std::uint8_t>(offset, cells, before, after);
+    case 2: return replace_cells<std::uint16_t>(offset, cells, before, after);
+    case 4: return replace_cells<std::uint32_t>(offset, cells, before, after);
+    default: return replace_cells<std::uint64_t>(offset, cells, before, after);
   }
 }
 

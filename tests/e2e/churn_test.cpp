@@ -33,7 +33,7 @@ constexpr milliseconds kLateMax = 100ms;
 constexpr std::uint64_t kSnapshotBytes = kMiB;
 constexpr std::uint64_t kHeapGrowthMax = 64 * kKiB;  // of this process, the library's part and the test's own
 constexpr std::uint64_t kAnonGrowthMax = 6 * kMiB;   // of a daemon: buffers that it keeps, and what malloc leaves over
-constexpr int kVersionFilesMax = 2 * 4;              // of a daemon: two versions' directory, weights, payload, digests
+constexpr int kVersionFilesMax = 4 * 2 + 4;  // of a daemon: two versions, a pinned and a spare one; and two payloads
 constexpr int kSocketGrowthMax = 3;                  // of a daemon: plans give it other parents and children
 
 int cycles() {
@@ -133,10 +133,14 @@ struct Footprint {
     const auto found = kinds.find("socket");
     return found == kinds.end() ? 0 : found->second;
   }
-  /// Of files of the versions that it has; a parent keeps open what it has served.
+  /// Of files of the versions that it has, or has for the next one; a parent keeps open what it has served.
   [[nodiscard]] int of_versions() const {
     int found = 0;
-    for (const auto& [path, count] : files) found += path.find("/versions/") != std::string::npos ? count : 0;
+    for (const auto& [path, count] : files) {
+      for (const char* const folder : {"/versions/", "/spare/", "/patches/"}) {
+        if (path.find(folder) != std::string::npos) found += count;
+      }
+    }
     return found;
   }
   [[nodiscard]] int other() const { return int(descriptors) - sockets() - of_versions(); }

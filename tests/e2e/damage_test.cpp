@@ -34,7 +34,9 @@ struct DamageTest : testing::Test {
     cluster.start_worker("late");
     ASSERT_TRUE(Cluster::eventually([&] { return cluster.self("origin").at("last_error") != ""; }))
         << cluster.log("origin") << cluster.log("late");
-    EXPECT_THAT(cluster.self("origin").at("last_error").get<std::string>(), HasSubstr("version 1, chunk"));
+    // By who serves a chunk, or by who reads versions all the time.
+    EXPECT_THAT(cluster.self("origin").at("last_error").get<std::string>(),
+                testing::AnyOf(HasSubstr("version 1, chunk"), HasSubstr("version 1 in")));
     EXPECT_THAT(cluster.log("origin"), HasSubstr("it is withdrawn"));
     EXPECT_EQ(cluster.version("late"), 0u);
     const std::string next = write_snapshot(cluster.temp().file("next.safetensors"), 4 * kMiB, 2);

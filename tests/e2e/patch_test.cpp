@@ -109,7 +109,10 @@ TEST_F(PatchTest, WorkerWithADamagedBaseRepairsItself) {
   model.step();
   publish(2);
   EXPECT_TRUE(cluster.holds("a", model.path()));
-  EXPECT_THAT(cluster.log("a"), HasSubstr("are not those that it was made from"));
+  // By the segment where the damaged cell changed, else by the whole, or by who reads versions all the time.
+  EXPECT_THAT(cluster.log("a"), testing::AnyOf(HasSubstr("are not those that it was made from"),
+                                               HasSubstr("its files do not match the snapshot's"),
+                                               HasSubstr("is not what was written there")));
   EXPECT_LT(received("b"), 2 * model.file_bytes()) << "the other one took the patch";
   EXPECT_GE(received("a"), 2 * model.file_bytes());
   model.step();

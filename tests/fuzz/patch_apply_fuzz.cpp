@@ -1,6 +1,6 @@
 // Arbitrary bytes as a segment's payload, as someone would forge it who can make digests: the decoder must refuse it,
-// or give cells that match their digest; a list must give the same cells all at once and in windows. The first four bytes choose kind, mode, changed cells and length; modes that
-// need no base have none where theirs is 128 or more.
+// or give cells that match their digest; a list must give the same cells all at once and in windows. The first four
+// bytes choose kind, mode, changed cells and length; modes that need no base have none where theirs is 128 or more.
 #include <algorithm>
 #include <functional>
 

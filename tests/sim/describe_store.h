@@ -24,10 +24,10 @@ inline std::string describe(const Store& store, FileSystem& files) {
     const auto opened = VersionFiles::open(files, stored.path, *FileTable::make(stored.manifest.files));
     const Result<SnapshotDigest> digest =
         opened.has_value() ? files_digest(**opened, 1) : Result<SnapshotDigest>(opened.error());
-    text += fmt::format("version {}, {}, digest {}{}\n", stored.manifest.version.value,
-                        stored.durable ? "durable" : "not durable",
-                        digest.has_value() ? digest->root().hex() : digest.error().message(),
-                        digest.has_value() && digest->root() == stored.manifest.snapshot_digest ? "" : ", which is wrong");
+    text += fmt::format(
+        "version {}, {}, digest {}{}\n", stored.manifest.version.value, stored.durable ? "durable" : "not durable",
+        digest.has_value() ? digest->root().hex() : digest.error().message(),
+        digest.has_value() && digest->root() == stored.manifest.snapshot_digest ? "" : ", which is wrong");
   }
   for (const StoredPatch& patch : store.patches()) {
     text += fmt::format("{}, {} chunks\n", to_string(patch.manifest.id()), patch.manifest.chunk_count());

@@ -107,7 +107,7 @@ struct UvLoop::Impl {
   std::mutex mutex;
   std::vector<std::function<void()>> posted;
 
-  std::size_t offloaded = 0;            // not done yet
+  std::size_t offloaded = 0;  // not done yet
   int posts_expected = 0;
   std::atomic<std::thread::id> thread;  // the loop's, while it runs
 };

@@ -13,8 +13,8 @@ namespace weightcast {
 
 /// Threads beside a node's loop, for work of a millisecond or so that must not wait long: jobs of offload() may keep
 /// all threads of the pool for seconds. They begin one thing after the other, in the order of run(), and start when
-/// there is more work than threads. Loop thread only. The destructor waits for the work that runs and drops the rest; callbacks
-/// that have been posted still follow.
+/// there is more work than threads. Loop thread only. The destructor waits for the work that runs and drops the rest;
+/// callbacks that have been posted still follow.
 class OffloadThreads {
  public:
   /// `loop` outlives it.

@@ -108,8 +108,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   Status open() {
     WC_ASSIGN(base_, SnapshotSource::open(file_system_, base_path_.string()));
     if (base_->file_table().files() != base_manifest_.files) return damaged("it has other files than were published");
-    WC_ASSIGN(changes_,
-              ChangeFile::open(request_.changes, request_.changes_bytes, "the changes", base_->tensors()));
+    WC_ASSIGN(changes_, ChangeFile::open(request_.changes, request_.changes_bytes, "the changes", base_->tensors()));
     plan();
     return {};
   }
@@ -118,8 +117,8 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   void plan() {
     const std::uint64_t bytes = base_->size_bytes();
     const Result<PatchHead> head = make_head({}, layout_of(*base_), layout_of(*base_), kPatchSegmentBytes);
-    encodes_ = request_.makes_patch && head.has_value() &&
-               double(changes_->value_bytes()) < kChangedShareMax * double(bytes);
+    encodes_ =
+        request_.makes_patch && head.has_value() && double(changes_->value_bytes()) < kChangedShareMax * double(bytes);
     auto step = std::make_shared<StepChanges>();
     if (head.has_value()) {
       step->plan = plan_segments(*head);
@@ -147,8 +146,8 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   }
 
   void produce() {
-    spare_ = SpareUpdate::open(*target_, request_.base, step_->plan,
-                               store_.steps(target_->old_version(), request_.base));
+    spare_ =
+        SpareUpdate::open(*target_, request_.base, step_->plan, store_.steps(target_->old_version(), request_.base));
     follows_ = spare_ && base_leaves_;
     digest_.emplace(follows_ ? SnapshotDigest(base_->file_table(), *base_leaves_)
                              : SnapshotDigest(base_->file_table()));

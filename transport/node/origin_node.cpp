@@ -179,10 +179,8 @@ void OriginNode::publish_changes(PublishOrder order, std::function<void(Result<T
   changes.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop().now(), bytes).chunk_bytes; };
   note_started(order.version);
   apply_changes(jobs_, environment_.files, *store_, std::move(changes),
-                [this, version = order.version, started_at = loop().now(),
-                 taken = std::move(taken)](const Result<MadePayload>& made) {
-                  end_publication(version, started_at, made, taken);
-                });
+                [this, version = order.version, started_at = loop().now(), taken = std::move(taken)](
+                    const Result<MadePayload>& made) { end_publication(version, started_at, made, taken); });
 }
 
 void OriginNode::note_started(Version version) {

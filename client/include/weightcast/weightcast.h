@@ -493,17 +493,17 @@ enum {
  *                      it answers after its restart, on an origin's host, and where the base is the newer version.
  * Old values are read from the base's files in either case.
  *
- * Errors: WC_TOO_FAR (neither is there, or the changes take half of the snapshot: load `version` whole; the message says
- * which, and so it does where only old values are not to be had), WC_NOT_FOUND (`version` is not acquired, or was
- * withdrawn), WC_BUSY (another list is being made), WC_UNSUPPORTED (an older daemon has no old values), WC_NO_SPACE, and
- * those of wc_status(). */
+ * Errors: WC_TOO_FAR (neither is there, or the changes take half of the snapshot: load `version` whole; the message
+ * says which, and so it does where only old values are not to be had), WC_NOT_FOUND (`version` is not acquired, or was
+ * withdrawn), WC_BUSY (another list is being made), WC_UNSUPPORTED (an older daemon has no old values), WC_NO_SPACE,
+ * and those of wc_status(). */
 WC_API wc_code wc_changes(wc_subscription* subscription, uint64_t base_version, const char* base_digest,
                           uint64_t version, uint32_t flags, int64_t timeout_ms, wc_change_list** list, wc_error* error);
 
 /* Tensors that have changes. 0 for NULL. */
 WC_API size_t wc_change_list_count(const wc_change_list* list);
-/* One of them, ordered by name. The list owns what it points to: memory that is mapped, of which nothing is copied. That
- * cannot change, and is aligned to its elements' width. NULL if `index` is not below the count. */
+/* One of them, ordered by name. The list owns what it points to: memory that is mapped, of which nothing is copied.
+ * That cannot change, and is aligned to its elements' width. NULL if `index` is not below the count. */
 WC_API const wc_change* wc_change_list_at(const wc_change_list* list, size_t index);
 /* Frees the list; NULL is allowed. */
 WC_API void wc_change_list_close(wc_change_list* list);

@@ -144,9 +144,7 @@ TEST(SnapshotDigest, TellsNamesSizesAndOrderApart) {
   EXPECT_NE(one, root({{"a", 1}, {"b", 2}, {"c", 0}}));
 }
 
-TEST(SnapshotDigest, HasNoLeavesWithoutBytes) {
-  EXPECT_EQ(SnapshotDigest(table_of({{"a", 0}})).leaf_count(), 0u);
-}
+TEST(SnapshotDigest, HasNoLeavesWithoutBytes) { EXPECT_EQ(SnapshotDigest(table_of({{"a", 0}})).leaf_count(), 0u); }
 
 TEST(SnapshotDigest, OfASourceIsThatOfItsLeavesForAnyNumberOfThreads) {
   const TempDir dir;

@@ -202,8 +202,8 @@ class ApplyChangesTest : public OneStore {
     }
     ASSERT_EQ(payload.size(), manifest.payload_bytes);
     for (std::uint32_t chunk = 0; chunk < manifest.chunk_count(); ++chunk) {
-      const Bytes bytes = as_bytes(payload).subspan(manifest.chunk_offset(ChunkIndex{chunk}),
-                                                    manifest.chunk_size(ChunkIndex{chunk}));
+      const Bytes bytes =
+          as_bytes(payload).subspan(manifest.chunk_offset(ChunkIndex{chunk}), manifest.chunk_size(ChunkIndex{chunk}));
       EXPECT_EQ(made.chunk_digests[chunk], content_digest_of(bytes)) << chunk;
     }
     EXPECT_EQ(part_digests_of(made.chunk_digests, manifest.part_chunks), manifest.part_digests);
@@ -321,7 +321,8 @@ TEST_F(ChainOfChangesTest, WritesTheChangedCellsAlone) {
   ASSERT_TRUE(made.has_value()) << made.error().message();
   const std::filesystem::path installed = store_->find(made->manifest->version)->path / "model-1.safetensors";
   flip(installed);
-  EXPECT_TRUE(content(installed) == content(std::filesystem::path(write_model(model_, true, 5)) / "model-1.safetensors"));
+  EXPECT_TRUE(content(installed) ==
+              content(std::filesystem::path(write_model(model_, true, 5)) / "model-1.safetensors"));
 }
 
 TEST_F(ChainOfChangesTest, NoticesABaseThatIsDamagedWhereItIsCopied) {

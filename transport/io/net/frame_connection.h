@@ -66,11 +66,12 @@ struct ConnectionContext {
   Pacer& downlink;
   SocketOptions socket;
   std::shared_ptr<TlsContext> tls = nullptr;  ///< null: connections are not encrypted
-  OffloadThreads* hashing = nullptr;           ///< hashes large chunks; null: who reads them does
+  OffloadThreads* hashing = nullptr;          ///< hashes large chunks; null: who reads them does
   class IoThreads* io = nullptr;              ///< move the bytes; null: the loop does
 };
 
-/// One stream (TCP or Unix) of frames. Loop thread only; where the context has I/O threads, one of them moves its bytes.
+/// One stream (TCP or Unix) of frames. Loop thread only; where the context has I/O threads, one of them moves its
+/// bytes.
 ///   handshake          of an encrypted stream: first, and in bounded time; frames wait for it
 ///   control messages   overtake waiting chunks, between frames; the uplink is charged for them but does not delay them
 ///   chunks             wait for their turn at the uplink, which the connections of one member share
@@ -136,7 +137,8 @@ class FrameConnection {
   virtual void resume_reading() = 0;
 
   /// The oldest descriptor that the peer has sent with its frames and that nobody has taken; none where there is none,
-  /// as on every connection but a Unix socket's that has no I/O thread. One that belongs to a frame is here before its handler runs.
+  /// as on every connection but a Unix socket's that has no I/O thread. One that belongs to a frame is here before its
+  /// handler runs.
   [[nodiscard]] virtual UniqueFd take_descriptor() { return {}; }
 
   /// Whether the peer has still to prove who it is.

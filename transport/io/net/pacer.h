@@ -82,8 +82,8 @@ class Pacer {
   /// `client` takes its turns as one of `share` from now on, with others of the same pacer.
   void join(Client& client, std::shared_ptr<Share> share);
   /// Of the bytes that were under way since the client's turn, `moved_bytes` have moved. They count from now on, and
-  /// the others do not. With `wants_more` the client is queued again, and keeps its claim: meanwhile it had something to
-  /// move. Harmless if none were under way.
+  /// the others do not. With `wants_more` the client is queued again, and keeps its claim: meanwhile it had something
+  /// to move. Harmless if none were under way.
   void settle(Client& client, std::size_t moved_bytes, bool wants_more);
   /// Takes `client` out of the queue. What is under way counts as moved. A client calls it before it is destroyed.
   void forget(Client& client);

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "security/tls.h"
 #include "base/unique_fd.h"
+#include "security/tls.h"
 #include "transport/io/uv_loop.h"
 
 namespace weightcast {

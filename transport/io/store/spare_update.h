@@ -28,8 +28,8 @@ using StepRef = std::shared_ptr<const StepChanges>;
 /// ended. None if there is no such way.
 [[nodiscard]] std::vector<StepRef> steps_between(const std::deque<StepRef>& steps, Version from, Version to);
 
-/// Brings reused files, which hold an older version, up to a patch's base, a range at a time and where they are. Several
-/// threads may edit, each bytes of its own.
+/// Brings reused files, which hold an older version, up to a patch's base, a range at a time and where they are.
+/// Several threads may edit, each bytes of its own.
 class SpareUpdate {
  public:
   /// `steps` lead from the version that `target` holds to `base`, of the patch that has `plan`. Null where that cannot

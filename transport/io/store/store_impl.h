@@ -21,7 +21,8 @@
 namespace weightcast {
 
 /// The Store. store.cpp has payloads that arrive, and reads; store_retention.cpp what becomes of complete versions;
-/// store_imports.cpp what the node makes itself; store_scrub.cpp the search for rot; store_single_copy.cpp in-place updates.
+/// store_imports.cpp what the node makes itself; store_scrub.cpp the search for rot; store_single_copy.cpp in-place
+/// updates.
 class StoreImpl final : public Store {
  public:
   StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, std::unique_ptr<File> lock,

@@ -74,8 +74,7 @@ void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(
         }
         // Only where it must be: to replace a file makes some file systems write its data out at once.
         if (incoming->record_is_behind) {
-          *status =
-              write_record(layout.files(), layout.record(manifest.version), incoming->record);
+          *status = write_record(layout.files(), layout.record(manifest.version), incoming->record);
         }
         if (status->has_value()) *status = install(layout, manifest.version, *switch_s);
       },
@@ -116,8 +115,7 @@ void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,
     const bool in_place = !is_made_beside(incoming->id());
     handle_installed(std::move(record), std::move(incoming->target), std::move(leaves), switch_s, in_place, done);
   } else {
-    handle_installed(std::move(incoming->record), std::move(incoming->files), std::move(leaves), switch_s, false,
-                     done);
+    handle_installed(std::move(incoming->record), std::move(incoming->files), std::move(leaves), switch_s, false, done);
   }
 }
 

@@ -121,11 +121,14 @@ void StoreImpl::drop_spare() {
 void StoreImpl::handle_spare(const SpareRef& spare) {
   drop_spare();
   spare_ = spare;
+  // On a disk the kernel would write what becomes of them, and again when the next step changes it.
+  if (!layout_.in_memory()) return;
   // While nobody waits for it.
-  spare_work_.run([layout = layout_, spare, steps = steps_between(steps_, spare->version, newest().payload.version)] {
-    bring_up_to_date(layout, *spare, steps);
-  },
-                  [] {});
+  spare_work_.run(
+      [layout = layout_, spare, steps = steps_between(steps_, spare->version, newest().payload.version)] {
+        bring_up_to_date(layout, *spare, steps);
+      },
+      [] {});
 }
 
 void StoreImpl::make_durable(const CompleteRef& complete) {

@@ -1,5 +1,5 @@
-// Reads the newest version at a bounded rate: a step touches the changed cells alone, so nobody else would notice what a
-// disk, memory or another program has done to the rest.
+// Reads the newest version at a bounded rate: a step touches the changed cells alone, so nobody else would notice what
+// a disk, memory or another program has done to the rest.
 #include <fmt/format.h>
 
 #include <algorithm>

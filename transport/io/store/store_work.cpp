@@ -166,8 +166,7 @@ void bring_up_to_date(const StoreLayout& layout, Spare& spare, const std::vector
   const StepChanges& last = *steps.back();
   // Away from a directory that somebody may have open. If a file is in use, whoever takes them looks again.
   const std::filesystem::path path = spare.path.native() + "-next";
-  Result<FilesRef> moved =
-      VersionFiles::reuse(layout.files(), spare.path, path, spare.files->table(), *spare.files);
+  Result<FilesRef> moved = VersionFiles::reuse(layout.files(), spare.path, path, spare.files->table(), *spare.files);
   if (!moved.has_value()) {
     spare.files = nullptr;
     return;

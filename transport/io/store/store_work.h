@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "transport/io/store/store_layout.h"
 #include "transport/io/store/spare_update.h"
+#include "transport/io/store/store_layout.h"
 #include "transport/io/store/store_recovery.h"
 #include "transport/io/store/version_files.h"
 #include "transport/io/store/version_record.h"
@@ -42,8 +42,7 @@ using SpareRef = std::shared_ptr<Spare>;
                                              const SpareRef& spare);
 
 /// Makes the files that a patch is applied to. Deletes those of an earlier attempt.
-[[nodiscard]] Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest,
-                                           const SpareRef& spare);
+[[nodiscard]] Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest, const SpareRef& spare);
 
 /// Ends an open payload: its files and its record become those of one that was never open.
 [[nodiscard]] Status seal(const StoreLayout& layout, const VersionRecord& record);

@@ -77,7 +77,7 @@ class VersionFiles {
   const FileTable table_;
   OpenFiles::Group opened_;
   Version old_version_{};
-  std::mutex editors_mutex_;  // guards what follows
+  std::mutex editors_mutex_;                          // guards what follows
   std::vector<std::unique_ptr<FileEditor>> editors_;  // by file; null until they are used
 };
 
