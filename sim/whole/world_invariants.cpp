@@ -14,6 +14,9 @@ namespace {
 // One chunk of each connection that a worker may have had to a parent since its disk fell behind, beyond the bound.
 constexpr std::uint64_t kStoringSlackBytes = 12 * 4 * kKiB;
 
+// Of versions of a few leaves, which the store reads a fifth of a second after they are installed.
+constexpr Duration kRotFoundIn = std::chrono::seconds(5);
+
 std::string difference(const FileDigests& expected, const FileDigests& found) {
   for (const auto& [name, digest] : expected) {
     if (!found.contains(name)) return name + " is missing";
@@ -140,6 +143,11 @@ void WorldRun::check_version(Host& host, FileSystem& disk, const std::filesystem
     was_refused = true;
   }
   if (was_refused) return violate(host, fmt::format("has version {}, which was refused", version.value));
+  if (host.rotten_somewhere) {
+    // A step reads nothing but what it changes. What has rotted beside that the store finds by itself, soon.
+    const auto seen = host.wrong_since.emplace(version, clock_.now()).first;
+    if (clock_.now() - seen->second <= kRotFoundIn) return;
+  }
   violate(host, fmt::format("{} is not what was published as version {}: {}", directory.string(), version.value,
                             difference(expected->second.rbegin()->second, found)));
 }

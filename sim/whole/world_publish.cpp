@@ -101,7 +101,7 @@ bool WorldRun::is_sparse() {
          random_.chance(options_.sparse_share);
 }
 
-void WorldRun::publish_last() {
+void WorldRun::publish_last(unsigned tries) {
   if (over()) return;
   const Version before = last_published_;
   std::function<void()> again = [&] {
@@ -123,8 +123,13 @@ void WorldRun::publish_last() {
               host->node->store().current() == last);
     });
   };
-  const bool reached = run_until(clock_.now() + kCatchUpLimit, everybody);
+  // A bit that rotted before may have gone on to this version: the origin withdraws it, and the trainer publishes again.
+  const auto withdrawn = [&] {
+    return hosts_[0]->rotten_somewhere && hosts_[0]->runs() && hosts_[0]->node->store().current() < last;
+  };
+  const bool reached = run_until(clock_.now() + kCatchUpLimit, [&] { return everybody() || withdrawn(); });
   again = nullptr;
+  if (reached && withdrawn() && tries > 0) return publish_last(tries - 1);
   if (reached || over()) return;
   for (const auto& host : hosts_) {
     if (host->config.standby) continue;

@@ -218,6 +218,7 @@ void WorldRun::wipe(Host& host) {
   old_files_.push_back(std::exchange(host.disk, make_disk(host.index)));
   host.durable = {};
   host.rotten.clear();
+  host.wrong_since.clear();
   host.rotten_somewhere = false;
   if (host.index != 0) return;
   ++run_;

@@ -48,6 +48,8 @@ struct Host {
   RunVersion durable;        ///< the latest that was reported so
   std::set<Version> rotten;  ///< a bit of it has changed at rest
   bool rotten_somewhere = false;
+  /// Later versions that a bit went on to, since when they were seen: files of one version become those of the next.
+  std::map<Version, Instant> wrong_since;
   bool has_sound_disk = true;  ///< which was never full, and never failed
   std::uint64_t checked_change = 0;
   PayloadId receiving{};
@@ -105,7 +107,7 @@ class WorldRun {
   /// Whether the next version is published as changes.
   [[nodiscard]] bool is_sparse();
   /// Publishes once more after the faults, and waits until everybody has it.
-  void publish_last();
+  void publish_last(unsigned tries = 3);
 
   // Readers.
   void open_current(const Reader& reader);
