@@ -88,7 +88,7 @@ PatchApplier::PatchApplier(std::vector<SegmentRange> plan, FileTable table, Appl
       streams_(streams),
       options_(std::move(options)),
       follows_(options_.hashes && options_.base_leaves && moves_nothing(plan_) &&
-               options_.base_leaves->size() == SnapshotDigest(table_).leaf_count()),
+               options_.base_leaves->size() == leaf_count_of(table_.size_bytes())),
       digest_(follows_ ? SnapshotDigest(table_, *options_.base_leaves) : SnapshotDigest(table_)),
       states_(plan_.size(), State::kMissing),
       results_(plan_.size()),
@@ -183,7 +183,7 @@ Status PatchApplier::make_cells(const Segment& segment, bool& edits, std::option
   }
   WC_ASSIGN(SegmentDecoder decoder, SegmentDecoder::start(segment, *options_.kernels));
   if (changes) decoder.list_changes(*changes);
-  // What the leaves of the base have of old cells goes.
+  // The leaves of the base have the old cells.
   const auto change_leaves = [&](std::uint64_t at, Bytes before, Bytes after) {
     if (follows_ && !before.empty()) leaves.remove(at, before);
     if (options_.hashes && !after.empty()) leaves.add(at, after);

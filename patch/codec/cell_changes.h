@@ -2,11 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "base/checksum.h"
-#include "base/result.h"
 
 namespace weightcast {
 
@@ -20,9 +18,6 @@ struct CellChanges {
     values.clear();
   }
 };
-
-/// Fills `cells` with old cells of a range, whole ones, from that offset within it. Errors: those of the medium.
-using ReadCells = std::function<Status(std::uint32_t offset_bytes, MutableBytes cells)>;
 
 /// Writes the new values of the changes that lie within `window`, which stands at that offset of the range.
 void change_cells(const CellChanges& changes, std::size_t cell_bytes, std::size_t first_cell, MutableBytes window);

@@ -55,7 +55,7 @@ inline constexpr std::size_t kHeadExtentsMax = 8 * kHeadTensorsMax;
 inline constexpr std::size_t kHeadMemoryBytesMax = std::size_t{320} << 20;
 inline constexpr std::uint32_t kSegmentBytesMin = 4096;
 
-/// What we write; a reader takes the versions from 1 on. Version 2 has SegmentMode::kListed.
+/// Writers write this version; a reader takes those from 1 on. Version 2 has SegmentMode::kListed.
 inline constexpr std::uint8_t kFormatVersion = 2;
 
 /// The beginning of a patch: all that a reader needs to identify the patch and to plan its segments.

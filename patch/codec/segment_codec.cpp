@@ -49,6 +49,10 @@ void gather(std::size_t width, auto... arguments) {
 
 }  // namespace
 
+std::size_t listed_changes_max(const SegmentRange& range) {
+  return range.size_bytes / geometry_of(range.kind).bytes / kListedCellsPerChange + kListedChangesAnyway;
+}
+
 void SegmentEncoder::try_planes(const SegmentRange& range, SegmentMode mode, Bytes after, const std::byte* before,
                                 Bytes& best, SegmentHeader& header) {
   std::vector<std::byte>& payload = mode == SegmentMode::kXorPlanes ? xor_payload_ : planes_payload_;
@@ -98,7 +102,7 @@ SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, By
 std::optional<SegmentHeader> SegmentEncoder::encode_listed(const SegmentRange& range, Bytes before, Bytes after,
                                                            std::vector<std::byte>& out) {
   const std::size_t width = geometry_of(range.kind).bytes, chunk_bytes = kChunkCells * width;
-  const std::size_t changes_max = range.size_bytes / width / kListedCellsPerChange + kListedChangesAnyway;
+  const std::size_t changes_max = listed_changes_max(range);
   std::size_t found = 0;
   for (std::size_t at = 0; at < after.size(); at += chunk_bytes) {
     const std::size_t count = std::min(chunk_bytes, after.size() - at) / width;
@@ -126,12 +130,6 @@ std::optional<SegmentHeader> SegmentEncoder::encode_listed(const SegmentRange& r
   return *header;
 }
 
-// choose() reads the cells for a mode other than kUnchanged and kSparse.
-bool SegmentEncoder::needs_cells(const SegmentRange& range, const SparseEncoder::Outcome& outcome) const {
-  if (outcome.changed_cells == 0) return false;
-  return outcome.too_many || outcome.clustered || double(sparse_payload_.size()) > kSparseShareMax * range.size_bytes;
-}
-
 SegmentHeader SegmentEncoder::choose(const SegmentRange& range, const SparseEncoder::Outcome& outcome, Bytes before,
                                      Bytes after, std::vector<std::byte>& out) {
   SegmentHeader header;
@@ -157,39 +155,6 @@ SegmentHeader SegmentEncoder::choose(const SegmentRange& range, const SparseEnco
   header.payload_bytes = std::uint32_t(best.size());
   write_segment(header, best, out);
   return header;
-}
-
-Status SegmentEncoder::begin(const SegmentRange& range, const CellChanges& changes, ReadCells read) {
-  WC_CHECK(range.has_base());
-  range_ = range;
-  changes_ = &changes;
-  read_ = std::move(read);
-  sparse_payload_.clear();
-  return sparse_.begin(range.kind, range.size_bytes / geometry_of(range.kind).bytes, changes, read_);
-}
-
-void SegmentEncoder::next(MutableBytes window) { sparse_.next(window); }
-
-Result<SegmentHeader> SegmentEncoder::finish(std::vector<std::byte>& out) {
-  std::optional<SparseEncoder::Outcome> outcome = sparse_.end(sparse_payload_);
-  std::vector<std::byte> before, after;
-  while (!outcome) {
-    before.resize(std::min<std::size_t>(kWindowBytes, range_.size_bytes));
-    for (std::uint32_t at = 0; at < range_.size_bytes;) {
-      const MutableBytes window =
-          MutableBytes(before).first(std::min<std::size_t>(before.size(), range_.size_bytes - at));
-      WC_TRY(read_(at, window));
-      sparse_.next(window);
-      at += std::uint32_t(window.size());
-    }
-    outcome = sparse_.end(sparse_payload_);
-  }
-  if (!needs_cells(range_, *outcome)) return choose(range_, *outcome, {}, {}, out);
-  before.resize(range_.size_bytes);
-  WC_TRY(read_(0, before));
-  after = before;
-  change_cells(*changes_, geometry_of(range_.kind).bytes, 0, after);
-  return choose(range_, *outcome, before, after, out);
 }
 
 Result<SegmentDecoder> SegmentDecoder::start(const Segment& segment, const Kernels& kernels) {

@@ -17,6 +17,9 @@ enum class SparseForm : std::uint8_t {
   kListed,    ///< kListed: one comparison at the speed of memory, then work by the changes alone
 };
 
+/// The most changed cells of a range for which a list is as good as any other form.
+[[nodiscard]] std::size_t listed_changes_max(const SegmentRange& range);
+
 /// Encodes segments, each in the mode that takes fewest bytes. The output depends on the cells and the form alone, not
 /// on the kernels. One thread at a time. Use one object for many segments, because it keeps its buffers.
 class SegmentEncoder {
@@ -28,25 +31,10 @@ class SegmentEncoder {
   /// `after` the new ones. Both are as long as the range.
   SegmentHeader encode(const SegmentRange& range, Bytes before, Bytes after, std::vector<std::byte>& out);
 
-  /// The old cells of a window may be so many bytes: every kind's encoder goes by chunks of them.
-  static constexpr std::size_t kWindowBytes = 256 * kKiB;
-  static_assert(kWindowBytes % (kChunkCells * kCellBytesMax) == 0);
-
-  /// Makes the segment that encode() makes in the form kModelled, from the old cells and a list of the changes:
-  /// begin(), next() for each window of old cells in turn, which become the new ones in their place, and finish(). All
-  /// windows but the last have kWindowBytes. `read` gives old cells of the range a second time: samples before, and all
-  /// of them where the samples were misleading or where changes are dense or clustered. The range has a base. `changes`
-  /// and what `read` refers to stay as they are until finish() has returned. Errors: those of `read`.
-  Status begin(const SegmentRange& range, const CellChanges& changes, ReadCells read);
-  void next(MutableBytes window);
-  Result<SegmentHeader> finish(std::vector<std::byte>& out);
-
  private:
-  /// The segment of what sparse_ has found, or of the other modes where they are shorter. `before` and `after` are read
-  /// only if needs_cells() says so.
+  /// The segment of what sparse_ has found, or of the other modes where they are shorter.
   SegmentHeader choose(const SegmentRange& range, const SparseEncoder::Outcome& outcome, Bytes before, Bytes after,
                        std::vector<std::byte>& out);
-  [[nodiscard]] bool needs_cells(const SegmentRange& range, const SparseEncoder::Outcome& outcome) const;
   /// In the form kListed. Nothing where more cells change than a list is good for.
   std::optional<SegmentHeader> encode_listed(const SegmentRange& range, Bytes before, Bytes after,
                                              std::vector<std::byte>& out);
@@ -66,10 +54,6 @@ class SegmentEncoder {
   CellChanges found_;
   std::vector<std::byte> old_values_;
   std::vector<std::byte> sparse_payload_;
-  // Of a segment that is made from a list of changes.
-  SegmentRange range_;
-  const CellChanges* changes_ = nullptr;
-  ReadCells read_;
   std::vector<std::byte> xor_payload_;
   std::vector<std::byte> planes_payload_;
 };

@@ -39,16 +39,6 @@ class SparseEncoder {
   /// misleading.
   Outcome encode(CellKind kind, Bytes before, Bytes after, std::vector<std::byte>& out);
 
-  /// encode() without the new cells: `changes` names those that differ, and maybe others. Then come all old cells of
-  /// the range, by next(), and end(). `read` gives a sample of them before. `changes` stays as it is until then.
-  /// Errors: those of `read`.
-  Status begin(CellKind kind, std::size_t cells, const CellChanges& changes, const ReadCells& read);
-  /// The old cells that follow: a multiple of kChunkCells, or the last ones. Turns them into the new ones.
-  void next(MutableBytes cells);
-  /// After the last cell. Nothing if all old cells have to come once more, because the sample was misleading; that
-  /// happens once at most.
-  std::optional<Outcome> end(std::vector<std::byte>& out);
-
   /// Frees the buffers of the last range's changes.
   void release();
 
@@ -85,11 +75,6 @@ class SparseEncoder {
   template <CellKind Kind, typename NewCell, typename Prefetch>
   void scan_chunk(const std::byte* old_cells, std::size_t count, std::size_t changes, const NewCell& new_cell,
                   Prefetch&& prefetch);
-  /// Puts those of the listed changes into changed_ that lie in a chunk and differ. Returns how many.
-  template <CellKind Kind>
-  std::size_t find_changes(const std::byte* old_cells, std::size_t first_cell, std::size_t count);
-  template <CellKind Kind>
-  void next_listed(MutableBytes cells);
   template <CellKind Kind>
   Outcome outcome_of(std::size_t cells, std::vector<std::byte>& out);
   /// Records the step of a changed cell; returns its class.
@@ -129,16 +114,6 @@ class SparseEncoder {
   std::size_t changed_cells_ = 0;
   std::uint32_t touched_blocks_ = 0;
   Checksum result_digest_;
-
-  // Of a range whose changes are listed.
-  CellKind kind_{};
-  std::size_t cells_ = 0;
-  const CellChanges* listed_ = nullptr;
-  std::size_t next_cell_ = 0;
-  std::size_t next_listed_ = 0;
-  std::array<std::uint32_t, kChunkCells> value_of_;  // for each in changed_: which of the listed
-  ChecksumStream digest_;
-  bool scanned_again_ = false;
 };
 
 /// Applies the changes of a payload to the cells of a range, in windows of any length. One thread at a time. Memory:

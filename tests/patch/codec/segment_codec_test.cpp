@@ -82,94 +82,17 @@ RC_GTEST_PROP(SegmentCodec, GivesBackEveryBitOfEveryKind, ()) {
   }
 }
 
-/// The cells that differ, and of the others every `extra`-th.
-CellChanges changes_of(CellKind kind, const CellPair& pair, std::size_t extra) {
-  const std::size_t width = geometry_of(kind).bytes;
-  CellChanges changes;
-  for (std::size_t cell = 0; cell < pair.after.size() / width; ++cell) {
-    const auto at = std::ptrdiff_t(cell * width);
-    const auto value = pair.after.begin() + at;
-    if (std::equal(value, value + std::ptrdiff_t(width), pair.before.begin() + at) && cell % extra != 0) continue;
-    changes.cells.push_back(std::uint32_t(cell));
-    changes.values.insert(changes.values.end(), value, value + std::ptrdiff_t(width));
-  }
-  return changes;
-}
-
-struct Listed {
-  std::vector<std::byte> frame, after;
-  std::uint64_t read_bytes = 0;
-};
-
-Listed encode_listed(SegmentEncoder& encoder, CellKind kind, const CellPair& pair, const CellChanges& changes) {
-  Listed listed;
-  const auto read = [&](std::uint32_t offset, MutableBytes cells) -> Status {
-    listed.read_bytes += cells.size();
-    std::ranges::copy(Bytes(pair.before).subspan(offset, cells.size()), cells.begin());
-    return {};
-  };
-  EXPECT_TRUE(encoder.begin(range_of(kind, pair.before.size()), changes, read).has_value());
-  listed.after = pair.before;
-  for (std::size_t at = 0; at < listed.after.size(); at += SegmentEncoder::kWindowBytes) {
-    const std::size_t size = std::min(SegmentEncoder::kWindowBytes, listed.after.size() - at);
-    encoder.next(MutableBytes(listed.after).subspan(at, size));
-  }
-  EXPECT_TRUE(encoder.finish(listed.frame).has_value());
-  return listed;
-}
-
-RC_GTEST_PROP(SegmentCodec, MakesTheSameSegmentFromAListOfChanges, ()) {
-  const CellKind kind =
-      *rc::gen::elementOf(std::vector<CellKind>(std::begin(test::kAllKinds), std::end(test::kAllKinds)));
-  const Structure structure =
-      *rc::gen::elementOf(std::vector<Structure>(std::begin(test::kAllStructures), std::end(test::kAllStructures)));
-  const std::size_t cells = *rc::gen::element<std::size_t>(1, 7, 2048, 4097, 30000, 300000);
-  const double density = *rc::gen::element(0.0, 0.0005, 0.01, 0.2, 0.7);
-  const CellPair pair = test::make_cells(kind, cells, structure, density, *rc::gen::arbitrary<std::uint64_t>());
-  SegmentEncoder encoder;
-  for (const std::size_t extra : {1, 100, 1'000'000'007}) {
-    const Listed listed = encode_listed(encoder, kind, pair, changes_of(kind, pair, extra));
-    RC_ASSERT(listed.after == pair.after);
-    RC_ASSERT(listed.frame == encode(kind, pair));
-  }
-}
-
 // No chunk of the sample has a change, so that the model is fitted again to what the scan saw.
-TEST(SegmentCodec, MakesTheSameSegmentFromAListThatTheSampleMisleads) {
+TEST(SegmentCodec, GivesBackCellsOfWhichTheSampleMisleads) {
   constexpr std::size_t kCells = 256 * kChunkCells;
   CellPair pair = test::make_cells(CellKind::kBf16, kCells, Structure::kNone, 0, 1);
   for (std::size_t cell = 0; cell < kCells; cell += 50) {
     if (cell / kChunkCells % 4 != 2) pair.after[2 * cell] ^= std::byte{1};
   }
-  SegmentEncoder encoder;
-  const Listed listed =
-      encode_listed(encoder, CellKind::kBf16, pair, changes_of(CellKind::kBf16, pair, ~std::size_t{0}));
-  EXPECT_EQ(listed.after, pair.after);
-  EXPECT_EQ(listed.frame, encode(CellKind::kBf16, pair));
-  EXPECT_GT(listed.read_bytes, pair.before.size()) << "nothing was read a second time";
-}
-
-// Three chunks are sampled; dense changes then take all cells once more.
-TEST(SegmentCodec, TellsThatOldCellsCannotBeReadInAnyStep) {
-  const CellPair pair = test::make_cells(CellKind::kBf16, 5000, Structure::kAnything, 0, 1);
-  const CellChanges changes = changes_of(CellKind::kBf16, pair, 1);
-  for (int fails = 1; fails <= 4; ++fails) {
-    int reads = 0;
-    const auto read = [&](std::uint32_t offset, MutableBytes cells) -> Status {
-      if (++reads == fails) return fail(Errc::kIo, Op::kRead, "as the test wants");
-      std::ranges::copy(Bytes(pair.before).subspan(offset, cells.size()), cells.begin());
-      return {};
-    };
-    SegmentEncoder encoder;
-    const Status begun = encoder.begin(range_of(CellKind::kBf16, pair.before.size()), changes, read);
-    EXPECT_EQ(begun.has_value(), fails == 4) << fails;
-    if (!begun.has_value()) continue;
-    std::vector<std::byte> cells = pair.before, frame;
-    encoder.next(cells);
-    const Result<SegmentHeader> made = encoder.finish(frame);
-    ASSERT_FALSE(made.has_value());
-    EXPECT_EQ(made.error().code, Errc::kIo);
-  }
+  const std::vector<std::byte> frame = encode(CellKind::kBf16, pair);
+  std::vector<std::byte> result(pair.before.size());
+  ASSERT_TRUE(decode_segment(*read_segment(frame), pair.before, result, best_kernels()).has_value());
+  EXPECT_EQ(result, pair.after);
 }
 
 /// Decodes in windows of random lengths, in place where there is a base.
