@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "base/units.h"
 #include "bench/codec/trace.h"
 #include "patch/snapshot/safetensors.h"
-#include "base/unique_fd.h"
 
 namespace weightcast::bench {
 namespace {
@@ -75,7 +75,7 @@ Scratch::Scratch(Scratch&& other) noexcept : path_(std::exchange(other.path_, {}
 Scratch::~Scratch() {
   std::error_code ignored;
   if (path_.empty()) return;
-  // What daemons have kept in memory lies elsewhere: DIR/memory leads there.
+  // Daemons have kept versions in memory elsewhere: DIR/memory leads there.
   for (std::filesystem::recursive_directory_iterator entry(path_, ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
     if (!entry->is_symlink(ignored) || entry->path().filename() != "memory") continue;

@@ -162,11 +162,11 @@ void LeafChange::replace_cells(std::uint64_t offset, std::span<const std::uint32
 }
 
 SnapshotDigest::SnapshotDigest(const FileTable& table)
-    : SnapshotDigest(table, LeafSums((table.size_bytes() + kDigestBlockBytes - 1) / kDigestBlockBytes)) {}
+    : SnapshotDigest(table, LeafSums(leaf_count_of(table.size_bytes()))) {}
 
 SnapshotDigest::SnapshotDigest(const FileTable& table, LeafSums leaves)
     : stream_bytes_(table.size_bytes()), leaves_(std::move(leaves)) {
-  WC_CHECK(leaves_.size() == (table.size_bytes() + kDigestBlockBytes - 1) / kDigestBlockBytes);
+  WC_CHECK(leaves_.size() == leaf_count_of(table.size_bytes()));
   append_text(table_bytes_, "wc-snap2");
   append_little_endian(table_bytes_, std::uint64_t{table.files().size()});
   for (const SnapshotFile& file : table.files()) {

@@ -18,6 +18,11 @@ inline constexpr std::uint64_t kDigestBlockBytes = std::uint64_t{4} << 20;
 /// One sum for each leaf of a snapshot, in order.
 using LeafSums = std::vector<std::uint64_t>;
 
+/// How many leaves a snapshot stream of that size has.
+[[nodiscard]] constexpr std::size_t leaf_count_of(std::uint64_t stream_bytes) {
+  return (stream_bytes + kDigestBlockBytes - 1) / kDigestBlockBytes;
+}
+
 /// The sum of bytes that stand at `offset` of a stream: see SnapshotDigest. Of a leaf's bytes it is the leaf.
 [[nodiscard]] std::uint64_t stream_sum(std::uint64_t offset, Bytes bytes);
 
@@ -64,7 +69,7 @@ class LeafChange {
 ///     u64 LE each    the leaves in order
 ///
 /// It finds accidents: any change of one word, and others but for one in 2^60 or so. Whoever wants to can make another
-/// snapshot of the same digest. What others send is proven by ContentDigest.
+/// snapshot of the same digest. ContentDigest proves what others send.
 ///
 /// Worked example: the one file "a" that holds "weightcast" (10 bytes).
 ///   words    67696577 61637468 00007473 (hexadecimal)

@@ -25,12 +25,8 @@
 namespace weightcast {
 namespace {
 
-// Of a segment: above it, another mode may be shorter than a list.
-constexpr double kListedShareMax = 0.125;
 // Beyond this, a patch takes about as much as the full payload; see make_patch.cpp.
 constexpr double kChangedShareMax = 0.5;
-// The lists of a step are kept for files that are brought up to date by them, and for engines.
-constexpr std::uint64_t kStepBytesMax = 256 * kMiB;
 
 /// Keeps those of the changes that differ from the old values.
 void drop_equal(CellChanges& changes, std::vector<std::byte>& old_values, std::size_t width) {
@@ -116,12 +112,14 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   // As make_patch() plans it. What cannot be a patch is made from ranges of bytes.
   void plan() {
     const std::uint64_t bytes = base_->size_bytes();
-    const Result<PatchHead> head = make_head({}, layout_of(*base_), layout_of(*base_), kPatchSegmentBytes);
+    PatchIdentity identity{request_.model_id, request_.base, request_.version, base_manifest_.snapshot_digest, {}};
+    Result<PatchHead> head = make_head(std::move(identity), layout_of(*base_), layout_of(*base_), kPatchSegmentBytes);
     encodes_ =
         request_.makes_patch && head.has_value() && double(changes_->value_bytes()) < kChangedShareMax * double(bytes);
     auto step = std::make_shared<StepChanges>();
     if (head.has_value()) {
       step->plan = plan_segments(*head);
+      head_ = std::move(*head);
     } else {
       for (std::uint64_t at = 0; at < bytes; at += kPatchSegmentBytes) {
         const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(kPatchSegmentBytes, bytes - at));
@@ -217,7 +215,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   Status encode(const SegmentRange& range, Bytes cells, Workbench& bench) {
     EncodedSegment& segment = segments_[range.index];
     const unsigned width = geometry_of(range.kind).bytes;
-    if (double(bench.changes.values.size()) <= kListedShareMax * double(range.size_bytes)) {
+    if (bench.changes.cells.size() <= listed_changes_max(range)) {
       WC_ASSIGN(segment.header,
                 bench.listed.encode(range, bench.changes.cells, bench.old_values, bench.changes.values, segment.frame));
     } else {
@@ -248,26 +246,19 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
       return damaged("its bytes are not those of its digest");
     }
     WC_TRY(base_->check_unchanged());
-    return encodes_ ? close_patch(digest) : close_full(digest);
+    result_digest_ = digest;
+    return encodes_ ? close_patch() : Status();
   }
 
-  Status close_patch(const Checksum& digest) {
-    PatchIdentity identity{request_.model_id, request_.base, request_.version, base_manifest_.snapshot_digest, digest};
-    WC_ASSIGN(const PatchHead head,
-              make_head(std::move(identity), layout_of(*base_), layout_of(*base_), kPatchSegmentBytes));
+  Status close_patch() {
+    head_.identity.result_digest = result_digest_;
     patch_.reserve(encoded_bytes_ + kKiB * kKiB);
-    const Result<PatchSummary> written = write_patch(head, segments_, [this](Bytes bytes) -> Status {
+    const Result<PatchSummary> written = write_patch(head_, segments_, [this](Bytes bytes) -> Status {
       patch_.insert(patch_.end(), bytes.begin(), bytes.end());
       return {};
     });
     if (!written.has_value()) return written.error();
     segments_.clear();
-    result_digest_ = digest;
-    return {};
-  }
-
-  Status close_full(const Checksum& digest) {
-    result_digest_ = digest;
     return {};
   }
 
@@ -372,6 +363,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   std::atomic<bool> stopped_{false};
   std::atomic<bool> encodes_{false};
   std::atomic<std::uint64_t> encoded_bytes_{0};
+  PatchHead head_;                        // without the result's digest until the end
   std::vector<EncodedSegment> segments_;  // each is written by the thread that makes it
   std::mutex write_mutex_;
   std::mutex mutex_;  // guards error_ and, while segments are made, step_->bytes

@@ -56,7 +56,7 @@ Status copy_range(VersionFiles& from, VersionFiles& to, std::uint64_t begin, std
 }
 
 Result<SnapshotDigest> files_digest(VersionFiles& files, unsigned threads) {
-  LeafSums leaves(SnapshotDigest(files.table()).leaf_count());
+  LeafSums leaves(leaf_count_of(files.table().size_bytes()));
   std::mutex mutex;  // guards `status`
   Status status;
   if (files.table().size_bytes() < kParallelBytesMin) threads = 1;
@@ -74,7 +74,7 @@ Result<SnapshotDigest> files_digest(VersionFiles& files, unsigned threads) {
 }
 
 SnapshotCheck::SnapshotCheck(EventLoop& loop, std::shared_ptr<VersionFiles> files)
-    : loop_(loop), files_(std::move(files)), leaves_(SnapshotDigest(files_->table()).leaf_count()) {}
+    : loop_(loop), files_(std::move(files)), leaves_(leaf_count_of(files_->table().size_bytes())) {}
 
 void SnapshotCheck::handle_stored(std::uint64_t offset, std::uint64_t bytes, std::uint64_t sum) {
   const std::size_t leaf = offset / kDigestBlockBytes;

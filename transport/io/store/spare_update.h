@@ -7,12 +7,16 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/units.h"
 #include "patch/codec/cell_changes.h"
 #include "patch/codec/segment.h"
 #include "transport/io/store/file_editor.h"
 #include "transport/io/store/version_files.h"
 
 namespace weightcast {
+
+/// The lists of all steps together take no more memory, and once more as much those of the step in progress.
+inline constexpr std::uint64_t kStepBytesMax = 256 * kMiB;
 
 /// The cells that a patch changed, with their new values: what brings files of its base up to date.
 struct StepChanges {

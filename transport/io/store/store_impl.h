@@ -177,8 +177,6 @@ class StoreImpl final : public Store {
     bool finishing = false;
   };
   using IncomingRef = std::shared_ptr<Incoming>;
-  /// The lists of all steps together, and once more those of the step in progress.
-  static constexpr std::uint64_t kStepBytesMax = 256 * kMiB;
   static constexpr std::size_t kStepsMax = 4;
   using ReadDone = std::function<void(Result<BufferRef>)>;
 
