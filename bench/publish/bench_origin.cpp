@@ -61,7 +61,19 @@ Result<std::unique_ptr<BenchOrigin>> BenchOrigin::open(const std::filesystem::pa
   return std::unique_ptr<BenchOrigin>(new BenchOrigin(std::move(node)));
 }
 
-Result<PublicationCost> BenchOrigin::publish(const BenchTrainer& trainer, bool sparse, bool makes_patch,
+Result<std::shared_ptr<const PublishedSnapshot>> BenchOrigin::open_whole(const BenchTrainer& trainer,
+                                                                         Version base) const {
+  SnapshotOrder order{.region = trainer.whole().file(), .region_bytes = trainer.whole().bytes().size()};
+  if (const StoredVersion* before = node_->store().find(base); before != nullptr) {
+    order.before = base;
+    order.before_path = before->path;
+    order.before_files = before->manifest.files;
+  }
+  WC_ASSIGN(PublishedSnapshot snapshot, PublishedSnapshot::open(node_->files(), order));
+  return std::make_shared<const PublishedSnapshot>(std::move(snapshot));
+}
+
+Result<PublicationCost> BenchOrigin::publish(const BenchTrainer& trainer, PublishBy way, bool makes_patch,
                                              std::uint64_t& patch_bytes) {
   Store& store = node_->store();
   const Version base = version_;
@@ -69,23 +81,27 @@ Result<PublicationCost> BenchOrigin::publish(const BenchTrainer& trainer, bool s
   PublicationCost cost;
   const double cpu_before = process_cpu_s();
   const auto start = Clock::now();
-  cost.in_place = sparse && store.spare() != kNoVersion;
+  cost.in_place = way != PublishBy::kTakingOver && store.spare() != kNoVersion;
+  std::shared_ptr<const PublishedSnapshot> snapshot;
+  if (way != PublishBy::kListing) {
+    WC_ASSIGN(snapshot, open_whole(trainer, base));
+  }
   WC_ASSIGN(const MadePayload published, node_->await([&](PayloadObserver observer) {
-    if (sparse) {
+    const bool lists = way == PublishBy::kListing;
+    if (lists || (way == PublishBy::kComparing && is_worth_comparing(*snapshot))) {
       ChangesRequest request;
       request.version = version_;
       request.base = base;
-      request.changes = trainer.changes().file();
-      request.changes_bytes = trainer.changes_bytes();
+      request.changes = lists ? listed_changes(trainer.changes().file(), trainer.changes_bytes(), true)
+                              : compared_snapshot(snapshot, true);
       request.choose_chunk_bytes = chunk_bytes;
       apply_changes(node_->jobs(), node_->files(), store, std::move(request), std::move(observer.done));
     } else {
       TakeoverRequest request;
       request.version = version_;
-      request.region = trainer.whole().file();
-      request.region_bytes = trainer.whole().bytes().size();
+      request.snapshot = snapshot;
       request.choose_chunk_bytes = chunk_bytes;
-      take_over(node_->jobs(), node_->files(), store, std::move(request), std::move(observer));
+      take_over(node_->jobs(), store, std::move(request), std::move(observer));
     }
   }));
   cost.copied_s = seconds_since(start);

@@ -9,12 +9,13 @@
 #include "bench/publish/bench_trainer.h"
 #include "transport/io/uv_loop.h"
 #include "transport/node/apply_changes.h"
+#include "transport/node/published_snapshot.h"
 
 namespace weightcast::bench {
 
 /// Of one publication at an origin, from its beginning.
 struct PublicationCost {
-  double copied_s = 0;   ///< until the origin has its own copy; of a list of changes with the patch
+  double copied_s = 0;   ///< until the origin has its own copy; of changes with the patch
   double encoded_s = 0;  ///< until the patch from the version before is in the store as well
   double cpu_s = 0;
   bool in_place = false;  ///< the files of an older version were there to be brought up to date
@@ -43,14 +44,20 @@ class BenchStore {
   std::unique_ptr<Store> store_;
 };
 
+enum class PublishBy : std::uint8_t {
+  kTakingOver,  ///< all of it
+  kComparing,   ///< all of it, with the version before; the first is taken over
+  kListing,     ///< the trainer's list of changes
+};
+
 /// The parts of an origin that a publication takes.
 class BenchOrigin {
  public:
   static Result<std::unique_ptr<BenchOrigin>> open(const std::filesystem::path& directory, unsigned threads = 2);
 
-  /// Publishes the trainer's weights as the next version, makes the patch to it, and waits until it is durable. Errors:
-  /// those of take_over(), apply_changes() and make_patch().
-  Result<PublicationCost> publish(const BenchTrainer& trainer, bool sparse, bool makes_patch,
+  /// Publishes the trainer's weights as the next version, with `makes_patch` the patch to it, and waits until it is
+  /// durable. Errors: those of take_over(), apply_changes() and make_patch().
+  Result<PublicationCost> publish(const BenchTrainer& trainer, PublishBy way, bool makes_patch,
                                   std::uint64_t& patch_bytes);
   /// Packs the latest version; the payload stays until the next publication. Errors: those of make_patch().
   Result<MadePayload> pack();
@@ -62,6 +69,9 @@ class BenchOrigin {
 
  private:
   explicit BenchOrigin(std::unique_ptr<BenchStore> node) : node_(std::move(node)) {}
+
+  [[nodiscard]] Result<std::shared_ptr<const PublishedSnapshot>> open_whole(const BenchTrainer& trainer,
+                                                                            Version base) const;
 
   std::unique_ptr<BenchStore> node_;
   Version version_{};

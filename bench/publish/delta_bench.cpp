@@ -92,8 +92,8 @@ std::vector<wc::Change> changes_of(const BenchTrainer& trainer) {
 /// A trainer, its fleet, and what its steps took.
 class DeltaRun {
  public:
-  DeltaRun(BenchTrainer& trainer, Fleet& fleet, std::uint64_t tensor_bytes)
-      : trainer_(trainer), fleet_(fleet), limit_(time_limit(tensor_bytes)) {}
+  DeltaRun(BenchTrainer& trainer, Fleet& fleet, std::uint64_t tensor_bytes, bool whole)
+      : trainer_(trainer), fleet_(fleet), limit_(time_limit(tensor_bytes)), whole_(whole) {}
 
   Status open() {
     return attempt([&] {
@@ -101,13 +101,8 @@ class DeltaRun {
       subscription_.emplace(fleet_.state(1));
     });
   }
-  Status publish_whole() {
-    std::vector<wc::Tensor> tensors;
-    for (std::size_t t = 0; t < trainer_.infos().size(); ++t) {
-      const TensorInfo& info = trainer_.infos()[t];
-      tensors.push_back({info.name, "BF16", {info.shape[0]}, trainer_.data(t), 0});
-    }
-    WC_TRY(attempt([&] { version_ = client_->publish(tensors, {}, limit_); }));
+  Status publish_first() {
+    WC_TRY(publish_whole());
     return wait_until_installed();
   }
   Status publish_step(bool is_measured) {
@@ -118,7 +113,11 @@ class DeltaRun {
     const double floor = seconds_since(begin);
     const std::vector<wc::Change> changes = changes_of(trainer_);
     const auto start = Clock::now();
-    WC_TRY(attempt([&] { version_ = client_->publish_sparse(version_, changes, {}, limit_); }));
+    if (whole_) {
+      WC_TRY(publish_whole());
+    } else {
+      WC_TRY(attempt([&] { version_ = client_->publish_sparse(version_, changes, {}, limit_); }));
+    }
     const double call = seconds_since(start);
     WC_TRY(wait_until_installed());
     if (!is_measured) return {};
@@ -134,6 +133,14 @@ class DeltaRun {
   std::uint64_t cells = 0;  // of the last step
 
  private:
+  Status publish_whole() {
+    std::vector<wc::Tensor> tensors;
+    for (std::size_t t = 0; t < trainer_.infos().size(); ++t) {
+      const TensorInfo& info = trainer_.infos()[t];
+      tensors.push_back({info.name, "BF16", {info.shape[0]}, trainer_.data(t), 0});
+    }
+    return attempt([&] { version_ = client_->publish(tensors, {}, limit_); });
+  }
   Status wait_until_installed() {
     for (const auto end = Clock::now() + limit_; Clock::now() < end;) {
       WC_TRY(check_interrupt());
@@ -146,6 +153,7 @@ class DeltaRun {
   BenchTrainer& trainer_;
   Fleet& fleet_;
   const wc::Milliseconds limit_;
+  const bool whole_;
   std::optional<wc::Client> client_;
   std::optional<wc::Subscription> subscription_;
   std::uint64_t version_ = 0;
@@ -165,9 +173,9 @@ Result<DeltaBenchCase> run_case(const DeltaBenchOptions& options, std::uint64_t 
   FleetOptions fleet_options = options.flags.options(scratch.path());
   if (result.single_copy) fleet_options.worker_flags.emplace_back("--single-copy");
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, 1, fleet_options));
-  DeltaRun run(trainer, *fleet, tensor_bytes);
+  DeltaRun run(trainer, *fleet, tensor_bytes, options.whole);
   WC_TRY(run.open());
-  WC_TRY(run.publish_whole());
+  WC_TRY(run.publish_first());
   for (std::uint32_t i = 0; i < kUnmeasured; ++i) WC_TRY(run.publish_step(false));
   WC_ASSIGN(const Counters from, settled_counters(*fleet, scratch.path()));
   for (std::uint32_t i = 0; i < options.steps; ++i) {

@@ -18,13 +18,14 @@ struct DeltaBenchOptions {
   std::size_t tensors = 64;
   std::vector<double> changed_shares = {0.001, 0.01, 0.05};  ///< of the cells, from version to version
   std::uint32_t steps = 7;                                   ///< that are measured, after three that are not
+  bool whole = false;                                        ///< steps are published as all tensors, without a list
   double interval_s = 0;  ///< from the beginning of one step to that of the next, at least
   Rate link{};            ///< of either node, in both directions
   FleetFlags flags;
 };
 
-/// One step, from wc_publish_sparse() until the worker has told a program of the new version. Medians of times, and
-/// means per step of processor time and bytes.
+/// One step, from wc_publish_sparse() or wc_publish() until the worker has told a program of the new version. Medians
+/// of times, and means per step of processor time and bytes.
 struct DeltaBenchCase {
   struct Node {
     double cpu_s = 0;                 ///< of all threads of the daemon
@@ -38,7 +39,7 @@ struct DeltaBenchCase {
   std::uint64_t patch_bytes = 0;  ///< that the worker received
   double floor_s = 0;             ///< one thread of this process writes the same cells into mapped memory: apply()
   double link_s = 0;              ///< of the patch at the link's rate; 0 without a limit
-  double call_s = 0;              ///< until wc_publish_sparse() has returned
+  double call_s = 0;              ///< until that has returned
   double installed_s = 0;
   Node origin, worker;
   std::optional<std::uint64_t> device_written_bytes;  ///< by the disk's own counters, for all who use it

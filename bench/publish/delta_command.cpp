@@ -74,6 +74,7 @@ void add_delta_command(CLI::App& app) {
   command->add_option("--steps", options.steps, "Steps that are measured")
       ->check(CLI::Range(1u, 10000u))
       ->capture_default_str();
+  command->add_flag("--whole", options.whole, "Publish all tensors at each step, without a list");
   command->add_option("--interval", options.interval_s, "Seconds from step to step, at least")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();

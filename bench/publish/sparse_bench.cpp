@@ -42,7 +42,9 @@ Result<SparseBenchResult> run_sparse_bench(const SparseBenchOptions& options) {
     if (i > 0) WC_TRY(trainer.step());
     for (const bool is_sparse : {i % 2 == 0, i % 2 == 1}) {
       BenchOrigin& origin = is_sparse ? *by_changes : *by_whole;
-      WC_ASSIGN(const Cost cost, origin.publish(trainer, is_sparse && i > 0, i > 0, result.patch_bytes));
+      WC_ASSIGN(const Cost cost,
+                origin.publish(trainer, is_sparse && i > 0 ? PublishBy::kListing : PublishBy::kComparing, i > 0,
+                               result.patch_bytes));
       WC_TRY(origin.check(trainer));
       if (i >= kFirst) (is_sparse ? sparse : whole).push_back(cost);
     }

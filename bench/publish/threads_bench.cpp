@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -27,6 +28,24 @@ double copy_seconds(Bytes from, std::vector<std::byte>& to, unsigned threads) {
   for_each_index((from.size() + kCopyBytes - 1) / kCopyBytes, threads, [&](std::size_t i) {
     const Bytes piece = from.subspan(i * kCopyBytes, std::min(kCopyBytes, from.size() - i * kCopyBytes));
     std::memcpy(to.data() + i * kCopyBytes, piece.data(), piece.size());
+  });
+  return seconds_since(start);
+}
+
+/// How long it takes to look at every word of both.
+double scan_seconds(Bytes one, Bytes other, unsigned threads) {
+  std::atomic<std::uint64_t> differ{0};
+  const auto start = Clock::now();
+  for_each_index((one.size() + kCopyBytes - 1) / kCopyBytes, threads, [&](std::size_t i) {
+    const std::size_t at = i * kCopyBytes, words = std::min(kCopyBytes, one.size() - at) / sizeof(std::uint64_t);
+    std::uint64_t bits = 0;
+    for (std::size_t word = 0; word < words; ++word) {
+      std::uint64_t a, b;
+      std::memcpy(&a, one.data() + at + word * sizeof a, sizeof a);
+      std::memcpy(&b, other.data() + at + word * sizeof b, sizeof b);
+      bits |= a ^ b;
+    }
+    differ |= bits;
   });
   return seconds_since(start);
 }
@@ -104,22 +123,35 @@ struct Pair {
   std::vector<ThreadsBenchCase> costs;
 };
 
-Result<ThreadsBenchCase> step(Pair& pair, const BenchTrainer& trainer, std::vector<std::byte>& memory) {
+Result<PublicationCost> publish(Pair& pair, const BenchTrainer& trainer, PublishBy way) {
+  std::uint64_t patch_bytes = 0;
+  WC_ASSIGN(const PublicationCost cost, pair.origin->publish(trainer, way, false, patch_bytes));
+  WC_TRY(pair.origin->check(trainer));
+  return cost;
+}
+
+/// The first of two steps, published whole, packed, and unpacked.
+Result<ThreadsBenchCase> take_over(Pair& pair, const BenchTrainer& trainer, std::vector<std::byte>& memory) {
   ThreadsBenchCase cost;
   cost.threads = pair.threads;
   cost.copy_s = copy_seconds(trainer.whole().bytes(), memory, pair.threads);
-  std::uint64_t patch_bytes = 0;
-  const bool has_base = pair.origin->version() != kNoVersion;
-  WC_ASSIGN(const PublicationCost published, pair.origin->publish(trainer, false, has_base, patch_bytes));
-  WC_TRY(pair.origin->check(trainer));
+  WC_ASSIGN(const PublicationCost published, publish(pair, trainer, PublishBy::kTakingOver));
   cost.take_over_s = published.copied_s;
-  cost.compare_s = published.encoded_s - published.copied_s;
   const auto start = Clock::now();
   WC_ASSIGN(const MadePayload packed, pair.origin->pack());
   cost.pack_s = seconds_since(start);
   WC_ASSIGN(const Chunks chunks, read_chunks(pair.origin->node(), packed));
   WC_ASSIGN(cost.unpack_s, receive(*pair.worker, chunks));
   return cost;
+}
+
+/// The last of further steps; `memory` has the first one. They are compared with those before them. The files that a
+/// step is written to lack two, so the first of these copies.
+Status compare(Pair& pair, const BenchTrainer& trainer, const std::vector<std::byte>& memory, ThreadsBenchCase& cost) {
+  cost.scan_s = scan_seconds(trainer.whole().bytes(), memory, pair.threads);
+  WC_ASSIGN(const PublicationCost published, publish(pair, trainer, PublishBy::kComparing));
+  cost.compare_s = published.copied_s;
+  return {};
 }
 
 }  // namespace
@@ -143,16 +175,20 @@ Result<std::vector<ThreadsBenchCase>> run_threads_bench(const ThreadsBenchOption
   for (std::uint32_t i = 0; i < kFirst + options.repetitions; ++i) {
     if (i > 0) WC_TRY(trainer.step());
     for (Pair& pair : pairs) {
-      WC_ASSIGN(ThreadsBenchCase cost, step(pair, trainer, memory));
-      if (i >= kFirst) pair.costs.push_back(cost);
+      WC_ASSIGN(pair.costs.emplace_back(), take_over(pair, trainer, memory));
+    }
+    for (std::uint32_t further = 0; further < 2; ++further) {
+      WC_TRY(trainer.step());
+      for (Pair& pair : pairs) WC_TRY(compare(pair, trainer, memory, pair.costs.back()));
     }
   }
   std::vector<ThreadsBenchCase> cases;
   for (const unsigned threads : options.threads) {
-    const auto& costs = std::ranges::find(pairs, threads, &Pair::threads)->costs;
+    auto costs = std::ranges::find(pairs, threads, &Pair::threads)->costs;
+    costs.erase(costs.begin(), costs.begin() + kFirst);
     cases.push_back({threads, median(costs, &ThreadsBenchCase::copy_s), median(costs, &ThreadsBenchCase::take_over_s),
-                     median(costs, &ThreadsBenchCase::compare_s), median(costs, &ThreadsBenchCase::pack_s),
-                     median(costs, &ThreadsBenchCase::unpack_s)});
+                     median(costs, &ThreadsBenchCase::scan_s), median(costs, &ThreadsBenchCase::compare_s),
+                     median(costs, &ThreadsBenchCase::pack_s), median(costs, &ThreadsBenchCase::unpack_s)});
   }
   return cases;
 }
@@ -163,7 +199,9 @@ nlohmann::json to_json(const std::vector<ThreadsBenchCase>& cases) {
     json.push_back({{"threads", one.threads},
                     {"copy_s", one.copy_s},
                     {"take_over_s", one.take_over_s},
+                    {"scan_s", one.scan_s},
                     {"compare_s", one.compare_s},
+                    {"compare_to_scan", one.compare_s / one.scan_s},
                     {"pack_s", one.pack_s},
                     {"unpack_s", one.unpack_s}});
   }

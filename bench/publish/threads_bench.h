@@ -23,7 +23,8 @@ struct ThreadsBenchCase {
   unsigned threads = 0;
   double copy_s = 0;       ///< the floor: the tensors copied in memory by so many threads
   double take_over_s = 0;  ///< a whole snapshot, until the origin has its own copy
-  double compare_s = 0;    ///< the patch to it, made by comparing two versions
+  double scan_s = 0;       ///< the floor of what follows: two copies of the tensors compared in memory
+  double compare_s = 0;    ///< a whole snapshot of which little has changed: the origin's copy, and the patch to it
   double pack_s = 0;       ///< the packed payload
   double unpack_s = 0;     ///< at a worker, from its first chunk to the switch
 };

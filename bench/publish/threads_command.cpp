@@ -24,11 +24,11 @@ Status run(ThreadsArguments& arguments) {
   set_up_log("warning", {});
   WC_ASSIGN(const auto cases, run_threads_bench(arguments.options));
   fmt::print("{} of BF16; seconds, and how many times as fast as by {} of them\n", arguments.size, cases[0].threads);
-  fmt::print("threads  copy            take over       compare         pack            unpack\n");
+  fmt::print("threads  copy            take over       scan            compare         pack            unpack\n");
   for (const ThreadsBenchCase& one : cases) {
     fmt::print("{:<8}", one.threads);
-    for (const auto which : {&ThreadsBenchCase::copy_s, &ThreadsBenchCase::take_over_s, &ThreadsBenchCase::compare_s,
-                             &ThreadsBenchCase::pack_s, &ThreadsBenchCase::unpack_s}) {
+    for (const auto which : {&ThreadsBenchCase::copy_s, &ThreadsBenchCase::take_over_s, &ThreadsBenchCase::scan_s,
+                             &ThreadsBenchCase::compare_s, &ThreadsBenchCase::pack_s, &ThreadsBenchCase::unpack_s}) {
       fmt::print(" {:<15}", fmt::format("{:.3f} ({:.2f})", one.*which, cases[0].*which / (one.*which)));
     }
     fmt::print("\n");

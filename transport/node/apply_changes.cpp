@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/parallel.h"
-#include "patch/changes/change_file.h"
 #include "patch/codec/listed.h"
 #include "patch/codec/segment_codec.h"
 #include "patch/snapshot/snapshot.h"
@@ -27,22 +26,6 @@ namespace {
 
 // Beyond this, a patch takes about as much as the full payload; see make_patch.cpp.
 constexpr double kChangedShareMax = 0.5;
-
-/// Keeps those of the changes that differ from the old values.
-void drop_equal(CellChanges& changes, std::vector<std::byte>& old_values, std::size_t width) {
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < changes.cells.size(); ++i) {
-    std::byte* const value = changes.values.data() + i * width;
-    if (std::equal(value, value + width, old_values.data() + i * width)) continue;
-    changes.cells[kept] = changes.cells[i];
-    std::copy_n(value, width, changes.values.data() + kept * width);
-    std::copy_n(old_values.data() + i * width, width, old_values.data() + kept * width);
-    ++kept;
-  }
-  changes.cells.resize(kept);
-  changes.values.resize(kept * width);
-  old_values.resize(kept * width);
-}
 
 /// A version that is made. Kept alive by what is under way; it ends with the jobs.
 class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
@@ -68,8 +51,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   struct Workbench {
     ListedEncoder listed;
     SegmentEncoder encoder{best_kernels(), SparseForm::kListed};
-    CellChanges changes;
-    std::vector<std::byte> old_values;
+    FoundChanges found;
     std::vector<std::byte> copied;   // a segment of the base
     std::vector<std::byte> before;   // of a segment that changes in most places
     std::vector<std::byte> scratch;  // for the editor
@@ -84,11 +66,13 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
               });
   }
 
+  // The version may be made in another way by whoever hears of it.
   void fail_with(const Error& error) {
+    if (target_ != nullptr) {
+      store_.discard(request_.version);
+      store_.discard(patch_id());
+    }
     done_(error);
-    if (target_ == nullptr) return;
-    store_.discard(request_.version);
-    store_.discard(patch_id());
   }
 
   [[nodiscard]] PayloadId patch_id() const { return patch_of(request_.version, request_.base); }
@@ -104,7 +88,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   Status open() {
     WC_ASSIGN(base_, SnapshotSource::open(file_system_, base_path_.string()));
     if (base_->file_table().files() != base_manifest_.files) return damaged("it has other files than were published");
-    WC_ASSIGN(changes_, ChangeFile::open(request_.changes, request_.changes_bytes, "the changes", base_->tensors()));
+    WC_TRY(request_.changes->open(*base_));
     plan();
     return {};
   }
@@ -114,8 +98,8 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
     const std::uint64_t bytes = base_->size_bytes();
     PatchIdentity identity{request_.model_id, request_.base, request_.version, base_manifest_.snapshot_digest, {}};
     Result<PatchHead> head = make_head(std::move(identity), layout_of(*base_), layout_of(*base_), kPatchSegmentBytes);
-    encodes_ =
-        request_.makes_patch && head.has_value() && double(changes_->value_bytes()) < kChangedShareMax * double(bytes);
+    encodes_ = request_.makes_patch && head.has_value() &&
+               double(request_.changes->changed_bytes_max()) < kChangedShareMax * double(bytes);
     auto step = std::make_shared<StepChanges>();
     if (head.has_value()) {
       step->plan = plan_segments(*head);
@@ -180,7 +164,6 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   Status make_segment(const SegmentRange& range, Workbench& bench) {
     const std::uint64_t begin = range.result_offset, end = begin + range.size_bytes;
     const unsigned width = geometry_of(range.kind).bytes;
-    WC_TRY(changes_->read(begin, range.size_bytes, width, !request_.allow_nonfinite, bench.changes));
     std::optional<MutableBytes> there;
     if (spare_) {
       WC_ASSIGN(there, spare_->edit(range, begin, range.size_bytes, bench.scratch));
@@ -197,14 +180,13 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
       leaves.add(begin, cells);
       base_digest_->add(leaves);
     }
-    bench.old_values.resize(bench.changes.values.size());
-    read_cells(bench.changes.cells, width, cells.data(), bench.old_values.data());
-    drop_equal(bench.changes, bench.old_values, width);
+    WC_TRY(request_.changes->read(range, cells, bench.found));
+    CellChanges& changes = bench.found.changes;
     if (encodes_) WC_TRY(encode(range, cells, bench));
-    write_changes(bench.changes, width, cells.data());
-    leaves.replace(begin, width, bench.changes.cells, bench.old_values, bench.changes.values);
+    write_changes(changes, width, cells.data());
+    leaves.replace(begin, width, changes.cells, bench.found.old_values, changes.values);
     digest_->add(leaves);
-    keep_list(range.index, bench.changes);
+    keep_list(range.index, changes);
     if (!is_copied) return spare_->commit(begin, cells);
     // As in takeover.cpp: the kernel lets one writer at a time into a file.
     const std::lock_guard lock(write_mutex_);
@@ -214,14 +196,14 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   /// `cells` are the old ones.
   Status encode(const SegmentRange& range, Bytes cells, Workbench& bench) {
     EncodedSegment& segment = segments_[range.index];
-    const unsigned width = geometry_of(range.kind).bytes;
-    if (bench.changes.cells.size() <= listed_changes_max(range)) {
+    const CellChanges& changes = bench.found.changes;
+    if (changes.cells.size() <= listed_changes_max(range)) {
       WC_ASSIGN(segment.header,
-                bench.listed.encode(range, bench.changes.cells, bench.old_values, bench.changes.values, segment.frame));
+                bench.listed.encode(range, changes.cells, bench.found.old_values, changes.values, segment.frame));
     } else {
       bench.before.assign(cells.begin(), cells.end());
       std::vector<std::byte> after = bench.before;
-      write_changes(bench.changes, width, after.data());
+      write_changes(changes, geometry_of(range.kind).bytes, after.data());
       segment.header = bench.encoder.encode(range, bench.before, after, segment.frame);
     }
     segment.frame.shrink_to_fit();
@@ -246,6 +228,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
       return damaged("its bytes are not those of its digest");
     }
     WC_TRY(base_->check_unchanged());
+    WC_TRY(request_.changes->finish(digest_->leaves()));
     result_digest_ = digest;
     return encodes_ ? close_patch() : Status();
   }
@@ -335,10 +318,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
 
   [[nodiscard]] std::function<void(Result<StoredVersion>)> when_finished() {
     return [self = shared_from_this()](const Result<StoredVersion>& stored) {
-      if (stored.has_value()) return self->done_(std::move(self->made_));
-      self->done_(stored.error());
-      self->store_.discard(self->request_.version);
-      self->store_.discard(self->patch_id());
+      stored.has_value() ? self->done_(std::move(self->made_)) : self->fail_with(stored.error());
     };
   }
 
@@ -352,7 +332,6 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   const std::function<void(Result<MadePayload>)> done_;
   Instant began_at_{};
   std::optional<SnapshotSource> base_;
-  std::optional<ChangeFile> changes_;
   std::shared_ptr<VersionFiles> target_;
   std::unique_ptr<SpareUpdate> spare_;  // null: the base is copied
   bool follows_ = false;                // the digest follows from the base's leaves

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "patch/snapshot/snapshot_stream.h"
@@ -20,8 +19,6 @@ constexpr std::uint32_t kPackedSegmentBytes = kMiB;
 // Encoding a snapshot in which everything changed takes seconds per gigabyte, in which nothing would be sent. So first
 // these are looked at. If half of their words changed, a patch may still be small: of BF16 weights of which nine tenths
 // moved by a step or two it takes a quarter of their bytes. Then samples are encoded, which takes longer.
-constexpr std::uint64_t kSamples = 64;
-constexpr std::size_t kSampleBytes = 64 * kKiB;
 constexpr double kFewChanged = 0.5;
 // A packed payload serves members on any version, so a dense patch is worth it if it is much smaller.
 constexpr double kDenseOverPackedMax = 0.8;
@@ -49,22 +46,6 @@ class VersionSource final : public ByteSource {
  private:
   const SnapshotSource& source_;
 };
-
-/// The share of 2-byte words that differ in the samples, at equal places.
-Result<double> changed_share(const SnapshotSource& base, const SnapshotSource& result) {
-  const std::uint64_t common_bytes = std::min(base.size_bytes(), result.size_bytes());
-  std::vector<std::byte> before(kSampleBytes), after(kSampleBytes);
-  std::uint64_t words = 0, changed = 0;
-  for (std::uint64_t i = 0; i < kSamples; ++i) {
-    const std::uint64_t offset = common_bytes / kSamples * i / 2 * 2;
-    const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(kSampleBytes, common_bytes - offset)) / 2 * 2;
-    WC_TRY(base.read_at(offset, MutableBytes(before).first(size)));
-    WC_TRY(result.read_at(offset, MutableBytes(after).first(size)));
-    for (std::size_t at = 0; at < size; at += 2) changed += std::memcmp(&before[at], &after[at], 2) != 0 ? 1 : 0;
-    words += size / 2;
-  }
-  return words == 0 ? 1.0 : double(changed) / double(words);
-}
 
 /// The source of a patch, or of a packed payload: complete versions of the store.
 class VersionEncoding final : public PayloadSource {

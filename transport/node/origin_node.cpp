@@ -7,10 +7,12 @@
 #include "base/text.h"
 #include "proto/limits.h"
 #include "transport/io/log.h"
+#include "transport/node/apply_changes.h"
 #include "transport/node/hash_version.h"
 #include "transport/node/history_reply.h"
 #include "transport/node/make_patch.h"
 #include "transport/node/peer_records.h"
+#include "transport/node/published_snapshot.h"
 #include "transport/node/takeover.h"
 
 namespace weightcast {
@@ -19,6 +21,11 @@ namespace {
 constexpr std::size_t kStartedMax = 8;
 // Bars that a terminal may show; of more workers the sums are told.
 constexpr int kProgressWorkersMax = 256;
+
+/// Whether it may be the fault of the version that the new one was compared with: then all of the new one helps.
+bool is_of_the_base(const Error& error) {
+  return error.code == Errc::kCorrupt || error.code == Errc::kNotFound || error.code == Errc::kIo;
+}
 
 double received_by(const Member& member, Version version) {
   if (member.installed >= version) return 1;
@@ -121,37 +128,76 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<TakenOver
     jobs_.post([taken = std::move(taken), error = ok.error()] { taken(error); });
     return;
   }
-  auto notice = std::make_shared<std::string>();
-  if (order.changes) return publish_changes(std::move(order), std::move(taken));
-  PayloadObserver observer = observe_publication(version, [notice, taken = std::move(taken)](Result<TakenOver> over) {
-    if (over.has_value()) over->notice = *notice;
-    taken(std::move(over));
-  });
-  TakeoverRequest takeover;
-  takeover.version = version;
-  takeover.path = std::move(order.path);
-  takeover.region = std::move(order.region);
-  takeover.region_bytes = order.region_bytes;
-  takeover.files = std::move(order.files);
-  takeover.files_bytes = order.files_bytes;
-  takeover.new_model = order.new_model;
-  if (const StoredVersion* before = store_->find(core_->latest()); before != nullptr) {
-    takeover.before = before->manifest.version;
-    takeover.before_path = before->path;
-    takeover.before_files = before->manifest.files;
+  Publishing publishing{version, order.base, order.allow_nonfinite, loop().now(), std::move(taken)};
+  if (order.changes) {
+    return publish_changes(std::move(publishing),
+                           listed_changes(std::move(order.region), order.changes_bytes, !order.allow_nonfinite));
   }
-  takeover.notice = [notice](std::string said) {
-    log_warning("{}", said);
-    *notice = std::move(said);
-  };
+  SnapshotOrder snapshot{.version = version,
+                         .path = std::move(order.path),
+                         .region = std::move(order.region),
+                         .region_bytes = order.region_bytes,
+                         .files = std::move(order.files),
+                         .files_bytes = order.files_bytes,
+                         .new_model = order.new_model};
+  if (const StoredVersion* before = store_->find(core_->latest()); before != nullptr) {
+    publishing.base = snapshot.before = before->manifest.version;
+    snapshot.before_path = before->path;
+    snapshot.before_files = before->manifest.files;
+  }
+  auto opened = std::make_shared<Result<PublishedSnapshot>>(Jobs::cancelled_error(Op::kPublish));
+  jobs_.run([this, opened,
+             snapshot = std::move(snapshot)] { *opened = PublishedSnapshot::open(environment_.files, snapshot); },
+            [this, opened, publishing = std::move(publishing)]() mutable {
+              if (!opened->has_value()) return end_publication(publishing, opened->error());
+              publish_snapshot(std::move(publishing), std::make_shared<const PublishedSnapshot>(std::move(**opened)));
+            });
+}
+
+// Where little has changed, it is found by one comparison and published as a list would be.
+void OriginNode::publish_snapshot(Publishing publishing, std::shared_ptr<const PublishedSnapshot> snapshot) {
+  if (!snapshot->notice.empty()) {
+    log_warning("{}", snapshot->notice);
+    publishing.taken = [notice = snapshot->notice, taken = std::move(publishing.taken)](Result<TakenOver> over) {
+      if (over.has_value()) over->notice = notice;
+      taken(std::move(over));
+    };
+  }
+  if (!config_.patches || !is_worth_comparing(*snapshot)) {
+    return take_over_snapshot(std::move(publishing), std::move(snapshot));
+  }
+  auto changes = compared_snapshot(snapshot, !publishing.allow_nonfinite);
+  publish_changes(publishing, std::move(changes), [this, publishing, snapshot](const Error& why) {
+    log_warning("version {} is taken over whole: {}", publishing.version.value, why.message());
+    take_over_snapshot(publishing, snapshot);
+  });
+}
+
+void OriginNode::take_over_snapshot(Publishing publishing, std::shared_ptr<const PublishedSnapshot> snapshot) {
+  TakeoverRequest takeover;
+  takeover.version = publishing.version;
+  takeover.snapshot = std::move(snapshot);
   takeover.model_id = config_.model_id;
-  takeover.allow_nonfinite = order.allow_nonfinite;
+  takeover.allow_nonfinite = publishing.allow_nonfinite;
   takeover.sample_packing = compresses_weights();
   takeover.author = author();
   takeover.choose_chunk_bytes = [this](std::uint64_t bytes) {
     return core_->plan_for(loop().now(), bytes).chunk_bytes;
   };
-  take_over(jobs_, environment_.files, *store_, std::move(takeover), std::move(observer));
+  PayloadObserver observer;
+  observer.begun = [this, version = publishing.version](std::shared_ptr<const Manifest> manifest, double packed_share) {
+    note_started(version);
+    core_->handle_publish_begun(loop().now(), std::move(manifest), packed_share);
+    driver_->pump();
+  };
+  observer.grown = [this](const MadePayload& grown) {
+    core_->handle_publish_grown(loop().now(), grown);
+    driver_->pump();
+  };
+  observer.done = [this, publishing = std::move(publishing)](const Result<MadePayload>& made) {
+    end_publication(publishing, made);
+  };
+  take_over(jobs_, *store_, std::move(takeover), std::move(observer));
 }
 
 bool OriginNode::compresses_weights() const {
@@ -166,21 +212,23 @@ Status OriginNode::check_base(Version version, Version base) const {
   return wrong_base(version, base, latest);
 }
 
-void OriginNode::publish_changes(PublishOrder order, std::function<void(Result<TakenOver>)> taken) {
+void OriginNode::publish_changes(Publishing publishing, std::unique_ptr<ChangeSource> source,
+                                 std::function<void(const Error&)> base_lost) {
   ChangesRequest changes;
-  changes.version = order.version;
-  changes.base = order.base;
-  changes.changes = std::move(order.region);
-  changes.changes_bytes = order.changes_bytes;
+  changes.version = publishing.version;
+  changes.base = publishing.base;
+  changes.changes = std::move(source);
   changes.model_id = config_.model_id;
-  changes.allow_nonfinite = order.allow_nonfinite;
   changes.makes_patch = config_.patches;
   changes.author = author();
   changes.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop().now(), bytes).chunk_bytes; };
-  note_started(order.version);
-  apply_changes(jobs_, environment_.files, *store_, std::move(changes),
-                [this, version = order.version, started_at = loop().now(), taken = std::move(taken)](
-                    const Result<MadePayload>& made) { end_publication(version, started_at, made, taken); });
+  note_started(publishing.version);
+  apply_changes(
+      jobs_, environment_.files, *store_, std::move(changes),
+      [this, publishing = std::move(publishing), base_lost = std::move(base_lost)](const Result<MadePayload>& made) {
+        if (!made.has_value() && base_lost && is_of_the_base(made.error())) return base_lost(made.error());
+        end_publication(publishing, made);
+      });
 }
 
 void OriginNode::note_started(Version version) {
@@ -188,36 +236,18 @@ void OriginNode::note_started(Version version) {
   while (started_.size() > kStartedMax) started_.erase(started_.begin());
 }
 
-void OriginNode::end_publication(Version version, Instant started_at, const Result<MadePayload>& made,
-                                 const std::function<void(Result<TakenOver>)>& taken) {
+void OriginNode::end_publication(const Publishing& publishing, const Result<MadePayload>& made) {
+  const Version version = publishing.version;
   if (!made.has_value()) {
     log_warning("version {} was not published: {}", version.value, made.error().message());
     started_.erase(version);
     core_->handle_publish_failed(loop().now(), version, made.error().message());
     driver_->pump();
-    return taken(made.error());
+    return publishing.taken(made.error());
   }
-  core_->handle_publish(loop().now(), started_at, *made);
+  core_->handle_publish(loop().now(), publishing.started_at, *made);
   driver_->pump();
-  taken(TakenOver{made->manifest->snapshot_bytes()});
-}
-
-PayloadObserver OriginNode::observe_publication(Version version, std::function<void(Result<TakenOver>)> taken) {
-  const Instant started_at = loop().now();
-  PayloadObserver observer;
-  observer.begun = [this, version, started_at](std::shared_ptr<const Manifest> manifest, double packed_share) {
-    note_started(version);
-    core_->handle_publish_begun(loop().now(), std::move(manifest), packed_share);
-    driver_->pump();
-  };
-  observer.grown = [this](const MadePayload& grown) {
-    core_->handle_publish_grown(loop().now(), grown);
-    driver_->pump();
-  };
-  observer.done = [this, version, started_at, taken = std::move(taken)](const Result<MadePayload>& copy) {
-    end_publication(version, started_at, copy, taken);
-  };
-  return observer;
+  publishing.taken(TakenOver{made->manifest->snapshot_bytes()});
 }
 
 void OriginNode::make(PayloadId payload) {

@@ -41,14 +41,25 @@ class OriginNode final : public Node {
     std::optional<Instant> first_sent_at;
   };
 
+  /// A publication that is under way.
+  struct Publishing {
+    Version version{};
+    Version base{};  ///< the version before, or kNoVersion
+    bool allow_nonfinite = false;
+    Instant started_at{};
+    std::function<void(Result<TakenOver>)> taken;
+  };
+
   void handle_change();
   /// To the origin's status that it cannot dial the member, and to the member's whom that cannot dial.
   void add_unreached(const Member& member, local::NodeStatus& self, local::NodeStatus& node) const;
-  PayloadObserver observe_publication(Version version, std::function<void(Result<TakenOver>)> taken);
-  void publish_changes(PublishOrder order, std::function<void(Result<TakenOver>)> taken);
+  void publish_snapshot(Publishing publishing, std::shared_ptr<const PublishedSnapshot> snapshot);
+  void take_over_snapshot(Publishing publishing, std::shared_ptr<const PublishedSnapshot> snapshot);
+  /// `base_lost` is called instead of an error that taking over the whole may mend; null: there is no whole.
+  void publish_changes(Publishing publishing, std::unique_ptr<ChangeSource> source,
+                       std::function<void(const Error&)> base_lost = nullptr);
   void note_started(Version version);
-  void end_publication(Version version, Instant started_at, const Result<MadePayload>& made,
-                       const std::function<void(Result<TakenOver>)>& taken);
+  void end_publication(const Publishing& publishing, const Result<MadePayload>& made);
   [[nodiscard]] Status check_base(Version version, Version base) const;
   /// Whether it may spend processor time to send less where most cells changed: by --pack, and where it knows its rate.
   [[nodiscard]] bool compresses_weights() const;

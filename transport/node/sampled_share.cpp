@@ -1,6 +1,7 @@
 #include "transport/node/sampled_share.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "base/units.h"
@@ -16,6 +17,9 @@ constexpr std::uint64_t kSamples = 32;
 constexpr std::uint64_t kSampleBytes = 32 * kKiB;
 // Those of steps take more, and most cells of a sample may be as they were.
 constexpr std::uint64_t kPatchSampleBytes = 64 * kKiB;
+// Words that are only compared.
+constexpr std::uint64_t kWordSamples = 64;
+constexpr std::size_t kWordSampleBytes = 64 * kKiB;
 
 /// The cells of a sample: of one piece, at most `sample_bytes` from sample i's place on.
 SegmentRange sample(const PatchHead& head, std::uint64_t i, std::uint64_t sample_bytes) {
@@ -39,6 +43,22 @@ double share_of(std::uint64_t coded_bytes, std::uint64_t bytes) {
 }
 
 }  // namespace
+
+Result<double> changed_share(const SnapshotSource& base, const SnapshotSource& result) {
+  const std::uint64_t common_bytes = std::min(base.size_bytes(), result.size_bytes());
+  std::vector<std::byte> before(kWordSampleBytes), after(kWordSampleBytes);
+  std::uint64_t words = 0, changed = 0;
+  for (std::uint64_t i = 0; i < kWordSamples; ++i) {
+    const std::uint64_t offset = common_bytes / kWordSamples * i / 2 * 2;
+    const auto size =
+        static_cast<std::size_t>(std::min<std::uint64_t>(kWordSampleBytes, common_bytes - offset)) / 2 * 2;
+    WC_TRY(base.read_at(offset, MutableBytes(before).first(size)));
+    WC_TRY(result.read_at(offset, MutableBytes(after).first(size)));
+    for (std::size_t at = 0; at < size; at += 2) changed += std::memcmp(&before[at], &after[at], 2) != 0 ? 1 : 0;
+    words += size / 2;
+  }
+  return words == 0 ? 1.0 : double(changed) / double(words);
+}
 
 Result<double> packed_share(const SnapshotSource& snapshot) {
   WC_ASSIGN(const PatchHead head, make_head({}, SnapshotLayout{}, layout_of(snapshot)));

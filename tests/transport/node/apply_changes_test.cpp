@@ -138,9 +138,11 @@ class ApplyChangesTest : public OneStore {
   }
 
   Result<MadePayload> publish(Store& store, Version version, const std::string& path) {
+    Result<PublishedSnapshot> snapshot = PublishedSnapshot::open(real_files(), {.version = version, .path = path});
+    if (!snapshot.has_value()) return snapshot.error();
     TakeoverRequest request;
     request.version = version;
-    request.path = path;
+    request.snapshot = std::make_shared<const PublishedSnapshot>(std::move(*snapshot));
     request.model_id = "m";
     request.allow_nonfinite = true;
     request.choose_chunk_bytes = [this](std::uint64_t) { return chunk_bytes_; };
@@ -149,7 +151,7 @@ class ApplyChangesTest : public OneStore {
     observer.begun = [](const std::shared_ptr<const Manifest>&, double) {};
     observer.grown = [](const MadePayload&) {};
     observer.done = [&made](Result<MadePayload> done) { made = std::move(done); };
-    take_over(jobs_, real_files(), store, std::move(request), std::move(observer));
+    take_over(jobs_, store, std::move(request), std::move(observer));
     return await(made);
   }
   ChangesRequest request_of(const std::string& changes) {
@@ -158,10 +160,24 @@ class ApplyChangesTest : public OneStore {
     ChangesRequest request;
     request.version = Version{2};
     request.base = Version{1};
-    request.changes = FileRef(std::move(*real_files().open(path, {})));
-    request.changes_bytes = changes.size();
+    request.changes = listed_changes(FileRef(std::move(*real_files().open(path, {}))), changes.size(), false);
     request.model_id = "m";
-    request.allow_nonfinite = true;
+    request.choose_chunk_bytes = [this](std::uint64_t) { return chunk_bytes_; };
+    return request;
+  }
+  /// All of the snapshot at `path`, to be compared with the base.
+  ChangesRequest compared(Version base, Version version, const std::string& path, bool finite_only = false) {
+    SnapshotOrder order{.version = version, .path = path, .before = base};
+    order.before_path = store_->find(base)->path;
+    order.before_files = store_->find(base)->manifest.files;
+    auto snapshot = PublishedSnapshot::open(real_files(), order);
+    EXPECT_TRUE(snapshot.has_value());
+    EXPECT_TRUE(snapshot->changed_share);
+    ChangesRequest request;
+    request.version = version;
+    request.base = base;
+    request.changes = compared_snapshot(std::make_shared<const PublishedSnapshot>(std::move(*snapshot)), finite_only);
+    request.model_id = "m";
     request.choose_chunk_bytes = [this](std::uint64_t) { return chunk_bytes_; };
     return request;
   }
@@ -198,7 +214,8 @@ class ApplyChangesTest : public OneStore {
       const auto applied = test::apply_patch(as_bytes(payload), as_bytes(before), result);
       ASSERT_TRUE(applied.has_value()) << applied.error().message();
       EXPECT_TRUE(std::ranges::equal(result, as_bytes(after)));
-      ASSERT_EQ(store_->patches().size(), 1u);
+      EXPECT_TRUE(std::ranges::any_of(
+          store_->patches(), [&](const StoredPatch& stored) { return stored.manifest.id() == manifest.id(); }));
     }
     ASSERT_EQ(payload.size(), manifest.payload_bytes);
     for (std::uint32_t chunk = 0; chunk < manifest.chunk_count(); ++chunk) {
@@ -209,7 +226,7 @@ class ApplyChangesTest : public OneStore {
     EXPECT_EQ(part_digests_of(made.chunk_digests, manifest.part_chunks), manifest.part_digests);
   }
 
-  /// Publishes the step both ways, and compares what becomes of it.
+  /// Publishes the step as a list, compared with the base, and whole, and compares what becomes of it.
   void expect_the_same(const Model& model, std::size_t padding, std::size_t extra, bool wide) {
     const std::string before = write_model(model, false, padding), after = write_model(model, true, padding);
     const Result<MadePayload> base = publish(*store_, Version{1}, before);
@@ -221,6 +238,9 @@ class ApplyChangesTest : public OneStore {
     ASSERT_TRUE(sparse.has_value()) << sparse.error().message();
     expect_version(*sparse, *whole->manifest, stream_of(before, *base->manifest), stream_of(after, *whole->manifest));
     was_patched_ = sparse->manifest->kind == PayloadKind::kPatch;
+    const Result<MadePayload> found = apply(compared(Version{1}, Version{3}, after));
+    ASSERT_TRUE(found.has_value()) << found.error().message();
+    expect_version(*found, *whole->manifest, stream_of(before, *base->manifest), stream_of(after, *whole->manifest));
   }
 
   Jobs jobs_{loop_};
@@ -263,18 +283,18 @@ class ChainOfChangesTest : public ApplyChangesTest {
     }
   }
 
-  /// Publishes a step as changes, and compares what becomes of it with the whole.
-  void go_on(std::size_t extra = 1000) {
+  /// Publishes a step as changes or compared with the base, and compares what becomes of it with the whole.
+  void go_on(std::size_t extra = 1000, bool lists = true) {
     step(model_, 0.01, random_);
     const Version base = version_;
     version_ = Version{base.value + 1};
-    ChangesRequest request = request_of(changes_of(model_, extra, false));
+    const std::string before = write_model(model_, false, 5), after = write_model(model_, true, 5);
+    ChangesRequest request = lists ? request_of(changes_of(model_, extra, false)) : compared(base, version_, after);
     request.base = base;
     request.version = version_;
     store_->retain({base, version_, patch_of(version_, base)});
     const Result<MadePayload> made = apply(std::move(request));
     ASSERT_TRUE(made.has_value()) << made.error().message();
-    const std::string before = write_model(model_, false, 5), after = write_model(model_, true, 5);
     const Result<MadePayload> expected = publish(*whole_, version_, after);
     ASSERT_TRUE(expected.has_value());
     EXPECT_EQ(made->manifest->kind, PayloadKind::kPatch);
@@ -299,6 +319,35 @@ class ChainOfChangesTest : public ApplyChangesTest {
 
 TEST_F(ChainOfChangesTest, BringsTheSpareFilesUpToDateWhereTheyAre) {
   for (const std::size_t extra : {1000u, 1000u, 3u, 1000u}) go_on(extra);
+}
+
+TEST_F(ChainOfChangesTest, FindsTheChangesOfAWholeSnapshot) {
+  for (const bool lists : {true, false, false, true, false}) go_on(1000, lists);
+}
+
+// Else the patch would lead members elsewhere, whose files are as they should be.
+TEST_F(ChainOfChangesTest, DoesNotCompareWithFilesThatHaveRotted) {
+  go_on();
+  go_on();
+  {
+    // Closed again: files that somebody has open are not used anew.
+    std::fstream damage(spare_file(), std::ios::binary | std::ios::in | std::ios::out);
+    damage.seekg(3'000'000);
+    const char was = char(damage.get());
+    damage.seekp(3'000'000);
+    damage.put(char(was ^ 4));
+  }
+  step(model_, 0.01, random_);
+  const std::string after = write_model(model_, true, 5);
+  const Version next{version_.value + 1};
+  const Result<MadePayload> made = apply(compared(version_, next, after));
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code, Errc::kCorrupt);
+  EXPECT_EQ(store_->find(next), nullptr);
+  const Result<MadePayload> whole = publish(*store_, next, after);
+  ASSERT_TRUE(whole.has_value()) << whole.error().message();
+  EXPECT_TRUE(content(store_->find(next)->path / "model-1.safetensors") ==
+              content(std::filesystem::path(after) / "model-1.safetensors"));
 }
 
 // The files of the version before last hold more than lists tell of: they are not read, so whatever stands there stays.
@@ -429,7 +478,7 @@ TEST_F(ApplyChangesTest, ThatAreRefusedLeaveNothing) {
   const std::string good = changes_of(model, 1000, false);
   ChangesRequest absent = request_of(good);
   absent.base = Version{7};
-  EXPECT_EQ(apply(absent).error().code, Errc::kNotFound);
+  EXPECT_EQ(apply(std::move(absent)).error().code, Errc::kNotFound);
   // The last index, which is found when most of it is made.
   std::string bad = good;
   std::uint64_t header_bytes = 0;
@@ -445,6 +494,26 @@ TEST_F(ApplyChangesTest, ThatAreRefusedLeaveNothing) {
   EXPECT_EQ(store_->find(Version{2}), nullptr);
   EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(layout().incoming(Version{2})); }));
   EXPECT_TRUE(apply(request_of(good)).has_value());
+}
+
+TEST_F(ApplyChangesTest, RefuseWhatIsNotFinite) {
+  Model model;
+  model["model.safetensors"] = {tensor("w", "BF16", 3'000'000, test::Structure::kNone, 0, 1),
+                                tensor("v", "F32", 300'000, test::Structure::kNone, 0, 2)};
+  for (auto& tensor : model["model.safetensors"]) {
+    std::ranges::fill(tensor.before, std::byte{1});
+    tensor.after = tensor.before;
+  }
+  ASSERT_TRUE(publish(*store_, Version{1}, write_model(model, false, 0)).has_value());
+  std::vector<std::byte>& cells = model["model.safetensors"][1].after;
+  std::fill_n(cells.begin() + 4 * 200'000, 4, std::byte{0xff});
+  const std::string after = write_model(model, true, 0);
+  const Result<MadePayload> made = apply(compared(Version{1}, Version{2}, after, true));
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code, Errc::kInvalidArgument);
+  EXPECT_THAT(made.error().message(), HasSubstr("1 elements of 1 tensors are NaN or infinite, the first in 'v'"));
+  EXPECT_EQ(store_->find(Version{2}), nullptr);
+  EXPECT_TRUE(apply(compared(Version{1}, Version{2}, after, false)).has_value());
 }
 
 }  // namespace
