@@ -766,13 +766,14 @@ class Subscribing(DaemonTest):
                 subscription.changes(seen[4], pin)
             self.assertEqual(caught.exception.code, Code.NOT_FOUND)
         self.assertTrue(set(last.data.cast("H")) <= set(weights["half"]), "the list lives by itself")
-        # An origin has no lists, and compares what it keeps: two versions.
+        # An origin has found the lists as it published, and the values before them in the versions that it keeps: two.
         with weightcast.Subscription(self.origin.state) as subscription, subscription.acquire() as pin:
             self.lead_both_ways(subscription.changes(seen[4], pin, old_values=True), fourth, kept[5])
+            self.assertEqual(set(subscription.changes(seen[2], pin)), {"half", "single", "long"})
             with self.assertRaises(weightcast.Error) as caught:
-                subscription.changes(seen[2], pin)
+                subscription.changes(seen[2], pin, old_values=True)
             self.assertEqual(caught.exception.code, Code.TOO_FAR)
-            self.assertIn("version 2 is not here to compare with", str(caught.exception))
+            self.assertIn("old values are read from version 2, which is not here any more", str(caught.exception))
 
     def lead_both_ways(self, changes, before, after):
         made, back = ({name: cells[:] for name, cells in kept.items()} for kept in (before, after))
