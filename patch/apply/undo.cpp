@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 
 #include "patch/codec/byte_io.h"
 #include "patch/codec/segment.h"
@@ -19,10 +19,11 @@ constexpr std::uint32_t kRecordMagic = 0x4f444e57;               // "WNDO"
 // A disk writes a sector of 512 bytes whole or not at all, and the file's first bytes fit into one.
 constexpr std::size_t kTagBytesMax = 256;
 constexpr std::size_t kRecordPrefixBytes = 4 + 8 + Checksum::kBytes;
-// Runs closer than this are joined: a run costs two numbers.
-constexpr std::size_t kJoinBytes = 4;
-// A range of changes is of one segment. Its runs take less than twice its bytes.
+// A range of changes is of one segment. Its runs take less than twice its bytes, and each of their numbers no more
+// than four.
 constexpr std::uint64_t kBodyBytesMax = 2 * std::uint64_t{kSegmentBytesMax};
+constexpr std::size_t kRunNumberBytesMax = 4;
+static_assert(kSegmentBytesMax < 1u << (7 * kRunNumberBytesMax));
 
 Checksum record_digest(Bytes fields, Bytes body) {
   ChecksumStream digest;
@@ -31,36 +32,29 @@ Checksum record_digest(Bytes fields, Bytes body) {
   return digest.digest();
 }
 
-std::size_t first_difference(Bytes a, Bytes b, std::size_t from) {
-  // By words: where one cell in a hundred changes, the next difference is too near for memcmp() to pay.
-  static_assert(std::endian::native == std::endian::little);
-  for (std::uint64_t x, y; from + sizeof x <= a.size(); from += sizeof x) {
-    std::memcpy(&x, a.data() + from, sizeof x);
-    std::memcpy(&y, b.data() + from, sizeof y);
-    if (x != y) return from + std::size_t(std::countr_zero(x ^ y)) / 8;
-  }
-  while (from < a.size() && a[from] == b[from]) ++from;
-  return from;
+std::byte* put_varint(std::byte* at, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) *at++ = std::byte(value | 0x80);
+  *at++ = std::byte(value);
+  return at;
 }
 
-/// Empty where nothing differs.
-std::vector<std::byte> make_body(std::uint64_t offset, Bytes before, Bytes after) {
-  std::vector<std::byte> body;
-  ByteWriter writer(body);
-  writer.varint(offset);
-  std::size_t done = 0, begin = first_difference(before, after, 0);
-  if (begin == before.size()) return {};
-  while (begin < before.size()) {
-    std::size_t end = begin + 1, next = end;
-    for (; next < before.size() && next - end < kJoinBytes; ++next) {
-      if (before[next] != after[next]) end = next + 1;
-    }
-    writer.varint(begin - done);
-    writer.varint(end - begin);
-    writer.bytes(before.subspan(begin, end - begin));
-    done = end;
-    begin = first_difference(before, after, end);
+/// Cells beside each other are one run.
+std::vector<std::byte> make_body(std::uint64_t offset, unsigned cell_bytes, std::span<const std::uint32_t> cells,
+                                 Bytes old_values) {
+  constexpr std::size_t kNumberBytesMax = 10;
+  std::vector<std::byte> body(kNumberBytesMax + cells.size() * 2 * kRunNumberBytesMax + old_values.size());
+  std::byte* at = put_varint(body.data(), offset);
+  std::uint64_t done = 0;
+  for (std::size_t begin = 0, end = 0; begin < cells.size(); begin = end) {
+    while (++end < cells.size() && cells[end] == cells[end - 1] + 1) continue;
+    const std::uint64_t first = std::uint64_t{cells[begin]} * cell_bytes;
+    const std::size_t size = (end - begin) * cell_bytes;
+    at = put_varint(put_varint(at, first - done), size);
+    std::memcpy(at, old_values.data() + begin * cell_bytes, size);
+    at += size;
+    done = first + size;
   }
+  body.resize(std::size_t(at - body.data()));
   return body;
 }
 
@@ -139,6 +133,7 @@ struct UndoJournal::Opened {
   FileSystem& files;
   std::string path;
   std::unique_ptr<File> file;
+  std::mutex mutex;  // guards what follows
   std::uint64_t end = 0;
 };
 
@@ -160,13 +155,15 @@ Result<UndoJournal> UndoJournal::create(FileSystem& files, const std::string& pa
   // At once: by its first bytes, and by its name, it is known that there is nothing else to put back.
   WC_TRY(file->sync_data());
   WC_TRY(sync_directory(files, std::filesystem::path(path).parent_path()));
-  return UndoJournal(std::make_unique<Opened>(Opened{files, path, std::move(file), bytes.size()}));
+  return UndoJournal(std::unique_ptr<Opened>(new Opened{files, path, std::move(file), {}, bytes.size()}));
 }
 
-Status UndoJournal::record(std::uint64_t offset, Bytes before, Bytes after) {
-  WC_CHECK(before.size() == after.size() && before.size() <= kSegmentBytesMax);
-  const std::vector<std::byte> body = make_body(offset, before, after);
-  if (body.empty()) return {};
+Status UndoJournal::record(std::uint64_t offset, unsigned cell_bytes, std::span<const std::uint32_t> cells,
+                           Bytes old_values) {
+  WC_CHECK(old_values.size() == cells.size() * cell_bytes);
+  if (cells.empty()) return {};
+  WC_CHECK((std::uint64_t{cells.back()} + 1) * cell_bytes <= kSegmentBytesMax);
+  const std::vector<std::byte> body = make_body(offset, cell_bytes, cells, old_values);
   std::vector<std::byte> record;
   record.reserve(kRecordPrefixBytes + body.size());
   ByteWriter writer(record);
@@ -174,6 +171,7 @@ Status UndoJournal::record(std::uint64_t offset, Bytes before, Bytes after) {
   writer.fixed(std::uint64_t{body.size()});
   writer.digest(record_digest(record, body));
   writer.bytes(body);
+  const std::lock_guard lock(opened_->mutex);
   if (Status written = write_fully(*opened_->file, opened_->end, record, opened_->path); !written) {
     // A torn record would hide those that follow it.
     WC_TRY(opened_->file->truncate(opened_->end));

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,9 @@ namespace weightcast {
 
 /// A write-ahead journal of old bytes. It makes an in-place update revertible, even after a kill or a power cut. The
 /// caller keeps this order:
-///   1. record() appends the old bytes of a range, for any number of ranges.
+///   1. record() appends the old cells of a range, for any number of ranges.
 ///   2. sync() returns when the records are on the disk.
-///   3. The caller overwrites those ranges. It may go on with step 1. In the end it syncs the data.
+///   3. The caller overwrites those cells. It may go on with step 1. In the end it syncs the data.
 ///   4. The caller removes the journal's file.
 /// While the journal exists, the data is a mixture, and recover() restores the old version. It writes back only whole
 /// records. A record that is cut short was not synced, so the caller had not yet overwritten its bytes. The same holds
@@ -32,9 +33,9 @@ class UndoJournal {
   /// Leaves the file in place for recover().
   ~UndoJournal();
 
-  /// Records those bytes of `before`, which stand at `offset`, that differ in `after`. Both are equally long. Errors:
-  /// kNoSpace, kIo; the caller then overwrites nothing.
-  Status record(std::uint64_t offset, Bytes before, Bytes after);
+  /// Records the old values of cells of `cell_bytes`, which stand at these indices of a range that begins at `offset`,
+  /// ascending; a range of one segment at most. Any thread. Errors: kNoSpace, kIo; the caller then overwrites nothing.
+  Status record(std::uint64_t offset, unsigned cell_bytes, std::span<const std::uint32_t> cells, Bytes old_values);
 
   /// Waits until the records are on the disk. Before that they survive a kill, but no power cut. Errors: kIo.
   Status sync();

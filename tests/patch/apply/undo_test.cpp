@@ -14,6 +14,7 @@
 #include <fstream>
 #include <new>
 
+#include "patch/changes/differing_cells.h"
 #include "tests/patch/cells.h"
 #include "tests/real_files.h"
 
@@ -35,13 +36,21 @@ class UndoJournalTest : public ::testing::Test {
     WC_CHECK(journal.has_value());
     return std::move(*journal);
   }
+  /// The bytes of `before` that differ in `after`.
+  static Status record(UndoJournal& journal, std::uint64_t offset, Bytes before, Bytes after) {
+    std::vector<std::uint32_t> cells;
+    append_differing_cells(before, after, 1, 0, cells);
+    std::vector<std::byte> old;
+    for (const std::uint32_t cell : cells) old.push_back(before[cell]);
+    return journal.record(offset, 1, cells, old);
+  }
   /// Makes `data` into `after`, as the journal wants it, up to `bytes`.
   static Status overwrite(MutableBytes data, Bytes after, UndoJournal& journal, std::size_t bytes) {
     constexpr std::size_t kRange = 4096;
     for (const bool write : {false, true}) {
       for (std::size_t at = 0; at < data.size(); at += kRange) {
         const std::size_t size = std::min(kRange, data.size() - at);
-        if (!write) WC_TRY(journal.record(at, data.subspan(at, size), after.subspan(at, size)));
+        if (!write) WC_TRY(record(journal, at, data.subspan(at, size), after.subspan(at, size)));
         if (write && at < bytes) std::ranges::copy(after.subspan(at, size), data.begin() + std::ptrdiff_t(at));
       }
       if (!write) WC_TRY(journal.sync());
@@ -78,6 +87,25 @@ TEST_F(UndoJournalTest, PutsBackWhatWasOverwritten) {
   EXPECT_EQ(recover_into(data).error().code, Errc::kNotFound);
 }
 
+TEST_F(UndoJournalTest, PutsBackCellsOfAnyWidthWhereTheyStood) {
+  for (const unsigned width : {1u, 2u, 4u, 8u}) {
+    std::vector<std::byte> data(8000);
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = std::byte(i * 7);
+    const std::vector<std::byte> before = data;
+    const std::vector<std::uint32_t> cells{0, 1, 2, 90, 500, 501};
+    std::vector<std::byte> old;
+    for (const std::uint32_t cell : cells) {
+      const auto first = data.begin() + 16 + std::ptrdiff_t(cell) * width;
+      old.insert(old.end(), first, first + width);
+      std::fill_n(first, width, std::byte{0xee});
+    }
+    ASSERT_TRUE(create().record(16, width, cells, old).has_value());
+    ASSERT_NE(data, before);
+    ASSERT_TRUE(recover_into(data).has_value());
+    EXPECT_EQ(data, before) << width;
+  }
+}
+
 TEST_F(UndoJournalTest, RefusesASecondOneWhileThereIsOne) {
   const UndoJournal journal = create();
   EXPECT_EQ(UndoJournal::create(real_files(), path(), "").error().code, Errc::kAlreadyExists);
@@ -100,7 +128,7 @@ TEST_F(UndoJournalTest, ARecordThatClaimsMoreThanOneCanHaveIsTorn) {
   std::vector<std::byte> old(64, std::byte{1}), fresh(64, std::byte{2});
   {
     UndoJournal journal = create();
-    ASSERT_TRUE(journal.record(0, old, fresh).has_value());
+    ASSERT_TRUE(record(journal, 0, old, fresh).has_value());
   }
   {
     std::ofstream file(path(), std::ios::binary | std::ios::app);
@@ -121,15 +149,15 @@ TEST_F(UndoJournalTest, IgnoresATornRecord) {
   std::vector<std::byte> old(64, std::byte{1}), fresh(64, std::byte{2});
   {
     UndoJournal journal = create();
-    ASSERT_TRUE(journal.record(0, old, fresh).has_value());
+    ASSERT_TRUE(record(journal, 0, old, fresh).has_value());
   }
   const auto first_end = std::filesystem::file_size(path());
   std::filesystem::copy_file(path(), folder_ / "one");
   std::filesystem::remove(path());
   {
     UndoJournal journal = create();
-    ASSERT_TRUE(journal.record(0, old, fresh).has_value());
-    ASSERT_TRUE(journal.record(64, old, fresh).has_value());
+    ASSERT_TRUE(record(journal, 0, old, fresh).has_value());
+    ASSERT_TRUE(record(journal, 64, old, fresh).has_value());
   }
   const auto second_end = std::filesystem::file_size(path());
   std::filesystem::copy_file(path(), folder_ / "two");
@@ -186,11 +214,11 @@ TEST_F(UndoJournalTest, SaysThatTheDiskIsFullAndStaysWhole) {
   small.rlim_cur = 50000;
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   ::setrlimit(RLIMIT_FSIZE, &small);
-  const Status full = journal.record(0, old, fresh);
+  const Status full = record(journal, 0, old, fresh);
   ::setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, handler);
   EXPECT_FALSE(full.has_value());
-  ASSERT_TRUE(journal.record(7, Bytes(old).first(10), Bytes(fresh).first(10)).has_value());
+  ASSERT_TRUE(record(journal, 7, Bytes(old).first(10), Bytes(fresh).first(10)).has_value());
   EXPECT_EQ(recover_into(fresh)->records, 1u);
 }
 
