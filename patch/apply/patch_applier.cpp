@@ -146,46 +146,34 @@ Status PatchApplier::make(const Segment& segment, Window& window) {
 Result<bool> PatchApplier::edit_listed(const Segment& segment, bool& edits, std::optional<CellChanges>& changes,
                                        LeafChange& leaves, Window& window) {
   const SegmentRange& range = segment.header.range;
-  const unsigned cell_bytes = geometry_of(range.kind).bytes;
   const bool is_listed = segment.header.mode == SegmentMode::kListed;
-  CellChanges& steps = changes ? *changes : window.changes;
-  steps.clear();
-  if (options_.rehearses) {
-    if (!is_listed) return true;
-    const Result<std::optional<Bytes>> found = streams_.view_result(range, window.scratch);
-    edits = !found.has_value() || found->has_value();
-    WC_TRY(found);
-    if (!*found) return false;
-    WC_TRY(resolve_listed(segment, (*found)->data(), steps, leaves, window));
-    WC_TRY(streams_.note_changes(range.result_offset, cell_bytes, steps.cells, window.old_values));
-    return true;
-  }
-  const Result<std::optional<MutableBytes>> found =
+  if (options_.rehearses && !is_listed) return true;
+  Result<std::optional<MutableBytes>> found =
       streams_.edit_result(range, range.result_offset, range.size_bytes, window.scratch);
   edits = !found.has_value() || found->has_value();
   WC_TRY(found);
   if (!*found) return false;
+  const MutableBytes cells = **found;
+  CellChanges& steps = changes ? *changes : window.changes;
+  steps.clear();
   if (is_listed) {
-    WC_TRY(resolve_listed(segment, (*found)->data(), steps, leaves, window));
-    write_changes(steps, cell_bytes, (*found)->data());
+    const unsigned cell_bytes = geometry_of(range.kind).bytes;
+    WC_TRY(window.listed.decode(segment, steps));
+    window.old_values.resize(steps.values.size());
+    const Checksum digest = resolve_steps(range.kind, cells.data(), steps, window.old_values.data());
+    if (digest != segment.header.result_digest) {
+      return fail(Errc::kWrongBase, Op::kDecode,
+                  fmt::format("patch segment {}: the base has other cells than it was made from", range.index));
+    }
+    if (options_.hashes) leaves.replace(range.result_offset, cell_bytes, steps.cells, window.old_values, steps.values);
+    if (options_.rehearses) {
+      WC_TRY(streams_.note_changes(range.result_offset, cell_bytes, steps.cells, window.old_values));
+      return true;
+    }
+    write_changes(steps, cell_bytes, cells.data());
   }
-  WC_TRY(streams_.commit_result(range.result_offset, **found));
+  WC_TRY(streams_.commit_result(range.result_offset, cells));
   return true;
-}
-
-Status PatchApplier::resolve_listed(const Segment& segment, const std::byte* old_cells, CellChanges& steps,
-                                    LeafChange& leaves, Window& window) {
-  const SegmentRange& range = segment.header.range;
-  WC_TRY(window.listed.decode(segment, steps));
-  window.old_values.resize(steps.values.size());
-  const Checksum digest = resolve_steps(range.kind, old_cells, steps, window.old_values.data());
-  if (digest != segment.header.result_digest) {
-    return fail(Errc::kWrongBase, Op::kDecode,
-                fmt::format("patch segment {}: the base has other cells than it was made from", range.index));
-  }
-  if (!options_.hashes) return {};
-  leaves.replace(range.result_offset, geometry_of(range.kind).bytes, steps.cells, window.old_values, steps.values);
-  return {};
 }
 
 Status PatchApplier::note_window(const SegmentRange& range, std::uint64_t offset, Bytes before, Bytes after,

@@ -43,12 +43,6 @@ class ApplyStreams {
     static_cast<void>(offset), static_cast<void>(cells);
     return {};
   }
-  /// Of a rehearsal: the cells of `range` where they stand, to be read. Nothing: read_base() is called.
-  [[nodiscard]] virtual Result<std::optional<Bytes>> view_result(const SegmentRange& range,
-                                                                 std::vector<std::byte>& scratch) {
-    static_cast<void>(range), static_cast<void>(scratch);
-    return std::optional<Bytes>();
-  }
   /// Of a rehearsal: cells of `cell_bytes` that will become others, by their indices within the range that begins at
   /// `offset`, ascending, and what stands there now.
   [[nodiscard]] virtual Status note_changes(std::uint64_t offset, unsigned cell_bytes,
@@ -62,8 +56,8 @@ struct ApplyOptions {
   /// The most bytes of one write_result(): few enough to stay in a core's cache from the read to the write. Windows end
   /// at multiples of it in the result's file. A power of two, at least 4 KiB.
   std::uint32_t window_bytes = 64 * 1024;
-  /// Nothing is written: note_changes() gets what the result will change where the base stands. view_result() takes the
-  /// place of edit_result().
+  /// Nothing is written: note_changes() gets what the result will change where the base stands. The cells that
+  /// edit_result() gives are only read.
   bool rehearses = false;
   /// Whether to compute the result's digest.
   bool hashes = true;
@@ -111,12 +105,9 @@ class PatchApplier {
   /// `edits`: whether cells may be edited in place; afterwards, whether that was tried.
   Status make_cells(const Segment& segment, bool& edits, std::optional<CellChanges>& changes, LeafChange& leaves,
                     Window& window);
-  /// Makes a segment by its changed cells alone. False if its cells are not there to be edited, or viewed.
+  /// Makes a segment by its changed cells alone. False if its cells are not there to be edited.
   Result<bool> edit_listed(const Segment& segment, bool& edits, std::optional<CellChanges>& changes, LeafChange& leaves,
                            Window& window);
-  /// Decodes listed changes. The values become the new ones, and window.old_values the old ones.
-  Status resolve_listed(const Segment& segment, const std::byte* old_cells, CellChanges& steps, LeafChange& leaves,
-                        Window& window);
   /// Tells the streams which cells of a window differ.
   Status note_window(const SegmentRange& range, std::uint64_t offset, Bytes before, Bytes after, Window& window);
   /// Room for a list, if there is.

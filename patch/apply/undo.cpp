@@ -12,8 +12,9 @@
 namespace weightcast {
 namespace {
 
-// File: magic, length of the tag, tag, digest of all that. Then records: magic, length of the body, digest of both and
-// of the body, body. Body: offset, then runs of (bytes to skip, bytes to write, bytes), all numbers LEB128.
+// File: magic, length of a tag, tag, digest of all that; the tag is empty in what this release writes. Then records:
+// magic, length of the body, digest of both and of the body, body. Body: offset, then runs of (bytes to skip, bytes to
+// write, bytes), all numbers LEB128.
 constexpr std::uint64_t kFileMagic = 0x01'4f'44'4e'55'43'57'00;  // "\0WCUNDO" and the format's version
 constexpr std::uint32_t kRecordMagic = 0x4f444e57;               // "WNDO"
 // A disk writes a sector of 512 bytes whole or not at all, and the file's first bytes fit into one.
@@ -63,11 +64,8 @@ Status remove_journal(FileSystem& files, const std::string& path) {
   return sync_directory(files, std::filesystem::path(path).parent_path());
 }
 
-/// Positions of the whole records' bodies, in order.
-struct Records {
-  std::string tag;
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> bodies;  // offset in the file, length
-};
+/// Positions of the whole records' bodies, in order: offset in the file, length.
+using Records = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
 
 Result<Records> scan(File& file, const std::string& path) {
   WC_ASSIGN(const FileInfo info, file.info());
@@ -86,13 +84,11 @@ Result<Records> scan(File& file, const std::string& path) {
   // Cut short, or lost by a power cut before its first sync, which leaves zeros: nothing was overwritten yet.
   if (!reader.ok() || magic == 0u) return records;
   if (magic != kFileMagic || tag_bytes > kTagBytesMax) return damaged();
-  const Bytes tag = reader.bytes(tag_bytes);
+  static_cast<void>(reader.bytes(tag_bytes));
   const std::size_t fields_bytes = reader.position();
   const Checksum digest = reader.digest();
   if (!reader.ok()) return records;  // as above
   if (digest != checksum_of(Bytes(bytes).first(fields_bytes))) return damaged();
-  records.tag.assign(reinterpret_cast<const char*>(tag.data()), tag.size());
-
   std::vector<std::byte> body;
   for (std::uint64_t at = reader.position(); at + kRecordPrefixBytes <= size;) {
     std::array<std::byte, kRecordPrefixBytes> prefix;
@@ -106,7 +102,7 @@ Result<Records> scan(File& file, const std::string& path) {
     body.resize(std::size_t(body_bytes));
     WC_TRY(read_fully(file, body_at, body, path));
     if (fields.digest() != record_digest(Bytes(prefix).first(12), body)) break;
-    records.bodies.emplace_back(body_at, body_bytes);
+    records.emplace_back(body_at, body_bytes);
     at = body_at + body_bytes;
   }
   return records;
@@ -142,14 +138,12 @@ UndoJournal::UndoJournal(UndoJournal&&) noexcept = default;
 UndoJournal& UndoJournal::operator=(UndoJournal&&) noexcept = default;
 UndoJournal::~UndoJournal() = default;
 
-Result<UndoJournal> UndoJournal::create(FileSystem& files, const std::string& path, std::string_view tag) {
-  WC_CHECK(tag.size() <= kTagBytesMax);
+Result<UndoJournal> UndoJournal::create(FileSystem& files, const std::string& path) {
   WC_ASSIGN(std::unique_ptr<File> file, files.open(path, {.write = true, .create = Create::kNew, .permissions = 0600}));
   std::vector<std::byte> bytes;
   ByteWriter writer(bytes);
   writer.fixed(kFileMagic);
-  writer.fixed(std::uint32_t(tag.size()));
-  writer.bytes(std::as_bytes(std::span(tag.data(), tag.size())));
+  writer.fixed(std::uint32_t{0});
   writer.digest(checksum_of(bytes));
   WC_TRY(write_fully(*file, 0, bytes, path));
   // At once: by its first bytes, and by its name, it is known that there is nothing else to put back.
@@ -183,20 +177,20 @@ Status UndoJournal::record(std::uint64_t offset, unsigned cell_bytes, std::span<
 
 Status UndoJournal::sync() { return opened_->file->sync_data(); }
 
-Result<Recovered> recover(FileSystem& files, const std::string& path,
-                          const std::function<Status(std::uint64_t, Bytes)>& write,
-                          const std::function<Status()>& sync) {
+Result<std::size_t> recover(FileSystem& files, const std::string& path,
+                            const std::function<Status(std::uint64_t, Bytes)>& write,
+                            const std::function<Status()>& sync) {
   WC_ASSIGN(const std::unique_ptr<File> file, files.open(path, {}));
   WC_ASSIGN(const Records records, scan(*file, path));
   std::vector<std::byte> body;
-  for (auto at = records.bodies.rbegin(); at != records.bodies.rend(); ++at) {
+  for (auto at = records.rbegin(); at != records.rend(); ++at) {
     body.resize(std::size_t(at->second));
     WC_TRY(read_fully(*file, at->first, body, path));
     WC_TRY(restore(body, write));
   }
   WC_TRY(sync());
   WC_TRY(remove_journal(files, path));
-  return Recovered{records.tag, records.bodies.size()};
+  return records.size();
 }
 
 }  // namespace weightcast

@@ -24,9 +24,8 @@ namespace weightcast {
 /// repeated. Invariant: every byte that differs from the old version stands in a whole record.
 class UndoJournal {
  public:
-  /// Starts a journal for one update. `tag` says what it is for, and recover() returns it; at most 256 bytes. Errors:
-  /// kAlreadyExists (recover the existing journal first), kNoSpace, kIo.
-  static Result<UndoJournal> create(FileSystem& files, const std::string& path, std::string_view tag);
+  /// Starts a journal for one update. Errors: kAlreadyExists (recover the existing journal first), kNoSpace, kIo.
+  static Result<UndoJournal> create(FileSystem& files, const std::string& path);
 
   UndoJournal(UndoJournal&&) noexcept;
   UndoJournal& operator=(UndoJournal&&) noexcept;
@@ -47,17 +46,12 @@ class UndoJournal {
   std::unique_ptr<Opened> opened_;
 };
 
-struct Recovered {
-  std::string tag;
-  std::size_t records = 0;
-};
-
 /// Restores the bytes that a journal recorded, the latest record first. Calls `write` for each run of old bytes, then
 /// `sync`, which must put the data on the disk, then removes the journal. To revert a failed update, destroy its
-/// UndoJournal and call this. Errors: kNotFound (no journal, nothing to do), kCorrupt (the file is not a journal), and
-/// those of the callbacks. After an error the journal stays.
-Result<Recovered> recover(FileSystem& files, const std::string& path,
-                          const std::function<Status(std::uint64_t offset, Bytes old)>& write,
-                          const std::function<Status()>& sync);
+/// UndoJournal and call this. Returns the number of records. Errors: kNotFound (no journal, nothing to do), kCorrupt
+/// (the file is not a journal), and those of the callbacks. After an error the journal stays.
+Result<std::size_t> recover(FileSystem& files, const std::string& path,
+                            const std::function<Status(std::uint64_t offset, Bytes old)>& write,
+                            const std::function<Status()>& sync);
 
 }  // namespace weightcast

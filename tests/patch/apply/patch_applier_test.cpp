@@ -135,8 +135,10 @@ TEST(PatchApplier, RehearsesWhatWouldChangeWhereTheBaseStands) {
     Status write_result(std::uint64_t, Bytes) override {
       return fail(Errc::kIo, Op::kWrite, "nothing is to be written");
     }
-    Result<std::optional<Bytes>> view_result(const SegmentRange& range, std::vector<std::byte>&) override {
-      return std::optional(base_.subspan(range.result_offset, range.size_bytes));
+    Result<std::optional<MutableBytes>> edit_result(const SegmentRange&, std::uint64_t offset, std::size_t size,
+                                                    std::vector<std::byte>& scratch) override {
+      scratch.assign(base_.begin() + std::ptrdiff_t(offset), base_.begin() + std::ptrdiff_t(offset + size));
+      return std::optional(MutableBytes(scratch));
     }
     Status note_changes(std::uint64_t offset, unsigned cell_bytes, std::span<const std::uint32_t> cells,
                         Bytes old_values) override {

@@ -43,38 +43,31 @@ Status FileEditor::bring_in(std::uint64_t begin, std::uint64_t end, int advice) 
   return {};
 }
 
-Result<MutableBytes> FileEditor::read_into(std::vector<std::byte>& scratch, std::uint64_t offset, std::size_t size) {
-  scratch.resize(size);
-  WC_TRY(read_fully(*file_, offset, scratch, file_->name()));
-  return MutableBytes(scratch);
-}
-
 FileEditor::~FileEditor() {
   if (mapped_ != nullptr) ::munmap(mapped_, size_bytes_);
 }
 
-Result<MutableBytes> FileEditor::edit(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch) {
+Result<MutableBytes> FileEditor::edit(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch,
+                                      Use use) {
   WC_CHECK(offset + size <= size_bytes_);
-  if (mapped_ == nullptr) return read_into(scratch, offset, size);
+  if (mapped_ == nullptr) {
+    scratch.resize(size);
+    WC_TRY(read_fully(*file_, offset, scratch, file_->name()));
+    return MutableBytes(scratch);
+  }
 #ifdef MADV_POPULATE_WRITE
   const std::uint64_t end = offset + size;
-  if (writable_.empty()) WC_TRY(bring_in(offset, end, MADV_POPULATE_WRITE));
-  for (std::uint64_t piece = offset / kPieceBytes; !writable_.empty() && piece * kPieceBytes < end; ++piece) {
+  if (use == Use::kRead || writable_.empty()) {
+    WC_TRY(bring_in(offset, end, use == Use::kRead ? MADV_POPULATE_READ : MADV_POPULATE_WRITE));
+    return MutableBytes(mapped_ + offset, size);
+  }
+  for (std::uint64_t piece = offset / kPieceBytes; piece * kPieceBytes < end; ++piece) {
     if (writable_[piece].load(std::memory_order_relaxed)) continue;
     WC_TRY(bring_in(piece * kPieceBytes, std::min((piece + 1) * kPieceBytes, size_bytes_), MADV_POPULATE_WRITE));
     writable_[piece].store(true, std::memory_order_relaxed);
   }
 #endif
   return MutableBytes(mapped_ + offset, size);
-}
-
-Result<Bytes> FileEditor::view(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch) {
-  WC_CHECK(offset + size <= size_bytes_);
-  if (mapped_ == nullptr) return read_into(scratch, offset, size);
-#ifdef MADV_POPULATE_WRITE
-  WC_TRY(bring_in(offset, offset + size, MADV_POPULATE_READ));
-#endif
-  return Bytes(mapped_ + offset, size);
 }
 
 Status FileEditor::commit(std::uint64_t offset, Bytes bytes) {

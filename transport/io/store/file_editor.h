@@ -23,12 +23,12 @@ class FileEditor {
 
   [[nodiscard]] File& file() const { return *file_; }
 
-  /// The bytes at `offset`, to be changed until commit(). `scratch` is the caller's, and outlives them. Brings the
-  /// pages into memory and makes them writable first, so that a disk that fails is an error here, and no signal later.
-  /// Errors: kIo, kNoSpace.
-  [[nodiscard]] Result<MutableBytes> edit(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch);
-  /// The same bytes, to be read alone. Others may read the file meanwhile.
-  [[nodiscard]] Result<Bytes> view(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch);
+  enum class Use : std::uint8_t { kRead, kChange };
+  /// The bytes at `offset`, to be changed until commit(), or to be read, while others may read them, too. `scratch` is
+  /// the caller's, and outlives them. Brings the pages into memory first, and makes them writable, so that a disk that
+  /// fails is an error here, and no signal later. Errors: kIo, kNoSpace.
+  [[nodiscard]] Result<MutableBytes> edit(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch,
+                                          Use use = Use::kChange);
   /// `bytes` are what edit() gave for that offset. Errors: those of the file.
   [[nodiscard]] Status commit(std::uint64_t offset, Bytes bytes);
 
@@ -37,7 +37,6 @@ class FileEditor {
   static constexpr std::uint64_t kPieceBytes = std::uint64_t{2} << 20;
   /// Takes MADV_POPULATE_READ or _WRITE.
   [[nodiscard]] Status bring_in(std::uint64_t begin, std::uint64_t end, int advice);
-  [[nodiscard]] Result<MutableBytes> read_into(std::vector<std::byte>& scratch, std::uint64_t offset, std::size_t size);
 
   const FileRef file_;
   const std::uint64_t size_bytes_;

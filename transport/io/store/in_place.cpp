@@ -48,8 +48,9 @@ class JournalStreams final : public ApplyStreams {
     return weightcast::read_base(files_, offset, cells);
   }
   Status write_result(std::uint64_t, Bytes) override { return {}; }
-  Result<std::optional<Bytes>> view_result(const SegmentRange& range, std::vector<std::byte>& scratch) override {
-    WC_ASSIGN(const Bytes cells, view_stream(files_, range.result_offset, range.size_bytes, scratch));
+  Result<std::optional<MutableBytes>> edit_result(const SegmentRange&, std::uint64_t offset, std::size_t size,
+                                                  std::vector<std::byte>& scratch) override {
+    WC_ASSIGN(const MutableBytes cells, edit_stream(files_, offset, size, scratch, FileEditor::Use::kRead));
     return std::optional(cells);
   }
   Status note_changes(std::uint64_t offset, unsigned cell_bytes, std::span<const std::uint32_t> cells,
@@ -186,7 +187,7 @@ Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& tab
     return sync_directory(files, layout.incoming());
   };
   const fs::path journal = layout.undo(payload);
-  const Result<Recovered> recovered = recover(
+  const Result<std::size_t> recovered = recover(
       files, journal.native(), [&](std::uint64_t offset, Bytes old) { return write_old(*base, offset, old, journal); },
       finish);
   if (recovered.has_value()) return {};
@@ -269,7 +270,7 @@ Result<InPlaceChanges> prepare_in_place(const StoreLayout& layout, const InPlace
                                         const std::atomic<bool>& wanted) {
   const PayloadId payload = work.record.manifest.id();
   const fs::path path = layout.undo(payload);
-  Result<UndoJournal> journal = UndoJournal::create(layout.files(), path.native(), path.filename().native());
+  Result<UndoJournal> journal = UndoJournal::create(layout.files(), path.native());
   if (!journal.has_value()) {
     // What a full disk leaves of it holds nothing.
     if (journal.error().code != Errc::kAlreadyExists) WC_TRY(remove_if_there(layout.files(), path));

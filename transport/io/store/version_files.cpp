@@ -5,8 +5,6 @@
 #include <set>
 #include <string_view>
 
-#include "transport/io/store/file_editor.h"
-
 namespace weightcast {
 
 namespace fs = std::filesystem;
@@ -175,23 +173,13 @@ Result<FileEditor*> editor_of(VersionFiles& files, const std::vector<FilePiece>&
 }  // namespace
 
 Result<MutableBytes> edit_stream(VersionFiles& files, std::uint64_t offset, std::size_t size,
-                                 std::vector<std::byte>& scratch) {
+                                 std::vector<std::byte>& scratch, FileEditor::Use use) {
   const std::vector<FilePiece> pieces = files.table().pieces(offset, size);
   WC_ASSIGN(FileEditor* const editor, editor_of(files, pieces));
-  if (editor != nullptr) return editor->edit(pieces.front().offset_bytes, size, scratch);
+  if (editor != nullptr) return editor->edit(pieces.front().offset_bytes, size, scratch, use);
   scratch.resize(size);
   WC_TRY(read_stream(files, offset, scratch));
   return MutableBytes(scratch);
-}
-
-Result<Bytes> view_stream(VersionFiles& files, std::uint64_t offset, std::size_t size,
-                          std::vector<std::byte>& scratch) {
-  const std::vector<FilePiece> pieces = files.table().pieces(offset, size);
-  WC_ASSIGN(FileEditor* const editor, editor_of(files, pieces));
-  if (editor != nullptr) return editor->view(pieces.front().offset_bytes, size, scratch);
-  scratch.resize(size);
-  WC_TRY(read_stream(files, offset, scratch));
-  return Bytes(scratch);
 }
 
 Status commit_stream(VersionFiles& files, std::uint64_t offset, Bytes bytes) {

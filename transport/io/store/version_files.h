@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "patch/snapshot/file_table.h"
 #include "transport/core/manifest.h"
+#include "transport/io/store/file_editor.h"
 
 namespace weightcast {
 
@@ -21,8 +22,6 @@ namespace weightcast {
 
 /// Name of the one file of a patch or packed payload.
 inline constexpr const char* kPatchFileName = "patch";
-
-class FileEditor;
 
 /// The files of one version. Each is opened when it is used, and stays open as long as FileSystem::open_files() keeps
 /// it: a snapshot may have more files than a process may open. The directory itself stays open, so a rename changes
@@ -103,9 +102,8 @@ class VersionFiles {
 /// stand in several files, or in one of more files than may stay open, are copied to `scratch`, which outlives them.
 /// Errors: those of FileEditor, read_stream() and write_stream().
 [[nodiscard]] Result<MutableBytes> edit_stream(VersionFiles& files, std::uint64_t offset, std::size_t size,
-                                               std::vector<std::byte>& scratch);
-[[nodiscard]] Result<Bytes> view_stream(VersionFiles& files, std::uint64_t offset, std::size_t size,
-                                        std::vector<std::byte>& scratch);
+                                               std::vector<std::byte>& scratch,
+                                               FileEditor::Use use = FileEditor::Use::kChange);
 [[nodiscard]] Status commit_stream(VersionFiles& files, std::uint64_t offset, Bytes bytes);
 
 }  // namespace weightcast

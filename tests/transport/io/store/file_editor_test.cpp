@@ -36,7 +36,7 @@ TEST_F(FileEditorTest, ChangesBytesWhereTheyAre) {
     const auto window = editor.edit(offset, size, scratch);
     ASSERT_TRUE(window.has_value()) << window.error().message();
     ASSERT_EQ(window->size(), size);
-    EXPECT_EQ(editor.view(offset, size, scratch)->data(), window->data());
+    EXPECT_EQ(editor.edit(offset, size, scratch, FileEditor::Use::kRead)->data(), window->data());
     EXPECT_EQ(char(window->front()), 'a');
     for (std::size_t i = 0; i < size; i += 3) bytes[offset + i] = char((*window)[i] = std::byte{'z'});
     EXPECT_TRUE(editor.commit(offset, *window).has_value());
@@ -51,7 +51,7 @@ TEST_F(FileEditorTest, BytesThatCannotBeHadAreAnError) {
   ASSERT_TRUE(file->truncate(100'000).has_value());
   std::vector<std::byte> scratch;
   EXPECT_EQ(editor.edit(200'000, 10, scratch).error().code, Errc::kIo);
-  EXPECT_EQ(editor.view(200'000, 10, scratch).error().code, Errc::kIo);
+  EXPECT_EQ(editor.edit(200'000, 10, scratch, FileEditor::Use::kRead).error().code, Errc::kIo);
   EXPECT_TRUE(editor.edit(0, 100'000, scratch).has_value());
 }
 
