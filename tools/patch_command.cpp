@@ -133,7 +133,7 @@ class FileStreams final : public ApplyStreams {
     std::ranges::copy(old, cells.begin());
     return {};
   }
-  Status write_result(std::uint64_t offset, Bytes, Bytes after) override { return out_.write(offset, after); }
+  Status write_result(std::uint64_t offset, Bytes after) override { return out_.write(offset, after); }
 
  private:
   const ByteSource& base_;

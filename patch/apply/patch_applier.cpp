@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "patch/changes/differing_cells.h"
 #include "patch/codec/listed.h"
 
 namespace weightcast {
@@ -46,18 +47,18 @@ class PatchApplier::Window {
         // A cell may be longer than what is left of a window.
         room_bytes_(kPageBytes + options.window_bytes + sizeof(std::uint64_t)),
         after_(new (kAlignment) std::byte[room_bytes_]),
-        before_(options.keeps_before ? new (kAlignment) std::byte[room_bytes_] : nullptr) {}
+        before_(options.rehearses ? new (kAlignment) std::byte[room_bytes_] : nullptr) {}
 
   /// `size` bytes that stand at the same place in a page as they do in the file.
   [[nodiscard]] MutableBytes after(std::uint64_t in_file, std::size_t size) const {
     return {after_.get() + in_file % kPageBytes, size};
   }
-  /// The same memory, unless old cells are kept.
+  /// The same memory, but in a rehearsal.
   [[nodiscard]] MutableBytes before(std::uint64_t in_file, std::size_t size) const {
     return before_ ? MutableBytes(before_.get() + in_file % kPageBytes, size) : after(in_file, size);
   }
   std::vector<std::byte> scratch;  // for ApplyStreams::edit_result()
-  // Of a segment of listed changes.
+  // Of a segment of listed changes; but for the decoder also of a window of a rehearsal.
   ListedDecoder listed;
   CellChanges changes;
   std::vector<std::byte> old_values;
@@ -127,7 +128,7 @@ Status PatchApplier::make(const Segment& segment, Window& window) {
   const auto new_leaves = [&] { return LeafChange(range.result_offset, range.result_offset + range.size_bytes); };
   std::optional<CellChanges> changes = begin_list(segment.header);
   LeafChange leaves = new_leaves();
-  bool edits = range.base_offset == range.result_offset && !options_.keeps_before;
+  bool edits = range.base_offset == range.result_offset;
   Status made = make_cells(segment, edits, changes, leaves, window);
   if (!made.has_value() && std::exchange(edits, false)) {
     leaves = new_leaves();
@@ -145,6 +146,8 @@ Status PatchApplier::make(const Segment& segment, Window& window) {
 Result<bool> PatchApplier::edit_listed(const Segment& segment, bool& edits, std::optional<CellChanges>& changes,
                                        LeafChange& leaves, Window& window) {
   const SegmentRange& range = segment.header.range;
+  const bool is_listed = segment.header.mode == SegmentMode::kListed;
+  if (options_.rehearses && !is_listed) return true;
   Result<std::optional<MutableBytes>> found =
       streams_.edit_result(range, range.result_offset, range.size_bytes, window.scratch);
   edits = !found.has_value() || found->has_value();
@@ -153,7 +156,7 @@ Result<bool> PatchApplier::edit_listed(const Segment& segment, bool& edits, std:
   const MutableBytes cells = **found;
   CellChanges& steps = changes ? *changes : window.changes;
   steps.clear();
-  if (segment.header.mode == SegmentMode::kListed) {
+  if (is_listed) {
     const unsigned cell_bytes = geometry_of(range.kind).bytes;
     WC_TRY(window.listed.decode(segment, steps));
     window.old_values.resize(steps.values.size());
@@ -162,11 +165,27 @@ Result<bool> PatchApplier::edit_listed(const Segment& segment, bool& edits, std:
       return fail(Errc::kWrongBase, Op::kDecode,
                   fmt::format("patch segment {}: the base has other cells than it was made from", range.index));
     }
-    write_changes(steps, cell_bytes, cells.data());
     if (options_.hashes) leaves.replace(range.result_offset, cell_bytes, steps.cells, window.old_values, steps.values);
+    if (options_.rehearses) {
+      WC_TRY(streams_.note_changes(range.result_offset, cell_bytes, steps.cells, window.old_values));
+      return true;
+    }
+    write_changes(steps, cell_bytes, cells.data());
   }
   WC_TRY(streams_.commit_result(range.result_offset, cells));
   return true;
+}
+
+Status PatchApplier::note_window(const SegmentRange& range, std::uint64_t offset, Bytes before, Bytes after,
+                                 Window& window) {
+  const unsigned cell_bytes = geometry_of(range.kind).bytes;
+  std::vector<std::uint32_t>& cells = window.changes.cells;
+  cells.clear();
+  append_differing_cells(before, after, cell_bytes, 0, cells);
+  if (cells.empty()) return {};
+  window.old_values.resize(cells.size() * cell_bytes);
+  read_cells(cells, cell_bytes, before.data(), window.old_values.data());
+  return streams_.note_changes(offset, cell_bytes, cells, window.old_values);
 }
 
 // Window by window: read, changed, summed and written while it is in the second-level cache.
@@ -195,7 +214,7 @@ Status PatchApplier::make_cells(const Segment& segment, bool& edits, std::option
         std::max<std::uint64_t>(options_.window_bytes - in_file % options_.window_bytes, cell_bytes);
     const auto size = static_cast<std::size_t>(std::min(room - room % cell_bytes, end - at));
     std::optional<MutableBytes> there;
-    if (may_edit) {
+    if (may_edit && !options_.rehearses) {
       Result<std::optional<MutableBytes>> found = streams_.edit_result(range, at, size, window.scratch);
       edits = edits || !found.has_value() || found->has_value();
       WC_TRY(found);
@@ -209,13 +228,14 @@ Status PatchApplier::make_cells(const Segment& segment, bool& edits, std::option
       at += size;
       continue;
     }
-    const MutableBytes before = window.before(in_file, range.has_base() ? size : 0),
+    const std::uint64_t old_begin = range.has_base() ? range.base_offset : range.result_offset;
+    const MutableBytes before = window.before(in_file, range.has_base() || options_.rehearses ? size : 0),
                        after = window.after(in_file, size);
-    if (range.has_base()) WC_TRY(streams_.read_base(range.base_offset + (at - range.result_offset), before));
+    if (!before.empty()) WC_TRY(streams_.read_base(old_begin + (at - range.result_offset), before));
     change_leaves(at, before, {});
-    WC_TRY(decoder.next(before, after));
+    WC_TRY(decoder.next(range.has_base() ? Bytes(before) : Bytes(), after));
     change_leaves(at, {}, after);
-    WC_TRY(streams_.write_result(at, options_.keeps_before ? Bytes(before) : Bytes(), after));
+    WC_TRY(options_.rehearses ? note_window(range, at, before, after, window) : streams_.write_result(at, after));
     at += size;
   }
   return decoder.finish();

@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "patch/codec/codec.h"
@@ -26,9 +27,8 @@ class ApplyStreams {
   virtual ~ApplyStreams() = default;
   /// Fills `cells` with the base's bytes from `offset` on. Errors: kWrongBase where they cannot be read.
   [[nodiscard]] virtual Status read_base(std::uint64_t offset, MutableBytes cells) = 0;
-  /// Writes `after` to the result at `offset`. `before` has the old cells if ApplyOptions::keeps_before is set and the
-  /// range has a base; else it is empty. Errors: those of the medium.
-  [[nodiscard]] virtual Status write_result(std::uint64_t offset, Bytes before, Bytes after) = 0;
+  /// Writes `after` to the result at `offset`. Errors: those of the medium.
+  [[nodiscard]] virtual Status write_result(std::uint64_t offset, Bytes after) = 0;
   /// Where the base's cells of a part of `range` stand in the result already: those cells, which become the new ones
   /// where they are, until commit_result(). Nothing where they do not stand there: then read_base() and write_result()
   /// are called. If the cells turn out not to be the base's, or after an error, the range is made once more, by those
@@ -43,14 +43,22 @@ class ApplyStreams {
     static_cast<void>(offset), static_cast<void>(cells);
     return {};
   }
+  /// Of a rehearsal: cells of `cell_bytes` that will become others, by their indices within the range that begins at
+  /// `offset`, ascending, and what stands there now.
+  [[nodiscard]] virtual Status note_changes(std::uint64_t offset, unsigned cell_bytes,
+                                            std::span<const std::uint32_t> cells, Bytes old_values) {
+    static_cast<void>(offset), static_cast<void>(cell_bytes), static_cast<void>(cells), static_cast<void>(old_values);
+    return {};
+  }
 };
 
 struct ApplyOptions {
   /// The most bytes of one write_result(): few enough to stay in a core's cache from the read to the write. Windows end
   /// at multiples of it in the result's file. A power of two, at least 4 KiB.
   std::uint32_t window_bytes = 64 * 1024;
-  /// Whether write_result() gets the old cells.
-  bool keeps_before = false;
+  /// Nothing is written: note_changes() gets what the result will change where the base stands. The cells that
+  /// edit_result() gives are only read.
+  bool rehearses = false;
   /// Whether to compute the result's digest.
   bool hashes = true;
   /// The base's leaves where they are known. Where a patch moves nothing, those of the result follow from them and from
@@ -100,6 +108,8 @@ class PatchApplier {
   /// Makes a segment by its changed cells alone. False if its cells are not there to be edited.
   Result<bool> edit_listed(const Segment& segment, bool& edits, std::optional<CellChanges>& changes, LeafChange& leaves,
                            Window& window);
+  /// Tells the streams which cells of a window differ.
+  Status note_window(const SegmentRange& range, std::uint64_t offset, Bytes before, Bytes after, Window& window);
   /// Room for a list, if there is.
   [[nodiscard]] std::optional<CellChanges> begin_list(const SegmentHeader& header);
   [[nodiscard]] std::uint64_t offset_in_file(std::uint64_t offset) const;

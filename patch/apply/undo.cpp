@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 
 #include "patch/codec/byte_io.h"
 #include "patch/codec/segment.h"
@@ -12,17 +12,19 @@
 namespace weightcast {
 namespace {
 
-// File: magic, length of the tag, tag, digest of all that. Then records: magic, length of the body, digest of both and
-// of the body, body. Body: offset, then runs of (bytes to skip, bytes to write, bytes), all numbers LEB128.
+// File: magic, length of a tag, tag, digest of all that; the tag is empty in what this release writes. Then records:
+// magic, length of the body, digest of both and of the body, body. Body: offset, then runs of (bytes to skip, bytes to
+// write, bytes), all numbers LEB128.
 constexpr std::uint64_t kFileMagic = 0x01'4f'44'4e'55'43'57'00;  // "\0WCUNDO" and the format's version
 constexpr std::uint32_t kRecordMagic = 0x4f444e57;               // "WNDO"
 // A disk writes a sector of 512 bytes whole or not at all, and the file's first bytes fit into one.
 constexpr std::size_t kTagBytesMax = 256;
 constexpr std::size_t kRecordPrefixBytes = 4 + 8 + Checksum::kBytes;
-// Runs closer than this are joined: a run costs two numbers.
-constexpr std::size_t kJoinBytes = 4;
-// A range of changes is of one segment. Its runs take less than twice its bytes.
+// A range of changes is of one segment. Its runs take less than twice its bytes, and each of their numbers no more
+// than four.
 constexpr std::uint64_t kBodyBytesMax = 2 * std::uint64_t{kSegmentBytesMax};
+constexpr std::size_t kRunNumberBytesMax = 4;
+static_assert(kSegmentBytesMax < 1u << (7 * kRunNumberBytesMax));
 
 Checksum record_digest(Bytes fields, Bytes body) {
   ChecksumStream digest;
@@ -31,36 +33,29 @@ Checksum record_digest(Bytes fields, Bytes body) {
   return digest.digest();
 }
 
-std::size_t first_difference(Bytes a, Bytes b, std::size_t from) {
-  // By words: where one cell in a hundred changes, the next difference is too near for memcmp() to pay.
-  static_assert(std::endian::native == std::endian::little);
-  for (std::uint64_t x, y; from + sizeof x <= a.size(); from += sizeof x) {
-    std::memcpy(&x, a.data() + from, sizeof x);
-    std::memcpy(&y, b.data() + from, sizeof y);
-    if (x != y) return from + std::size_t(std::countr_zero(x ^ y)) / 8;
-  }
-  while (from < a.size() && a[from] == b[from]) ++from;
-  return from;
+std::byte* put_varint(std::byte* at, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) *at++ = std::byte(value | 0x80);
+  *at++ = std::byte(value);
+  return at;
 }
 
-/// Empty where nothing differs.
-std::vector<std::byte> make_body(std::uint64_t offset, Bytes before, Bytes after) {
-  std::vector<std::byte> body;
-  ByteWriter writer(body);
-  writer.varint(offset);
-  std::size_t done = 0, begin = first_difference(before, after, 0);
-  if (begin == before.size()) return {};
-  while (begin < before.size()) {
-    std::size_t end = begin + 1, next = end;
-    for (; next < before.size() && next - end < kJoinBytes; ++next) {
-      if (before[next] != after[next]) end = next + 1;
-    }
-    writer.varint(begin - done);
-    writer.varint(end - begin);
-    writer.bytes(before.subspan(begin, end - begin));
-    done = end;
-    begin = first_difference(before, after, end);
+/// Cells beside each other are one run.
+std::vector<std::byte> make_body(std::uint64_t offset, unsigned cell_bytes, std::span<const std::uint32_t> cells,
+                                 Bytes old_values) {
+  constexpr std::size_t kNumberBytesMax = 10;
+  std::vector<std::byte> body(kNumberBytesMax + cells.size() * 2 * kRunNumberBytesMax + old_values.size());
+  std::byte* at = put_varint(body.data(), offset);
+  std::uint64_t done = 0;
+  for (std::size_t begin = 0, end = 0; begin < cells.size(); begin = end) {
+    while (++end < cells.size() && cells[end] == cells[end - 1] + 1) continue;
+    const std::uint64_t first = std::uint64_t{cells[begin]} * cell_bytes;
+    const std::size_t size = (end - begin) * cell_bytes;
+    at = put_varint(put_varint(at, first - done), size);
+    std::memcpy(at, old_values.data() + begin * cell_bytes, size);
+    at += size;
+    done = first + size;
   }
+  body.resize(std::size_t(at - body.data()));
   return body;
 }
 
@@ -69,11 +64,8 @@ Status remove_journal(FileSystem& files, const std::string& path) {
   return sync_directory(files, std::filesystem::path(path).parent_path());
 }
 
-/// Positions of the whole records' bodies, in order.
-struct Records {
-  std::string tag;
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> bodies;  // offset in the file, length
-};
+/// Positions of the whole records' bodies, in order: offset in the file, length.
+using Records = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
 
 Result<Records> scan(File& file, const std::string& path) {
   WC_ASSIGN(const FileInfo info, file.info());
@@ -92,13 +84,11 @@ Result<Records> scan(File& file, const std::string& path) {
   // Cut short, or lost by a power cut before its first sync, which leaves zeros: nothing was overwritten yet.
   if (!reader.ok() || magic == 0u) return records;
   if (magic != kFileMagic || tag_bytes > kTagBytesMax) return damaged();
-  const Bytes tag = reader.bytes(tag_bytes);
+  static_cast<void>(reader.bytes(tag_bytes));
   const std::size_t fields_bytes = reader.position();
   const Checksum digest = reader.digest();
   if (!reader.ok()) return records;  // as above
   if (digest != checksum_of(Bytes(bytes).first(fields_bytes))) return damaged();
-  records.tag.assign(reinterpret_cast<const char*>(tag.data()), tag.size());
-
   std::vector<std::byte> body;
   for (std::uint64_t at = reader.position(); at + kRecordPrefixBytes <= size;) {
     std::array<std::byte, kRecordPrefixBytes> prefix;
@@ -112,7 +102,7 @@ Result<Records> scan(File& file, const std::string& path) {
     body.resize(std::size_t(body_bytes));
     WC_TRY(read_fully(file, body_at, body, path));
     if (fields.digest() != record_digest(Bytes(prefix).first(12), body)) break;
-    records.bodies.emplace_back(body_at, body_bytes);
+    records.emplace_back(body_at, body_bytes);
     at = body_at + body_bytes;
   }
   return records;
@@ -139,6 +129,7 @@ struct UndoJournal::Opened {
   FileSystem& files;
   std::string path;
   std::unique_ptr<File> file;
+  std::mutex mutex;  // guards what follows
   std::uint64_t end = 0;
 };
 
@@ -147,26 +138,26 @@ UndoJournal::UndoJournal(UndoJournal&&) noexcept = default;
 UndoJournal& UndoJournal::operator=(UndoJournal&&) noexcept = default;
 UndoJournal::~UndoJournal() = default;
 
-Result<UndoJournal> UndoJournal::create(FileSystem& files, const std::string& path, std::string_view tag) {
-  WC_CHECK(tag.size() <= kTagBytesMax);
+Result<UndoJournal> UndoJournal::create(FileSystem& files, const std::string& path) {
   WC_ASSIGN(std::unique_ptr<File> file, files.open(path, {.write = true, .create = Create::kNew, .permissions = 0600}));
   std::vector<std::byte> bytes;
   ByteWriter writer(bytes);
   writer.fixed(kFileMagic);
-  writer.fixed(std::uint32_t(tag.size()));
-  writer.bytes(std::as_bytes(std::span(tag.data(), tag.size())));
+  writer.fixed(std::uint32_t{0});
   writer.digest(checksum_of(bytes));
   WC_TRY(write_fully(*file, 0, bytes, path));
   // At once: by its first bytes, and by its name, it is known that there is nothing else to put back.
   WC_TRY(file->sync_data());
   WC_TRY(sync_directory(files, std::filesystem::path(path).parent_path()));
-  return UndoJournal(std::make_unique<Opened>(Opened{files, path, std::move(file), bytes.size()}));
+  return UndoJournal(std::unique_ptr<Opened>(new Opened{files, path, std::move(file), {}, bytes.size()}));
 }
 
-Status UndoJournal::record(std::uint64_t offset, Bytes before, Bytes after) {
-  WC_CHECK(before.size() == after.size() && before.size() <= kSegmentBytesMax);
-  const std::vector<std::byte> body = make_body(offset, before, after);
-  if (body.empty()) return {};
+Status UndoJournal::record(std::uint64_t offset, unsigned cell_bytes, std::span<const std::uint32_t> cells,
+                           Bytes old_values) {
+  WC_CHECK(old_values.size() == cells.size() * cell_bytes);
+  if (cells.empty()) return {};
+  WC_CHECK((std::uint64_t{cells.back()} + 1) * cell_bytes <= kSegmentBytesMax);
+  const std::vector<std::byte> body = make_body(offset, cell_bytes, cells, old_values);
   std::vector<std::byte> record;
   record.reserve(kRecordPrefixBytes + body.size());
   ByteWriter writer(record);
@@ -174,6 +165,7 @@ Status UndoJournal::record(std::uint64_t offset, Bytes before, Bytes after) {
   writer.fixed(std::uint64_t{body.size()});
   writer.digest(record_digest(record, body));
   writer.bytes(body);
+  const std::lock_guard lock(opened_->mutex);
   if (Status written = write_fully(*opened_->file, opened_->end, record, opened_->path); !written) {
     // A torn record would hide those that follow it.
     WC_TRY(opened_->file->truncate(opened_->end));
@@ -185,20 +177,20 @@ Status UndoJournal::record(std::uint64_t offset, Bytes before, Bytes after) {
 
 Status UndoJournal::sync() { return opened_->file->sync_data(); }
 
-Result<Recovered> recover(FileSystem& files, const std::string& path,
-                          const std::function<Status(std::uint64_t, Bytes)>& write,
-                          const std::function<Status()>& sync) {
+Result<std::size_t> recover(FileSystem& files, const std::string& path,
+                            const std::function<Status(std::uint64_t, Bytes)>& write,
+                            const std::function<Status()>& sync) {
   WC_ASSIGN(const std::unique_ptr<File> file, files.open(path, {}));
   WC_ASSIGN(const Records records, scan(*file, path));
   std::vector<std::byte> body;
-  for (auto at = records.bodies.rbegin(); at != records.bodies.rend(); ++at) {
+  for (auto at = records.rbegin(); at != records.rend(); ++at) {
     body.resize(std::size_t(at->second));
     WC_TRY(read_fully(*file, at->first, body, path));
     WC_TRY(restore(body, write));
   }
   WC_TRY(sync());
   WC_TRY(remove_journal(files, path));
-  return Recovered{records.tag, records.bodies.size()};
+  return records.size();
 }
 
 }  // namespace weightcast

@@ -19,7 +19,7 @@ void recover_from(Bytes journal) {
     const auto file = disk.open(kPath, {.write = true, .create = Create::kNew});
     WC_CHECK(file.has_value() && write_fully(**file, 0, journal, kPath).has_value());
   }
-  const Result<Recovered> recovered = recover(
+  const Result<std::size_t> recovered = recover(
       disk, kPath,
       [](std::uint64_t offset, Bytes old) -> Status {
         if (offset > kStreamBytes || old.size() > kStreamBytes - offset) {

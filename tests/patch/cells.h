@@ -124,7 +124,7 @@ class MemoryStreams final : public ApplyStreams {
     std::ranges::copy(base_.subspan(offset, cells.size()), cells.begin());
     return {};
   }
-  Status write_result(std::uint64_t offset, Bytes, Bytes after) override {
+  Status write_result(std::uint64_t offset, Bytes after) override {
     std::ranges::copy(after, result_.begin() + std::ptrdiff_t(offset));
     return {};
   }

@@ -25,10 +25,12 @@ inline const Publication& snapshot(std::uint64_t version) {
   return made.emplace(version, std::move(p)).first->second;
 }
 
+/// Every other one lists its changes.
 inline const Publication& patch_to(std::uint64_t version) {
   static std::map<std::uint64_t, Publication> made;
   if (const auto found = made.find(version); found != made.end()) return found->second;
-  Publication p = weightcast::patch_of(snapshot(version - 1), snapshot(version), 8192);
+  const SparseForm form = version % 2 == 0 ? SparseForm::kListed : SparseForm::kModelled;
+  Publication p = weightcast::patch_of(snapshot(version - 1), snapshot(version), 8192, form);
   return made.emplace(version, std::move(p)).first->second;
 }
 

@@ -98,13 +98,12 @@ TEST(PatchApplier, EndsWindowsAtMultiplesInTheFile) {
    public:
     Watched(ApplyStreams& streams, const FileTable& table) : streams_(streams), table_(table) {}
     Status read_base(std::uint64_t offset, MutableBytes cells) override { return streams_.read_base(offset, cells); }
-    Status write_result(std::uint64_t offset, Bytes before, Bytes after) override {
-      EXPECT_TRUE(before.empty());
+    Status write_result(std::uint64_t offset, Bytes after) override {
       const std::uint64_t begin = table_.pieces(offset, 1).front().offset_bytes;
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(after.data()) % 4096, begin % 4096);
       // An eight-byte cell may reach over the end of a window that it begins in.
       EXPECT_LE(begin % 8192 + after.size(), 8192u + 7);
-      return streams_.write_result(offset, before, after);
+      return streams_.write_result(offset, after);
     }
 
    private:
@@ -123,34 +122,73 @@ TEST(PatchApplier, EndsWindowsAtMultiplesInTheFile) {
   EXPECT_EQ(result, after.stream);
 }
 
-TEST(PatchApplier, ShowsTheOldCellsIfTheyAreToBeKept) {
-  class Kept final : public ApplyStreams {
+// By windows where the leaves of the base are not known, or the segments list nothing; else by the changed cells alone.
+TEST(PatchApplier, RehearsesWhatWouldChangeWhereTheBaseStands) {
+  class Rehearsed final : public ApplyStreams {
    public:
-    Kept(Bytes base, Bytes result) : base_(base), result_(result) {}
+    explicit Rehearsed(Bytes base) : back(base.begin(), base.end()), base_(base) {}
     Status read_base(std::uint64_t offset, MutableBytes cells) override {
+      ++reads;
       std::ranges::copy(base_.subspan(offset, cells.size()), cells.begin());
       return {};
     }
-    Status write_result(std::uint64_t offset, Bytes before, Bytes after) override {
-      EXPECT_TRUE(std::ranges::equal(before, base_.subspan(offset, before.size())));
-      EXPECT_EQ(before.size(), after.size());
-      EXPECT_TRUE(std::ranges::equal(after, result_.subspan(offset, after.size())));
-      seen_bytes += after.size();
+    Status write_result(std::uint64_t, Bytes) override {
+      return fail(Errc::kIo, Op::kWrite, "nothing is to be written");
+    }
+    Result<std::optional<MutableBytes>> edit_result(const SegmentRange&, std::uint64_t offset, std::size_t size,
+                                                    std::vector<std::byte>& scratch) override {
+      scratch.assign(base_.begin() + std::ptrdiff_t(offset), base_.begin() + std::ptrdiff_t(offset + size));
+      return std::optional(MutableBytes(scratch));
+    }
+    Status note_changes(std::uint64_t offset, unsigned cell_bytes, std::span<const std::uint32_t> cells,
+                        Bytes old_values) override {
+      for (std::size_t i = 0; i < cells.size(); ++i) {
+        const Bytes old = old_values.subspan(i * cell_bytes, cell_bytes);
+        const std::uint64_t at = offset + std::uint64_t{cells[i]} * cell_bytes;
+        EXPECT_TRUE(std::ranges::equal(old, base_.subspan(at, cell_bytes)));
+        std::ranges::fill(MutableBytes(back).subspan(at, cell_bytes), std::byte{0xa5});
+      }
+      noted += cells.size();
       return {};
     }
 
-    std::size_t seen_bytes = 0;
+    std::vector<std::byte> back;  // without the cells that were noted
+    std::size_t noted = 0;
+    unsigned reads = 0;
 
    private:
-    const Bytes base_, result_;
+    const Bytes base_;
   };
   const auto [before, after] = make_versions(40000, 0.01, 1);
-  const Parts parts = split(make_patch(before, after, 20'000));
-  Kept streams(before.stream, after.stream);
-  PatchApplier applier(plan_segments(parts.head), test::one_file(after.stream.size()), streams, {.keeps_before = true});
-  for (const OwnedSegment& segment : parts.segments) ASSERT_TRUE(applier.apply(segment.view()).has_value());
-  EXPECT_TRUE(applier.finish(parts.end).has_value());
-  EXPECT_EQ(streams.seen_bytes, after.stream.size());
+  const FileTable table = test::one_file(before.stream.size());
+  SnapshotDigest base(table), result(table);
+  base.add(0, before.stream);
+  result.add(0, after.stream);
+  for (const SparseForm form : {SparseForm::kModelled, SparseForm::kListed}) {
+    const Parts parts = split(make_patch(before, after, 20'000, {.sparse_form = form}));
+    for (const bool known : {false, true}) {
+      Rehearsed streams(before.stream);
+      PatchApplier applier(plan_segments(parts.head), table, streams,
+                           {.rehearses = true,
+                            .base_leaves = known ? std::make_shared<const LeafSums>(base.leaves()) : nullptr,
+                            .list_bytes_max = kMiB});
+      std::size_t changed = 0;
+      for (const OwnedSegment& segment : parts.segments) {
+        ASSERT_TRUE(applier.apply(segment.view()).has_value());
+        changed += segment.header().changed_cells;
+      }
+      const Result<Checksum> digest = applier.finish(parts.end);
+      ASSERT_TRUE(digest.has_value()) << digest.error().message();
+      EXPECT_EQ(*digest, result.root());
+      EXPECT_EQ(applier.leaves(), result.leaves());
+      EXPECT_EQ(streams.noted, changed);
+      EXPECT_EQ(streams.reads == 0, known && form == SparseForm::kListed);
+      // All that differs was noted.
+      for (std::size_t i = 0; i < after.stream.size(); ++i) {
+        ASSERT_TRUE(before.stream[i] == after.stream[i] || streams.back[i] == std::byte{0xa5}) << i;
+      }
+    }
+  }
 }
 
 /// The result stands where the base did.
@@ -162,7 +200,7 @@ class EditedStreams final : public ApplyStreams {
     std::ranges::copy(base_.subspan(offset, cells.size()), cells.begin());
     return {};
   }
-  Status write_result(std::uint64_t offset, Bytes, Bytes after) override {
+  Status write_result(std::uint64_t offset, Bytes after) override {
     std::ranges::copy(after, result_.begin() + std::ptrdiff_t(offset));
     return {};
   }

@@ -1,19 +1,14 @@
 #include "patch/apply/undo.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <new>
 
+#include "patch/changes/differing_cells.h"
 #include "tests/patch/cells.h"
 #include "tests/real_files.h"
 
@@ -31,9 +26,17 @@ class UndoJournalTest : public ::testing::Test {
 
   [[nodiscard]] std::string path() const { return folder_ / "undo"; }
   UndoJournal create() {
-    auto journal = UndoJournal::create(real_files(), path(), "version 8");
+    auto journal = UndoJournal::create(real_files(), path());
     WC_CHECK(journal.has_value());
     return std::move(*journal);
+  }
+  /// The bytes of `before` that differ in `after`.
+  static Status record(UndoJournal& journal, std::uint64_t offset, Bytes before, Bytes after) {
+    std::vector<std::uint32_t> cells;
+    append_differing_cells(before, after, 1, 0, cells);
+    std::vector<std::byte> old;
+    for (const std::uint32_t cell : cells) old.push_back(before[cell]);
+    return journal.record(offset, 1, cells, old);
   }
   /// Makes `data` into `after`, as the journal wants it, up to `bytes`.
   static Status overwrite(MutableBytes data, Bytes after, UndoJournal& journal, std::size_t bytes) {
@@ -41,14 +44,14 @@ class UndoJournalTest : public ::testing::Test {
     for (const bool write : {false, true}) {
       for (std::size_t at = 0; at < data.size(); at += kRange) {
         const std::size_t size = std::min(kRange, data.size() - at);
-        if (!write) WC_TRY(journal.record(at, data.subspan(at, size), after.subspan(at, size)));
+        if (!write) WC_TRY(record(journal, at, data.subspan(at, size), after.subspan(at, size)));
         if (write && at < bytes) std::ranges::copy(after.subspan(at, size), data.begin() + std::ptrdiff_t(at));
       }
       if (!write) WC_TRY(journal.sync());
     }
     return {};
   }
-  Result<Recovered> recover_into(MutableBytes data) {
+  Result<std::size_t> recover_into(MutableBytes data) {
     return recover(
         real_files(), path(),
         [&](std::uint64_t offset, Bytes old) {
@@ -62,37 +65,46 @@ class UndoJournalTest : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-TEST_F(UndoJournalTest, PutsBackWhatWasOverwritten) {
+TEST_F(UndoJournalTest, PutsBackWhatWasOverwrittenWhollyOrInPart) {
   const auto [before, after] = test::make_versions(20000, 0.02, 1);
-  std::vector<std::byte> data = before.stream;
-  {
-    UndoJournal journal = create();
-    ASSERT_TRUE(overwrite(data, after.stream, journal, data.size()).has_value());
-    EXPECT_EQ(data, after.stream);
+  for (const std::size_t bytes : {before.stream.size(), before.stream.size() / 2}) {
+    std::vector<std::byte> data = before.stream;
+    {
+      UndoJournal journal = create();
+      ASSERT_TRUE(overwrite(data, after.stream, journal, bytes).has_value());
+      EXPECT_NE(data, before.stream);
+      EXPECT_EQ(data == after.stream, bytes == data.size());
+    }
+    EXPECT_LT(std::filesystem::file_size(path()), before.stream.size() / 4);
+    const auto recovered = recover_into(data);
+    ASSERT_TRUE(recovered.has_value()) << recovered.error().message();
+    EXPECT_EQ(data, before.stream);
+    EXPECT_EQ(recover_into(data).error().code, Errc::kNotFound);
   }
-  EXPECT_LT(std::filesystem::file_size(path()), before.stream.size() / 4);
-  const auto recovered = recover_into(data);
-  ASSERT_TRUE(recovered.has_value()) << recovered.error().message();
-  EXPECT_EQ(recovered->tag, "version 8");
-  EXPECT_EQ(data, before.stream);
-  EXPECT_EQ(recover_into(data).error().code, Errc::kNotFound);
+}
+
+TEST_F(UndoJournalTest, PutsBackCellsOfAnyWidthWhereTheyStood) {
+  for (const unsigned width : {1u, 2u, 4u, 8u}) {
+    std::vector<std::byte> data(8000);
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = std::byte(i * 7);
+    const std::vector<std::byte> before = data;
+    const std::vector<std::uint32_t> cells{0, 1, 2, 90, 500, 501};
+    std::vector<std::byte> old;
+    for (const std::uint32_t cell : cells) {
+      const auto first = data.begin() + 16 + std::ptrdiff_t(cell) * width;
+      old.insert(old.end(), first, first + width);
+      std::fill_n(first, width, std::byte{0xee});
+    }
+    ASSERT_TRUE(create().record(16, width, cells, old).has_value());
+    ASSERT_NE(data, before);
+    ASSERT_TRUE(recover_into(data).has_value());
+    EXPECT_EQ(data, before) << width;
+  }
 }
 
 TEST_F(UndoJournalTest, RefusesASecondOneWhileThereIsOne) {
   const UndoJournal journal = create();
-  EXPECT_EQ(UndoJournal::create(real_files(), path(), "").error().code, Errc::kAlreadyExists);
-}
-
-TEST_F(UndoJournalTest, PutsBackWhatWasOverwrittenInPart) {
-  const auto [before, after] = test::make_versions(20000, 0.02, 1);
-  std::vector<std::byte> data = before.stream;
-  {
-    UndoJournal journal = create();
-    ASSERT_TRUE(overwrite(data, after.stream, journal, data.size() / 2).has_value());
-    EXPECT_NE(data, before.stream);
-  }
-  ASSERT_TRUE(recover_into(data).has_value());
-  EXPECT_EQ(data, before.stream);
+  EXPECT_EQ(UndoJournal::create(real_files(), path()).error().code, Errc::kAlreadyExists);
 }
 
 // Its record claims 1 TiB, which the file has as a hole.
@@ -100,7 +112,7 @@ TEST_F(UndoJournalTest, ARecordThatClaimsMoreThanOneCanHaveIsTorn) {
   std::vector<std::byte> old(64, std::byte{1}), fresh(64, std::byte{2});
   {
     UndoJournal journal = create();
-    ASSERT_TRUE(journal.record(0, old, fresh).has_value());
+    ASSERT_TRUE(record(journal, 0, old, fresh).has_value());
   }
   {
     std::ofstream file(path(), std::ios::binary | std::ios::app);
@@ -121,15 +133,15 @@ TEST_F(UndoJournalTest, IgnoresATornRecord) {
   std::vector<std::byte> old(64, std::byte{1}), fresh(64, std::byte{2});
   {
     UndoJournal journal = create();
-    ASSERT_TRUE(journal.record(0, old, fresh).has_value());
+    ASSERT_TRUE(record(journal, 0, old, fresh).has_value());
   }
   const auto first_end = std::filesystem::file_size(path());
   std::filesystem::copy_file(path(), folder_ / "one");
   std::filesystem::remove(path());
   {
     UndoJournal journal = create();
-    ASSERT_TRUE(journal.record(0, old, fresh).has_value());
-    ASSERT_TRUE(journal.record(64, old, fresh).has_value());
+    ASSERT_TRUE(record(journal, 0, old, fresh).has_value());
+    ASSERT_TRUE(record(journal, 64, old, fresh).has_value());
   }
   const auto second_end = std::filesystem::file_size(path());
   std::filesystem::copy_file(path(), folder_ / "two");
@@ -139,7 +151,7 @@ TEST_F(UndoJournalTest, IgnoresATornRecord) {
     std::vector<std::byte> data(128, std::byte{2});
     const auto recovered = recover_into(data);
     ASSERT_TRUE(recovered.has_value());
-    ASSERT_EQ(recovered->records, 1u);
+    ASSERT_EQ(*recovered, 1u);
     ASSERT_TRUE(data[0] == std::byte{1} && data[63] == std::byte{1} && data[64] == std::byte{2});
   }
 }
@@ -154,7 +166,7 @@ TEST_F(UndoJournalTest, JournalThatWasCutShortWhileItWasMadeHoldsNothing) {
     std::vector<std::byte> nothing;
     const auto recovered = recover_into(nothing);
     ASSERT_TRUE(recovered.has_value()) << size;
-    EXPECT_EQ(recovered->records, 0u);
+    EXPECT_EQ(*recovered, 0u);
     EXPECT_FALSE(std::filesystem::exists(path()));
   }
 }
@@ -166,7 +178,7 @@ TEST_F(UndoJournalTest, JournalOfWhichAPowerCutLeftTheSizeAndNoBytesHoldsNothing
   std::vector<std::byte> nothing;
   const auto recovered = recover_into(nothing);
   ASSERT_TRUE(recovered.has_value()) << recovered.error().message();
-  EXPECT_EQ(recovered->records, 0u);
+  EXPECT_EQ(*recovered, 0u);
   EXPECT_FALSE(std::filesystem::exists(path()));
 }
 
@@ -186,49 +198,12 @@ TEST_F(UndoJournalTest, SaysThatTheDiskIsFullAndStaysWhole) {
   small.rlim_cur = 50000;
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   ::setrlimit(RLIMIT_FSIZE, &small);
-  const Status full = journal.record(0, old, fresh);
+  const Status full = record(journal, 0, old, fresh);
   ::setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, handler);
   EXPECT_FALSE(full.has_value());
-  ASSERT_TRUE(journal.record(7, Bytes(old).first(10), Bytes(fresh).first(10)).has_value());
-  EXPECT_EQ(recover_into(fresh)->records, 1u);
-}
-
-// The data is a shared mapping of a file, as a worker with one copy has it; the child is killed when half is
-// overwritten.
-TEST_F(UndoJournalTest, GivesBackTheOldVersionAfterKill9) {
-  const auto [before, after] = test::make_versions(400000, 0.02, 1);
-  const std::string data_path = folder_ / "data";
-  std::ofstream(data_path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(before.stream.data()), std::streamsize(before.stream.size()));
-  const int fd = ::open(data_path.c_str(), O_RDWR);
-  const auto share = [](int file, std::size_t size) {
-    void* mapping = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | (file < 0 ? MAP_ANONYMOUS : 0), file, 0);
-    WC_CHECK(mapping != MAP_FAILED);
-    return MutableBytes(static_cast<std::byte*>(mapping), size);
-  };
-  const MutableBytes data = share(fd, before.stream.size());
-  const MutableBytes flag = share(-1, sizeof(std::atomic<bool>));
-  auto* half_done = new (flag.data()) std::atomic<bool>(false);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    auto journal = UndoJournal::create(real_files(), path(), "");
-    if (!journal || !overwrite(data, after.stream, *journal, data.size() / 2)) ::_exit(1);
-    *half_done = true;
-    for (;;) ::pause();
-  }
-  for (int i = 0; i < 3000 && !*half_done; ++i) ::usleep(10'000);  // a bound, for a child that fails
-  EXPECT_TRUE(*half_done);
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
-  EXPECT_FALSE(std::ranges::equal(data, before.stream));
-  EXPECT_FALSE(std::ranges::equal(data, after.stream));
-  const auto recovered = recover_into(data);
-  ASSERT_TRUE(recovered.has_value()) << recovered.error().message();
-  EXPECT_TRUE(std::ranges::equal(data, before.stream));
-  ::munmap(data.data(), data.size());
-  ::munmap(flag.data(), flag.size());
-  ::close(fd);
+  ASSERT_TRUE(record(journal, 7, Bytes(old).first(10), Bytes(fresh).first(10)).has_value());
+  EXPECT_EQ(*recover_into(fresh), 1u);
 }
 
 }  // namespace

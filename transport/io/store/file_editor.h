@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "base/checksum.h"
@@ -11,33 +10,33 @@
 
 namespace weightcast {
 
-/// Changes bytes of a file where they are, which costs less than to read and to write them. Mapped where there is a
-/// descriptor, as long as this lives; a simulated file is read and written. Only for files of our own that nobody else
-/// has open while they change. Several threads may edit, each bytes of its own. After a kill the file has what was
-/// changed so far.
+/// Changes bytes of a file where they are, which costs less than to read and to write them. The file is mapped, as long
+/// as this lives; one that is simulated, or that the kernel cannot map so, is read and written. Only for files of our
+/// own that nobody else has open while they change. Several threads may edit, each bytes of its own. After a kill the
+/// file has what was changed so far.
 class FileEditor {
  public:
-  /// Errors: kUnsupported (the kernel cannot say whether a page can be written), kIo.
-  [[nodiscard]] static Result<std::unique_ptr<FileEditor>> open(FileRef file, std::uint64_t size_bytes);
+  FileEditor(FileRef file, std::uint64_t size_bytes);
   ~FileEditor();
   FileEditor(const FileEditor&) = delete;
   FileEditor& operator=(const FileEditor&) = delete;
 
   [[nodiscard]] File& file() const { return *file_; }
 
-  /// The bytes at `offset`, to be changed until commit(). `scratch` is the caller's, and outlives them. Brings the
-  /// pages into memory and makes them writable first, so that a disk that fails is an error here, and no signal later.
-  /// Errors: kIo, kNoSpace.
-  [[nodiscard]] Result<MutableBytes> edit(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch);
+  enum class Use : std::uint8_t { kRead, kChange };
+  /// The bytes at `offset`, to be changed until commit(), or to be read, while others may read them, too. `scratch` is
+  /// the caller's, and outlives them. Brings the pages into memory first, and makes them writable, so that a disk that
+  /// fails is an error here, and no signal later. Errors: kIo, kNoSpace.
+  [[nodiscard]] Result<MutableBytes> edit(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch,
+                                          Use use = Use::kChange);
   /// `bytes` are what edit() gave for that offset. Errors: those of the file.
   [[nodiscard]] Status commit(std::uint64_t offset, Bytes bytes);
 
  private:
-  FileEditor(FileRef file, std::uint64_t size_bytes);
-
   /// Of a file in memory: a piece of this size that was made writable stays so.
   static constexpr std::uint64_t kPieceBytes = std::uint64_t{2} << 20;
-  [[nodiscard]] Status make_writable(std::uint64_t begin, std::uint64_t end);
+  /// Takes MADV_POPULATE_READ or _WRITE.
+  [[nodiscard]] Status bring_in(std::uint64_t begin, std::uint64_t end, int advice);
 
   const FileRef file_;
   const std::uint64_t size_bytes_;

@@ -2,16 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/parallel.h"
 #include "base/units.h"
-#include "patch/apply/patch_applier.h"
 #include "patch/apply/undo.h"
 #include "transport/io/log.h"
 #include "transport/io/store/patched_snapshot.h"
+#include "transport/io/store/read_patch.h"
 #include "transport/io/store/readable.h"
 #include "transport/io/store/snapshot_check.h"
 #include "transport/io/store/store_work.h"
@@ -21,11 +22,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kReadBytes = 256 * kKiB;
-// Small enough to stay in a core's cache from the read to the write.
-constexpr std::uint32_t kWindowBytes = 256 * kKiB;
 // A thread takes as long to start as a few windows to write.
 constexpr std::uint64_t kParallelBytesMin = 2 * kMiB;
+
+unsigned threads_of(const InPlaceWork& work) {
+  return work.files->table().size_bytes() >= kParallelBytesMin ? work.threads : 1;
+}
 
 Status sync_files(VersionFiles& files) {
   for (std::size_t i = 0; i < files.table().files().size(); ++i) {
@@ -37,157 +39,100 @@ Status sync_files(VersionFiles& files) {
 
 Error unwanted() { return fail(Errc::kNotFound, Op::kDecode, "it is not wanted any more"); }
 
-/// What reading the whole patch once tells.
-struct FoundSegments {
-  InPlaceChanges all;  ///< every segment, in the order of the plan, which is their order in the files
-  PatchEnd end;
-};
-
-Result<InPlaceChanges> plan_of(const PatchHead& head, const InPlaceWork& work) {
-  const Manifest& manifest = work.record.manifest;
-  const std::uint64_t bytes = work.files->table().size_bytes();
-  WC_TRY(check_head(
-      head, {manifest.model_id, manifest.base_version, manifest.version, work.base_digest, manifest.snapshot_digest},
-      bytes, bytes));
-  std::vector<SegmentRange> plan = plan_segments(head);
-  for (const SegmentRange& range : plan) {
-    if (!range.has_base() || range.base_offset == range.result_offset) continue;
-    // Nothing is wrong with it, but only the whole version helps.
-    return fail(Errc::kWrongBase, Op::kDecode, "a patch that moves tensors cannot be applied in place");
-  }
-  const std::size_t segments = plan.size();
-  return InPlaceChanges{std::move(plan), std::vector<SegmentPlace>(segments)};
-}
-
-Result<FoundSegments> find_segments(const InPlaceWork& work) {
-  PatchReader reader;
-  std::optional<InPlaceChanges> all;
-  std::vector<std::byte> bytes;
-  const std::uint64_t patch_bytes = work.record.manifest.payload_bytes;  // its file was made for the most it might be
-  for (std::uint64_t at = 0; at < patch_bytes;) {
-    bytes.resize(std::min<std::uint64_t>(patch_bytes - at, kReadBytes));
-    WC_TRY(read_stream(*work.patch, at, bytes));
-    for (Bytes left = bytes; !left.empty();) {
-      WC_ASSIGN(const std::size_t taken, reader.handle_bytes(left));
-      left = left.subspan(taken);
-      at += taken;
-      if (!all && reader.head() != nullptr) {
-        WC_ASSIGN(all, plan_of(*reader.head(), work));
-      }
-      const std::optional<OwnedSegment> segment = reader.poll_segment();
-      if (!segment) continue;
-      const SegmentHeader& header = segment->header();
-      SegmentPlace& place = all->places[header.range.index];
-      place.size_bytes = kSegmentHeaderBytes + header.payload_bytes;
-      place.offset_bytes = at - place.size_bytes;
-    }
-  }
-  if (!all || reader.end() == nullptr) {
-    return fail(Errc::kCorrupt, Op::kDecode, "the patch ends before it is complete");
-  }
-  return FoundSegments{std::move(*all), *reader.end()};
-}
-
-/// The old bytes go to the journal; nothing is written.
-class NoteChanges final : public ApplyStreams {
+/// What stands in the cells that will change goes to the journal; nothing is written.
+class JournalStreams final : public ApplyStreams {
  public:
-  NoteChanges(const InPlaceWork& work, UndoJournal& journal) : work_(work), journal_(journal) {}
+  JournalStreams(VersionFiles& files, UndoJournal& journal) : files_(files), journal_(journal) {}
 
   Status read_base(std::uint64_t offset, MutableBytes cells) override {
-    return weightcast::read_base(*work_.files, offset, cells);
+    return weightcast::read_base(files_, offset, cells);
   }
-  Status write_result(std::uint64_t offset, Bytes before, Bytes after) override {
-    if (!before.empty()) return journal_.record(offset, before, after);
-    // New cells in the place of whatever stands there.
-    overwritten_.resize(after.size());
-    WC_TRY(read_base(offset, overwritten_));
-    return journal_.record(offset, overwritten_, after);
+  Status write_result(std::uint64_t, Bytes) override { return {}; }
+  Result<std::optional<MutableBytes>> edit_result(const SegmentRange&, std::uint64_t offset, std::size_t size,
+                                                  std::vector<std::byte>& scratch) override {
+    WC_ASSIGN(const MutableBytes cells, edit_stream(files_, offset, size, scratch, FileEditor::Use::kRead));
+    return std::optional(cells);
+  }
+  Status note_changes(std::uint64_t offset, unsigned cell_bytes, std::span<const std::uint32_t> cells,
+                      Bytes old_values) override {
+    return journal_.record(offset, cell_bytes, cells, old_values);
   }
 
  private:
-  const InPlaceWork& work_;
+  VersionFiles& files_;
   UndoJournal& journal_;
-  std::vector<std::byte> overwritten_;
 };
-
-/// The new bytes go where the old ones are.
-class WriteChanges final : public ApplyStreams {
- public:
-  explicit WriteChanges(const InPlaceWork& work) : work_(work) {}
-
-  Status read_base(std::uint64_t offset, MutableBytes cells) override {
-    return weightcast::read_base(*work_.files, offset, cells);
-  }
-  Status write_result(std::uint64_t offset, Bytes, Bytes after) override {
-    return write_stream(*work_.files, offset, after);
-  }
-
- private:
-  const InPlaceWork& work_;
-};
-
-/// Applies the segment that stands at `place` in the patch's file, and says how it is told.
-Result<SegmentMode> apply_at(const SegmentPlace& place, const InPlaceWork& work, PatchApplier& applier,
-                             std::vector<std::byte>& frame) {
-  frame.resize(place.size_bytes);
-  WC_TRY(read_stream(*work.patch, place.offset_bytes, frame));
-  WC_ASSIGN(const Segment segment, read_segment(frame));
-  WC_TRY(applier.apply(segment));
-  return segment.header.mode;
-}
 
 Result<InPlaceChanges> note_changes(const InPlaceWork& work, UndoJournal& journal, const std::atomic<bool>& wanted) {
-  WC_ASSIGN(FoundSegments found, find_segments(work));
-  InPlaceChanges changes{std::move(found.all.plan), {}};
-  NoteChanges streams(work, journal);
-  PatchApplier applier(changes.plan, work.files->table(), streams,
-                       {.window_bytes = kWindowBytes, .keeps_before = true});
-  std::vector<std::byte> frame;
-  for (const SegmentPlace& place : found.all.places) {
-    if (!wanted) return unwanted();
-    if (place.size_bytes == 0) return fail(Errc::kCorrupt, Op::kDecode, "the patch ends before it is complete");
-    WC_ASSIGN(const SegmentMode mode, apply_at(place, work, applier, frame));
-    if (mode != SegmentMode::kUnchanged) changes.places.push_back(place);
-  }
-  WC_ASSIGN(const Checksum digest, applier.finish(found.end));
-  if (digest != work.record.manifest.snapshot_digest) {
+  const Manifest& manifest = work.record.manifest;
+  JournalStreams streams(*work.files, journal);
+  std::vector<SegmentRange> plan;
+  std::optional<PatchApplier> applier;
+  const auto start = [&](std::vector<SegmentRange> planned) -> Status {
+    plan = std::move(planned);
+    const auto moves = [](const SegmentRange& range) {
+      return range.has_base() && range.base_offset != range.result_offset;
+    };
+    // Nothing is wrong with it, but only the whole version helps.
+    if (std::ranges::any_of(plan, moves)) {
+      return fail(Errc::kWrongBase, Op::kDecode, "a patch that moves tensors cannot be applied in place");
+    }
+    applier.emplace(plan, work.files->table(), streams,
+                    ApplyOptions{.window_bytes = kWriteBytes,
+                                 .rehearses = true,
+                                 .base_leaves = work.base_leaves,
+                                 .list_bytes_max = kStepBytesMax});
+    return {};
+  };
+  const auto apply = [&](const Segment& segment) { return wanted ? applier->apply(segment) : unwanted(); };
+  WC_ASSIGN(const PatchEnd end,
+            read_patch(*work.patch, manifest, work.base_digest, work.files->table(), threads_of(work), start, apply));
+  WC_ASSIGN(const Checksum digest, applier->finish(end));
+  if (digest != manifest.snapshot_digest) {
     return fail(Errc::kCorrupt, Op::kVerify, "the patch leads to other bytes than its manifest says");
   }
   WC_TRY(journal.sync());
-  return changes;
+  const PatchIdentity identity{manifest.model_id, manifest.base_version, manifest.version, work.base_digest, digest};
+  return InPlaceChanges{step_of(identity, std::move(plan), applier->take_changes()),
+                        std::make_shared<const LeafSums>(applier->leaves())};
 }
 
-Status write_changes(const InPlaceWork& work, const InPlaceChanges& changes, const std::atomic<bool>& wanted) {
-  WriteChanges streams(work);
-  // What they lead to was hashed before.
-  PatchApplier applier(changes.plan, work.files->table(), streams, {.window_bytes = kWindowBytes, .hashes = false});
-  std::mutex mutex;  // guards `status` and `idle`
+Status write_changes(const InPlaceWork& work, const StepRef& step, const std::atomic<bool>& wanted) {
+  const Manifest& manifest = work.record.manifest;
+  const auto update = SpareUpdate::open(*work.files, manifest.version, step->plan, {step});
+  std::mutex mutex;  // guards what follows
   Status status;
-  std::vector<std::vector<std::byte>> idle;
-  for_each_index(changes.places.size(), work.files->table().size_bytes() >= kParallelBytesMin ? work.threads : 1,
-                 [&](std::size_t i) {
-                   std::vector<std::byte> frame;
-                   {
-                     const std::lock_guard lock(mutex);
-                     if (status.has_value() && !wanted) status = unwanted();
-                     if (!status.has_value()) return;
-                     if (!idle.empty()) {
-                       frame = std::move(idle.back());
-                       idle.pop_back();
-                     }
-                   }
-                   const Result<SegmentMode> written = apply_at(changes.places[i], work, applier, frame);
-                   const std::lock_guard lock(mutex);
-                   idle.push_back(std::move(frame));
-                   if (!written.has_value()) status = written.error();
-                 });
-  return status;
+  bool all_written = true;
+  for_each_index(step->plan.size(), threads_of(work), [&](std::size_t i) {
+    const Result<bool> written = wanted ? update->write(step->plan[i]) : unwanted();
+    const std::lock_guard lock(mutex);
+    if (!written.has_value()) status = written.error();
+    all_written = all_written && written.value_or(false);
+  });
+  WC_TRY(status);
+  if (all_written) return {};
+  // Where most cells change, or more than the lists may take: from the patch once more.
+  InPlaceStreams streams(*work.files);
+  std::optional<PatchApplier> applier;
+  const auto start = [&](std::vector<SegmentRange> plan) -> Status {
+    // What it leads to was hashed before.
+    applier.emplace(std::move(plan), work.files->table(), streams,
+                    ApplyOptions{.window_bytes = kWriteBytes, .hashes = false});
+    return {};
+  };
+  const auto apply = [&](const Segment& segment) -> Status {
+    if (!wanted) return unwanted();
+    return step->segments[segment.header.range.index] ? Status() : applier->apply(segment);
+  };
+  const auto end =
+      read_patch(*work.patch, manifest, work.base_digest, work.files->table(), threads_of(work), start, apply);
+  return end.has_value() ? Status() : end.error();
 }
 
 /// Steps 3 to 5.
 Status change(const StoreLayout& layout, const InPlaceWork& work, const InPlaceChanges& changes,
               const std::atomic<bool>& wanted, double& switch_s) {
-  WC_TRY(write_changes(work, changes, wanted));
+  WC_TRY(write_changes(work, changes.step, wanted));
   return install_patched(layout, work.record.manifest, switch_s);
 }
 
@@ -200,8 +145,7 @@ Status hide(const StoreLayout& layout, const InPlaceWork& work) {
   if (left_over) WC_TRY(layout.throw_away(hidden));
   WC_TRY(layout.files().rename(home, hidden));
   // Only now: from here on nobody can open them by a name that he knows.
-  work.files->close_all();
-  const Status unused = check_unused(layout.files(), hidden, work.files->table());
+  const Status unused = work.files->check_unused(layout.files(), hidden);
   if (unused.has_value() || unused.error().code != Errc::kBusy) return unused;
   WC_TRY(layout.files().rename(hidden, home));
   return unused;
@@ -243,7 +187,7 @@ Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& tab
     return sync_directory(files, layout.incoming());
   };
   const fs::path journal = layout.undo(payload);
-  const Result<Recovered> recovered = recover(
+  const Result<std::size_t> recovered = recover(
       files, journal.native(), [&](std::uint64_t offset, Bytes old) { return write_old(*base, offset, old, journal); },
       finish);
   if (recovered.has_value()) return {};
@@ -326,7 +270,7 @@ Result<InPlaceChanges> prepare_in_place(const StoreLayout& layout, const InPlace
                                         const std::atomic<bool>& wanted) {
   const PayloadId payload = work.record.manifest.id();
   const fs::path path = layout.undo(payload);
-  Result<UndoJournal> journal = UndoJournal::create(layout.files(), path.native(), path.filename().native());
+  Result<UndoJournal> journal = UndoJournal::create(layout.files(), path.native());
   if (!journal.has_value()) {
     // What a full disk leaves of it holds nothing.
     if (journal.error().code != Errc::kAlreadyExists) WC_TRY(remove_if_there(layout.files(), path));

@@ -4,22 +4,24 @@
 #include <memory>
 #include <vector>
 
-#include "patch/codec/segment.h"
+#include "patch/snapshot/snapshot_digest.h"
+#include "transport/io/store/spare_update.h"
 #include "transport/io/store/store_layout.h"
 #include "transport/io/store/version_files.h"
 #include "transport/io/store/version_record.h"
 
 namespace weightcast {
 
-// In-place update: a version's only copy becomes the next version, for hosts without room for two. The bytes that it
+// In-place update: a version's only copy becomes the next version, for hosts without room for two. The cells that it
 // will overwrite go to a journal first (patch/apply/undo.h). While the journal exists, it can restore the old version.
 // The steps, and what settle_in_place() makes of a crash after each:
 //
-//   1. the patch is decoded beside the files,     B: what the journal holds is written back, which is there already
-//      and their old bytes put into DIR/undo/N-B,
-//      on the disk; what it leads to is hashed
+//   1. the patch is decoded beside the files: B:  what the journal holds is written back, which is there already
+//      the cells that change are listed, their
+//      old values put into DIR/undo/N-B, on the
+//      disk; the digest of N follows
 //   2. versions/B is renamed to incoming/N        B: renamed back, nothing else was touched
-//   3. the new bytes are written                  B: what the journal holds is written back
+//   3. the listed cells get their new values      B: what the journal holds is written back
 //   4. N's record is written                      B, as above
 //   5. incoming/N is renamed to versions/N,       N if it has a record and its files match their digest, as they do
 //      `current` switched                         unless the power went; else B, as above
@@ -27,34 +29,31 @@ namespace weightcast {
 //   7. the record of B and the journal go         N
 //
 // Until 2 anybody may read B. From 2 to 5 no version is visible: `current` leads nowhere. So step 1 does as much as
-// possible, and a patch that fails does so there. B gets its name back only when its bytes match its digest. All calls
-// block. Any thread, one at a time.
+// possible, and a patch that fails does so there. B gets its name back only when its bytes match its digest. Where the
+// leaves of B are known, steps 1 and 3 cost what the patch changes; where not, 1 reads all of B. All calls block. Any
+// thread, one at a time.
 
 struct InPlaceWork {
   std::shared_ptr<VersionFiles> files;  ///< of the version that is here
   std::shared_ptr<VersionFiles> patch;
   VersionRecord record;  ///< of the patch
   Checksum base_digest;
-  unsigned threads = 1;  ///< that write where there is much
+  std::shared_ptr<const LeafSums> base_leaves;  ///< null: not known
+  unsigned threads = 1;                         ///< that work where there is much
 };
 
-/// A segment of a patch, with its header, in the patch's file.
-struct SegmentPlace {
-  std::uint64_t offset_bytes = 0;
-  std::uint64_t size_bytes = 0;
-};
-
-/// What the update writes: some of a plan's segments.
+/// What the update changes.
 struct InPlaceChanges {
-  std::vector<SegmentRange> plan;
-  std::vector<SegmentPlace> places;
+  /// The changed cells. Segments that are not listed are decoded once more when they are written.
+  StepRef step;
+  std::shared_ptr<const LeafSums> leaves;  ///< of the result
 };
 
-/// Step 1. Returns the segments that change something. Stops early when `wanted` becomes false. After an error no
-/// journal is left. Memory: the code of one segment, and a window of its cells. Errors: kAlreadyExists (prepared
-/// before), kWrongBase (the patch does not fit the version, or moves tensors, which cannot be done in place), kCorrupt
-/// (the payload does not decode, or leads to other bytes than its manifest says), kNotFound (not wanted any more),
-/// kNoSpace, kIo.
+/// Step 1. Stops early when `wanted` becomes false. After an error no journal is left. Memory: the lists, of
+/// kStepBytesMax at most; for each thread the code of a segment, and its changes where it is listed, or else a window
+/// of its cells. Errors: kAlreadyExists (prepared before), kWrongBase (the patch does not fit the version, or moves
+/// tensors, which cannot be done in place), kCorrupt (the payload does not decode, or leads to other bytes than its
+/// manifest says), kNotFound (not wanted any more), kNoSpace, kIo.
 [[nodiscard]] Result<InPlaceChanges> prepare_in_place(const StoreLayout& layout, const InPlaceWork& work,
                                                       const std::atomic<bool>& wanted);
 

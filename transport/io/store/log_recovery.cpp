@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "patch/apply/patch_applier.h"
 #include "transport/io/log.h"
 #include "transport/io/store/anchor.h"
+#include "transport/io/store/read_patch.h"
 #include "transport/io/store/readable.h"
 #include "transport/io/store/recovery_checks.h"
 #include "transport/io/store/snapshot_check.h"
@@ -22,63 +22,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kReadBytes = 256 * kKiB;
-
 using Records = std::map<PayloadId, VersionRecord>;
 
-/// Cells that become new ones where they are: nobody reads these files yet, and after a crash all begins anew.
-class InPlace final : public ApplyStreams {
- public:
-  explicit InPlace(VersionFiles& files) : files_(files) {}
-  Status read_base(std::uint64_t offset, MutableBytes cells) override { return read_stream(files_, offset, cells); }
-  Status write_result(std::uint64_t offset, Bytes, Bytes after) override { return write_stream(files_, offset, after); }
-
- private:
-  VersionFiles& files_;
-};
-
-Status apply_all(PatchApplier& applier, std::vector<OwnedSegment>& segments, unsigned threads) {
-  std::mutex mutex;  // guards `status`
-  Status status;
-  for_each_index(segments.size(), threads, [&](std::size_t i) {
-    Status applied = applier.apply(segments[i].view());
-    const std::lock_guard lock(mutex);
-    if (!applied.has_value() && status.has_value()) status = std::move(applied);
-  });
-  segments.clear();
-  return status;
-}
-
-/// `files` hold the patch's base, and its result afterwards.
+/// `files` hold the patch's base, and its result afterwards. Nobody reads them yet, and after a crash all begins anew.
 Status apply_in_place(VersionFiles& files, VersionFiles& patch, const Manifest& manifest, const Checksum& base_digest,
                       unsigned threads) {
-  const PatchIdentity identity{manifest.model_id, manifest.base_version, manifest.version, base_digest,
-                               manifest.snapshot_digest};
-  const std::uint64_t bytes = files.table().size_bytes();
-  InPlace streams(files);
-  PatchReader reader;
+  InPlaceStreams streams(files);
   std::optional<PatchApplier> applier;
-  std::vector<OwnedSegment> segments;
-  std::vector<std::byte> buffer(kReadBytes);
-  for (std::uint64_t at = 0; at < manifest.payload_bytes;) {
-    Bytes piece = Bytes(buffer).first(std::min<std::uint64_t>(buffer.size(), manifest.payload_bytes - at));
-    WC_TRY(read_stream(patch, at, MutableBytes(buffer).first(piece.size())));
-    at += piece.size();
-    while (!piece.empty()) {
-      WC_ASSIGN(const std::size_t used, reader.handle_bytes(piece));
-      piece = piece.subspan(used);
-      if (!applier && reader.head() != nullptr) {
-        WC_TRY(check_head(*reader.head(), identity, bytes, bytes));
-        applier.emplace(plan_segments(*reader.head()), files.table(), streams,
-                        ApplyOptions{.window_bytes = kWriteBytes});
-      }
-      if (std::optional<OwnedSegment> segment = reader.poll_segment()) segments.push_back(std::move(*segment));
-      if (segments.size() >= threads) WC_TRY(apply_all(*applier, segments, threads));
-    }
-  }
-  if (reader.end() == nullptr) return fail(Errc::kCorrupt, Op::kDecode, "the patch ends before it is complete");
-  WC_TRY(apply_all(*applier, segments, threads));
-  WC_ASSIGN(const Checksum digest, applier->finish(*reader.end()));
+  const auto start = [&](std::vector<SegmentRange> plan) -> Status {
+    applier.emplace(std::move(plan), files.table(), streams, ApplyOptions{.window_bytes = kWriteBytes});
+    return {};
+  };
+  const auto apply = [&](const Segment& segment) { return applier->apply(segment); };
+  WC_ASSIGN(const PatchEnd end, read_patch(patch, manifest, base_digest, files.table(), threads, start, apply));
+  WC_ASSIGN(const Checksum digest, applier->finish(end));
   if (digest == manifest.snapshot_digest) return {};
   return fail(Errc::kCorrupt, Op::kVerify, "its result does not match the snapshot's digest");
 }

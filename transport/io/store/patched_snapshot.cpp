@@ -60,9 +60,7 @@ struct PatchedSnapshot::Work final : ApplyStreams {
   Status read_base(std::uint64_t offset, MutableBytes cells) override {
     return weightcast::read_base(*base, offset, cells);
   }
-  Status write_result(std::uint64_t offset, Bytes, Bytes after) override {
-    return write_stream(*target, offset, after);
-  }
+  Status write_result(std::uint64_t offset, Bytes after) override { return write_stream(*target, offset, after); }
   Result<std::optional<MutableBytes>> edit_result(const SegmentRange& range, std::uint64_t offset, std::size_t size,
                                                   std::vector<std::byte>& scratch) override {
     if (!spare) return std::optional<MutableBytes>();
@@ -128,16 +126,7 @@ struct PatchedSnapshot::Work final : ApplyStreams {
   StepRef take_step() {
     const std::lock_guard lock(mutex);
     if (steps.list_bytes_max == 0) return nullptr;
-    auto step = std::make_shared<StepChanges>();
-    step->from = identity.base_version;
-    step->to = identity.version;
-    step->from_digest = identity.base_digest;
-    step->plan = std::move(plan);
-    step->segments = applier->take_changes();
-    for (const auto& changes : step->segments) {
-      if (changes) step->bytes += changes->cells.size() * sizeof(changes->cells[0]) + changes->values.size();
-    }
-    return step;
+    return step_of(identity, std::move(plan), applier->take_changes());
   }
 };
 

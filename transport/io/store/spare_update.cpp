@@ -7,12 +7,6 @@
 #include "patch/codec/listed.h"
 
 namespace weightcast {
-namespace {
-
-// All of them stay open.
-constexpr std::size_t kSpareFilesMax = 256;
-
-}  // namespace
 
 std::vector<StepRef> steps_between(const std::deque<StepRef>& steps, Version from, Version to) {
   std::vector<StepRef> way;
@@ -26,28 +20,33 @@ std::vector<StepRef> steps_between(const std::deque<StepRef>& steps, Version fro
   return way;
 }
 
-std::unique_ptr<SpareUpdate> SpareUpdate::open(VersionFiles& target, Version base,
-                                               const std::vector<SegmentRange>& plan, std::vector<StepRef> steps) {
-  const std::vector<SnapshotFile>& files = target.table().files();
-  const bool holds_base = base != kNoVersion && target.old_version() == base;
-  if ((steps.empty() && !holds_base) || files.size() > kSpareFilesMax) return nullptr;
-  if (!std::ranges::all_of(steps, [&](const StepRef& step) { return step->plan == plan; })) return nullptr;
-  std::unique_ptr<SpareUpdate> update(new SpareUpdate(target.table(), std::move(steps)));
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    const Result<FileEditor*> editor = target.editor(i);
-    if (!editor.has_value()) return nullptr;
-    update->editors_.push_back(*editor);
+StepRef step_of(const PatchIdentity& identity, std::vector<SegmentRange> plan,
+                std::vector<std::optional<CellChanges>> segments) {
+  auto step = std::make_shared<StepChanges>();
+  step->from = identity.base_version;
+  step->to = identity.version;
+  step->from_digest = identity.base_digest;
+  step->plan = std::move(plan);
+  step->segments = std::move(segments);
+  for (const auto& changes : step->segments) {
+    if (changes) step->bytes += changes->cells.size() * sizeof(changes->cells[0]) + changes->values.size();
   }
-  return update;
+  return step;
+}
+
+std::unique_ptr<SpareUpdate> SpareUpdate::open(VersionFiles& target, Version to, const std::vector<SegmentRange>& plan,
+                                               std::vector<StepRef> steps) {
+  const bool is_there = to != kNoVersion && target.old_version() == to;
+  if (steps.empty() && !is_there) return nullptr;
+  if (!std::ranges::all_of(steps, [&](const StepRef& step) { return step->plan == plan; })) return nullptr;
+  return std::unique_ptr<SpareUpdate>(new SpareUpdate(target, std::move(steps)));
 }
 
 Result<std::optional<MutableBytes>> SpareUpdate::edit(const SegmentRange& range, std::uint64_t offset, std::size_t size,
                                                       std::vector<std::byte>& scratch) {
   const auto is_known = [&](const StepRef& step) { return step->segments[range.index].has_value(); };
   if (!std::ranges::all_of(steps_, is_known)) return std::optional<MutableBytes>();
-  const std::vector<FilePiece> pieces = table_.pieces(offset, size);
-  if (pieces.size() != 1) return std::optional<MutableBytes>();
-  WC_ASSIGN(const MutableBytes window, editors_[pieces[0].file]->edit(pieces[0].offset_bytes, size, scratch));
+  WC_ASSIGN(const MutableBytes window, edit_stream(target_, offset, size, scratch));
   const unsigned cell_bytes = geometry_of(range.kind).bytes;
   for (const StepRef& step : steps_) {
     const CellChanges& changes = *step->segments[range.index];
@@ -60,9 +59,18 @@ Result<std::optional<MutableBytes>> SpareUpdate::edit(const SegmentRange& range,
   return std::optional(window);
 }
 
-Status SpareUpdate::commit(std::uint64_t offset, Bytes cells) {
-  const FilePiece piece = table_.pieces(offset, cells.size()).front();
-  return editors_[piece.file]->commit(piece.offset_bytes, cells);
+Result<bool> SpareUpdate::write(const SegmentRange& range) {
+  // Else the pages that nothing changes would be written out, too.
+  const auto changes_nothing = [&](const StepRef& step) {
+    const auto& changes = step->segments[range.index];
+    return changes && changes->cells.empty();
+  };
+  if (std::ranges::all_of(steps_, changes_nothing)) return true;
+  std::vector<std::byte> scratch;
+  WC_ASSIGN(const std::optional<MutableBytes> cells, edit(range, range.result_offset, range.size_bytes, scratch));
+  if (!cells) return false;
+  WC_TRY(commit(range.result_offset, *cells));
+  return true;
 }
 
 }  // namespace weightcast

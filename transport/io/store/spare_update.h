@@ -9,8 +9,8 @@
 #include "base/ids.h"
 #include "base/units.h"
 #include "patch/codec/cell_changes.h"
+#include "patch/codec/head.h"
 #include "patch/codec/segment.h"
-#include "transport/io/store/file_editor.h"
 #include "transport/io/store/version_files.h"
 
 namespace weightcast {
@@ -32,30 +32,34 @@ using StepRef = std::shared_ptr<const StepChanges>;
 /// ended. None if there is no such way.
 [[nodiscard]] std::vector<StepRef> steps_between(const std::deque<StepRef>& steps, Version from, Version to);
 
-/// Brings reused files, which hold an older version, up to a patch's base, a range at a time and where they are.
-/// Several threads may edit, each bytes of its own.
+/// The step of a patch of that identity and plan, which changes these cells.
+[[nodiscard]] StepRef step_of(const PatchIdentity& identity, std::vector<SegmentRange> plan,
+                              std::vector<std::optional<CellChanges>> segments);
+
+/// Brings files, which hold an older version, up to date by the cells that steps have changed, a range at a time and
+/// where they are. Several threads may edit, each bytes of its own.
 class SpareUpdate {
  public:
-  /// `steps` lead from the version that `target` holds to `base`, of the patch that has `plan`. Null where that cannot
-  /// be done: there are no steps to another version, one has another plan, there are too many files, or the kernel
-  /// cannot. `target` outlives it.
-  [[nodiscard]] static std::unique_ptr<SpareUpdate> open(VersionFiles& target, Version base,
+  /// `steps` lead from the version that `target` holds to `to`, in the segments of `plan`. Null where there are no
+  /// steps to another version, or one has another plan. `target` outlives it.
+  [[nodiscard]] static std::unique_ptr<SpareUpdate> open(VersionFiles& target, Version to,
                                                          const std::vector<SegmentRange>& plan,
                                                          std::vector<StepRef> steps);
 
-  /// The base's cells of a part of `range` in the target, to be changed until commit(). Nothing where they have to be
-  /// copied: a step's changes of this range are not known, or the part stands in several files. `scratch` outlives
-  /// them. Errors: those of FileEditor::edit().
+  /// The cells of a part of `range`, to be changed further until commit(). Nothing if a step's changes of this range
+  /// are not known. `scratch` outlives them. Errors: those of edit_stream().
   [[nodiscard]] Result<std::optional<MutableBytes>> edit(const SegmentRange& range, std::uint64_t offset,
                                                          std::size_t size, std::vector<std::byte>& scratch);
-  [[nodiscard]] Status commit(std::uint64_t offset, Bytes cells);
+  [[nodiscard]] Status commit(std::uint64_t offset, Bytes cells) { return commit_stream(target_, offset, cells); }
+
+  /// Brings all of `range` up to date. False if a step's changes of it are not known.
+  [[nodiscard]] Result<bool> write(const SegmentRange& range);
 
  private:
-  SpareUpdate(const FileTable& table, std::vector<StepRef> steps) : table_(table), steps_(std::move(steps)) {}
+  SpareUpdate(VersionFiles& target, std::vector<StepRef> steps) : target_(target), steps_(std::move(steps)) {}
 
-  const FileTable& table_;
+  VersionFiles& target_;
   const std::vector<StepRef> steps_;
-  std::vector<FileEditor*> editors_;  // the target's
 };
 
 }  // namespace weightcast

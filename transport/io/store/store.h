@@ -102,7 +102,7 @@ struct ImportTarget {
 ///   DIR/current             symbolic link to versions/N, replaced by rename: readers see the old or the new one
 ///   DIR/trash/              what is being deleted; emptied at start
 ///   DIR/spare/              files of the version that was deleted last, for the next one; emptied at start
-///   DIR/undo/N-B            with single_copy: the journal of B's old bytes (in_place.h)
+///   DIR/undo/N-B            with single_copy: the journal of B's old cells (in_place.h)
 ///   DIR/aside/              foreign files that were in the folders above; never deleted
 ///   DIR/run                 which run the directory follows (run_file.h)
 ///

@@ -241,8 +241,9 @@ class StoreImpl final : public Store {
   void keep_step(StepRef step);
   [[nodiscard]] InPlaceWork work_of(const Incoming& incoming) const {
     const Complete& base = *incoming.base;
-    return {base.files, incoming.files, incoming.record, base.stored.manifest.snapshot_digest,
-            loop_.threads_per_job_max()};
+    return {base.files,         incoming.files,
+            incoming.record,    base.stored.manifest.snapshot_digest,
+            base.stored.leaves, loop_.threads_per_job_max()};
   }
   void wait_for_place(const IncomingRef& incoming, const std::string& why,
                       std::function<void(Result<StoredVersion>)> done);

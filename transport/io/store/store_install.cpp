@@ -109,6 +109,8 @@ void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,
   if (incoming->applied) leaves = incoming->applied->leaves();
   if (incoming->applied) keep_step(incoming->applied->take_step());
   incoming->applied.reset();
+  if (incoming->changes) leaves = incoming->changes->leaves;
+  incoming->changes.reset();
   if (incoming->id().is_encoded()) {
     VersionRecord record{incoming->manifest(), ChunkDigests(incoming->manifest())};
     add_patch(std::move(incoming->record), std::move(incoming->files));

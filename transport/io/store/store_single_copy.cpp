@@ -111,6 +111,7 @@ void StoreImpl::give_up_waiting(const IncomingRef& incoming, const std::string& 
   const Version version = base->stored.manifest.version;
   serial_.run(
       [layout = layout_, version, base, users] {
+        base->files->close_editors();  // else they would be named as those of a user
         std::vector<std::filesystem::path> paths;
         for (const SnapshotFile& file : base->files->table().files())
           paths.push_back(layout.complete(version) / file.name);
@@ -140,13 +141,15 @@ std::string StoreImpl::why_in_use(const Complete& base) const {
 void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
+  if (base->lost) {
+    return give_up(incoming, fail(Errc::kWrongBase, Op::kOpen, fmt::format("version {} is lost", version.value)), done);
+  }
   if (base->stored.durable && !incoming->changes) return prepare_place(incoming, std::move(done));
   if (incoming->changes) set_pending_in_place_update(incoming->manifest().version);
   if (std::string why = why_in_use(*base); !why.empty()) return wait_for_place(incoming, why, std::move(done));
-  base->files->close_all();
   auto status = std::make_shared<Status>();
   serial_.run([layout = layout_, version, base,
-               status] { *status = check_unused(layout.files(), layout.complete(version), base->files->table()); },
+               status] { *status = base->files->check_unused(layout.files(), layout.complete(version)); },
               [this, incoming, base, version, status, done = std::move(done)]() mutable {
                 if (incoming->discarded) return done(no_such(incoming->id()));
                 std::string why = why_in_use(*base);
@@ -173,13 +176,13 @@ void StoreImpl::change_place(const IncomingRef& incoming, std::function<void(Res
                result] { *result = install_in_place(layout, work, *incoming->changes, *incoming->wanted); },
               [this, incoming, base, version, result, done = std::move(done)]() mutable {
                 const bool busy = !result->status.has_value() && result->status.error().code == Errc::kBusy;
-                if (!busy) incoming->changes.reset();
                 if (result->status.has_value()) {
                   log_info("store: version {} has taken the place of version {}; nobody could open it for {:.3f} s",
                            incoming->manifest().version.value, version.value, result->hidden_s);
                   incoming->target = base->files;
                   return handle_moved(incoming, result->switch_s, done);
                 }
+                if (!busy) incoming->changes.reset();
                 if (result->base_lost) {
                   log_error("store: {}", result->status.error().message());
                   unrestored_ = {incoming->id(), base};

@@ -176,11 +176,9 @@ void bring_up_to_date(const StoreLayout& layout, Spare& spare, const std::vector
   static_cast<void>(layout.files().remove_directory(std::exchange(spare.path, path)));
   const std::unique_ptr<SpareUpdate> update = SpareUpdate::open(*spare.files, last.to, last.plan, steps);
   if (!update) return;
-  std::vector<std::byte> scratch;
   for (const SegmentRange& range : last.plan) {
     if (spare.taken) return;  // whoever takes them does it all once more, to the same end
-    const auto cells = update->edit(range, range.result_offset, range.size_bytes, scratch);
-    if (!cells.has_value() || !*cells || !update->commit(range.result_offset, **cells).has_value()) return;
+    if (!update->write(range).value_or(false)) return;
   }
   spare.files->note_old_version(last.to);
 }

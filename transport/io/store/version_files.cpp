@@ -5,8 +5,6 @@
 #include <set>
 #include <string_view>
 
-#include "transport/io/store/file_editor.h"
-
 namespace weightcast {
 
 namespace fs = std::filesystem;
@@ -53,10 +51,17 @@ Status check_only_user(File& file, const std::string& name) {
 
 }  // namespace
 
-Status check_unused(FileSystem& files, const fs::path& path, const FileTable& table) {
-  for (const SnapshotFile& entry : table.files()) {
-    WC_ASSIGN(const std::unique_ptr<File> file, files.open(path / entry.name, {.write = true, .follow_links = false}));
-    WC_TRY(check_only_user(*file, entry.name));
+Status VersionFiles::check_unused(FileSystem& files, const fs::path& path) {
+  close_all();
+  const std::lock_guard lock(editors_mutex_);
+  for (std::size_t i = 0; i < editors_.size(); ++i) {
+    const std::string& name = table_.files()[i].name;
+    if (editors_[i]) {
+      WC_TRY(check_only_user(editors_[i]->file(), name));
+      continue;
+    }
+    WC_ASSIGN(const std::unique_ptr<File> file, files.open(path / name, {.write = true, .follow_links = false}));
+    WC_TRY(check_only_user(*file, name));
   }
   return {};
 }
@@ -70,18 +75,9 @@ Result<std::shared_ptr<VersionFiles>> VersionFiles::reuse(FileSystem& files, con
   // One by one, into a directory of their own: who holds the old one open finds nothing there, and not these.
   for (const SnapshotFile& entry : table.files()) WC_TRY(files.rename(spare / entry.name, path / entry.name));
   // From here on nobody can open them by a name that he knows. Who has them open already is found.
-  held.close_all();
-  const std::lock_guard lock(held.editors_mutex_);
-  for (std::size_t i = 0; i < table.files().size(); ++i) {
-    const std::string& name = table.files()[i].name;
-    if (held.editors_[i]) {
-      WC_TRY(check_only_user(held.editors_[i]->file(), name));
-      continue;
-    }
-    WC_ASSIGN(const std::unique_ptr<File> file, files.open(path / name, {.write = true, .follow_links = false}));
-    WC_TRY(check_only_user(*file, name));
-  }
+  WC_TRY(held.check_unused(files, path));
   WC_ASSIGN(std::shared_ptr<VersionFiles> made, open(files, path, std::move(table)));
+  const std::lock_guard lock(held.editors_mutex_);
   made->editors_.swap(held.editors_);
   return made;
 }
@@ -132,9 +128,14 @@ Result<FileEditor*> VersionFiles::editor(std::size_t index) {
   const std::lock_guard lock(editors_mutex_);
   if (!editors_[index]) {
     WC_ASSIGN(FileRef opened, file(index));
-    WC_ASSIGN(editors_[index], FileEditor::open(std::move(opened), table_.files()[index].size_bytes));
+    editors_[index] = std::make_unique<FileEditor>(std::move(opened), table_.files()[index].size_bytes);
   }
   return editors_[index].get();
+}
+
+void VersionFiles::close_editors() {
+  const std::lock_guard lock(editors_mutex_);
+  for (std::unique_ptr<FileEditor>& editor : editors_) editor.reset();
 }
 
 void VersionFiles::close_all() { opened_.close_all(); }
@@ -157,6 +158,35 @@ Status write_stream(VersionFiles& files, std::uint64_t offset, Bytes from) {
     from = from.subspan(piece.size_bytes);
   }
   return {};
+}
+
+namespace {
+
+/// What edits a range in its place; null if it has to be copied.
+Result<FileEditor*> editor_of(VersionFiles& files, const std::vector<FilePiece>& pieces) {
+  // All of them stay open.
+  constexpr std::size_t kEditedFilesMax = 256;
+  if (pieces.size() != 1 || files.table().files().size() > kEditedFilesMax) return nullptr;
+  return files.editor(pieces.front().file);
+}
+
+}  // namespace
+
+Result<MutableBytes> edit_stream(VersionFiles& files, std::uint64_t offset, std::size_t size,
+                                 std::vector<std::byte>& scratch, FileEditor::Use use) {
+  const std::vector<FilePiece> pieces = files.table().pieces(offset, size);
+  WC_ASSIGN(FileEditor* const editor, editor_of(files, pieces));
+  if (editor != nullptr) return editor->edit(pieces.front().offset_bytes, size, scratch, use);
+  scratch.resize(size);
+  WC_TRY(read_stream(files, offset, scratch));
+  return MutableBytes(scratch);
+}
+
+Status commit_stream(VersionFiles& files, std::uint64_t offset, Bytes bytes) {
+  const std::vector<FilePiece> pieces = files.table().pieces(offset, bytes.size());
+  WC_ASSIGN(FileEditor* const editor, editor_of(files, pieces));
+  if (editor != nullptr) return editor->commit(pieces.front().offset_bytes, bytes);
+  return write_stream(files, offset, bytes);
 }
 
 }  // namespace weightcast

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "patch/snapshot/file_table.h"
 #include "transport/core/manifest.h"
+#include "transport/io/store/file_editor.h"
 
 namespace weightcast {
 
@@ -21,8 +22,6 @@ namespace weightcast {
 
 /// Name of the one file of a patch or packed payload.
 inline constexpr const char* kPatchFileName = "patch";
-
-class FileEditor;
 
 /// The files of one version. Each is opened when it is used, and stays open as long as FileSystem::open_files() keeps
 /// it: a snapshot may have more files than a process may open. The directory itself stays open, so a rename changes
@@ -56,9 +55,11 @@ class VersionFiles {
   /// Errors: kNotFound (the version was deleted meanwhile), kIo.
   [[nodiscard]] Result<FileRef> file(std::size_t index);
 
-  /// What changes file `index` where it is. Made at its first use, and kept as long as the files are: to map a file
-  /// anew costs more than a step changes. Errors: those of file() and FileEditor::open().
+  /// What changes file `index` where it is. Made at its first use, and kept as long as the files are, or until
+  /// close_editors(): to map a file anew costs more than a step changes. Errors: those of file().
   [[nodiscard]] Result<FileEditor*> editor(std::size_t index);
+  /// Nobody uses one of them now.
+  void close_editors();
 
   /// The version whose bytes the files had when they were reused, all of them; kNoVersion of new files.
   [[nodiscard]] Version old_version() const { return old_version_; }
@@ -66,6 +67,11 @@ class VersionFiles {
 
   /// Closes the files that nobody uses now. Their next use opens them again.
   void close_all();
+
+  /// Checks that nobody has one of the files, which lie under `path`, open or mapped but through its editor, and that
+  /// none has another name. Closes those that nobody uses here, and asks the kernel for a lease on each. Blocks.
+  /// Errors: kBusy (somebody has one), kUnsupported (the file system cannot tell), kIo.
+  [[nodiscard]] Status check_unused(FileSystem& files, const std::filesystem::path& path);
 
   /// Makes the names in the version's directory survive a power cut. Blocks.
   [[nodiscard]] Status sync_names() const;
@@ -87,14 +93,17 @@ class VersionFiles {
 [[nodiscard]] Result<std::vector<std::string>> foreign_names(FileSystem& files, const std::filesystem::path& path,
                                                              const std::optional<FileTable>& table);
 
-/// Checks that nobody has one of the files under `path` open or mapped, this process included, and that none has
-/// another name. Asks the kernel for a lease on each. Blocks. Errors: kBusy (somebody has one), kUnsupported (the file
-/// system cannot tell), kIo.
-[[nodiscard]] Status check_unused(FileSystem& files, const std::filesystem::path& path, const FileTable& table);
-
 /// Reads [offset, offset + into.size()) of the stream. Blocks. Errors: kCorrupt, kIo.
 [[nodiscard]] Status read_stream(VersionFiles& files, std::uint64_t offset, MutableBytes into);
 /// Writes them. Blocks. Errors: kNoSpace, kIo.
 [[nodiscard]] Status write_stream(VersionFiles& files, std::uint64_t offset, Bytes from);
+
+/// Bytes of the stream where they are, to be changed until commit_stream(), or to be read: see FileEditor. Those that
+/// stand in several files, or in one of more files than may stay open, are copied to `scratch`, which outlives them.
+/// Errors: those of FileEditor, read_stream() and write_stream().
+[[nodiscard]] Result<MutableBytes> edit_stream(VersionFiles& files, std::uint64_t offset, std::size_t size,
+                                               std::vector<std::byte>& scratch,
+                                               FileEditor::Use use = FileEditor::Use::kChange);
+[[nodiscard]] Status commit_stream(VersionFiles& files, std::uint64_t offset, Bytes bytes);
 
 }  // namespace weightcast

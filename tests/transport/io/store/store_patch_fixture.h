@@ -36,6 +36,7 @@ inline Publication payload_of(const Publication& base, const Publication& result
   m.base_version = base.manifest.version;
   m.payload_bytes = bytes.size();
   m.chunk_bytes = kChunkBytesMin;
+  while (m.payload_bytes / m.chunk_bytes > 64) m.chunk_bytes *= 2;  // a test that stores one after the other waits
   made.stream = std::move(bytes);
   made.digest_chunks();
   return made;
@@ -43,7 +44,7 @@ inline Publication payload_of(const Publication& base, const Publication& result
 
 /// The patch from `base` to `result`, of several segments.
 inline Publication patch_of(const Publication& base, const Publication& result,
-                            std::uint32_t segment_bytes = 256 * 1024) {
+                            std::uint32_t segment_bytes = 256 * 1024, SparseForm form = SparseForm::kModelled) {
   SnapshotLayout layout;
   layout.size_bytes = base.stream.size();
   TensorInfo tensor;
@@ -59,12 +60,28 @@ inline Publication patch_of(const Publication& base, const Publication& result,
   WC_CHECK(head.has_value());
   std::string bytes;
   const MemorySource before(std::as_bytes(std::span(base.stream))), after(std::as_bytes(std::span(result.stream)));
-  const auto summary = encode_patch(*head, before, after, {}, [&](Bytes some) -> Status {
+  const auto summary = encode_patch(*head, before, after, {.sparse_form = form}, [&](Bytes some) -> Status {
     bytes.append(reinterpret_cast<const char*>(some.data()), some.size());
     return {};
   });
   WC_CHECK(summary.has_value());
   return payload_of(base, result, std::move(bytes));
+}
+
+/// ... which lists the changed cells, as origins make them.
+inline Publication listed_patch(const Publication& base, const Publication& result) {
+  return patch_of(base, result, 256 * 1024, SparseForm::kListed);
+}
+
+/// `base` with other bytes, all of them, as version `version`; whole.
+inline Publication other_than(const Publication& base, std::uint64_t version) {
+  Publication made = base;
+  std::mt19937 random(static_cast<unsigned>(version));
+  for (char& byte : made.stream) byte = static_cast<char>(random());
+  made.manifest.version = Version{version};
+  made.digest_chunks();
+  made.digest_snapshot();
+  return made;
 }
 
 /// `result` packed, in several segments.

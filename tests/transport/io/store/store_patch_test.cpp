@@ -492,13 +492,7 @@ TEST_P(StoreSpareUpdateTest, TheBaseIsReadWhereSpareFilesAreDamaged) {
 }
 
 TEST_P(StoreSpareUpdateTest, TheBaseIsReadWhereAStepTellsNoChangesOrHasOtherSegments) {
-  Publication dense = versions_.back();
-  std::mt19937 random(5);
-  for (char& byte : dense.stream) byte = static_cast<char>(random());
-  dense.manifest.version = Version{5};
-  dense.digest_chunks();
-  dense.digest_snapshot();
-  add(dense);
+  add(other_than(versions_.back(), 5));
   ASSERT_TRUE(apply(patch_to_last()).has_value());
   await_durable(Version{5});
   settle();

@@ -1,6 +1,5 @@
 // Patches that take the place of the only copy: readers are waited for, and whatever fails, the old version is there.
 #include <gmock/gmock.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -10,7 +9,6 @@
 
 #include "patch/snapshot/mapped_file.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
-#include "transport/io/store/in_place.h"
 
 namespace weightcast {
 namespace {
@@ -93,11 +91,53 @@ TEST_P(SingleCopyTest, PatchTakesThePlaceOfItsBase) {
   expect_only(two);
   EXPECT_FALSE(fs::exists(layout().record(Version{1})));
   EXPECT_EQ(store_->patches().size(), 1u) << "for children";
-  const Publication three = next_of(two, 3);
-  ASSERT_TRUE(apply(patch_of(two, three)).has_value());
-  await_durable(Version{3});
+}
+
+// Listed cells, with and without the leaves of the base; segments in which most cells change; a start in between.
+TEST_P(SingleCopyTest, StepsOfAnyKindFollowEachOther) {
+  Publication from = one;
+  for (std::uint64_t version = 2; version <= 6; ++version) {
+    SCOPED_TRACE(version);
+    const bool is_dense = version == 4 || version == 5;
+    const Publication to = is_dense ? other_than(from, version) : next_of(from, version);
+    const Result<StoredVersion> stored = apply(version == 3 ? patch_of(from, to) : listed_patch(from, to));
+    ASSERT_TRUE(stored.has_value()) << stored.error().message();
+    ASSERT_NE(stored->leaves, nullptr);
+    EXPECT_EQ(SnapshotDigest(*FileTable::make(to.manifest.files), *stored->leaves).root(), to.manifest.snapshot_digest);
+    await_durable(to.manifest.version);
+    settle();
+    if (version == 5) open();
+    expect_only(to);
+    from = to;
+  }
+}
+
+// Who looks for rot, and when, is tested beside.
+TEST_P(SingleCopyTest, AStepReadsNoCellsButThoseThatItChanges) {
+  options_.scrub_share = 0;
   open();
-  expect_only(three);
+  ASSERT_TRUE(apply(patch).has_value());  // which leaves are known of from now on
+  await_durable(Version{2});
+  const Publication three = next_of(two, 3);
+  overwrite(file(Version{2}), kBytes / 2 + 1, "\xff");
+  const Result<StoredVersion> stored = apply(listed_patch(two, three));
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  std::string expected = three.stream;
+  expected[kBytes / 2 + 1] = '\xff';
+  EXPECT_EQ(*read_file(real_files(), file(Version{3}), kGiB), expected);
+}
+
+// The reader would be waited for for a minute. On a slow machine the rot is found before the step has begun.
+TEST_P(SingleCopyTest, RotThatIsFoundWhileReadersAreWaitedForEndsTheStep) {
+  options_.scrub_share = 0.5;
+  open();
+  ASSERT_TRUE(apply(patch).has_value());
+  const FileRef reader = *real_files().open(file(Version{2}), {});
+  overwrite(file(Version{2}), kBytes / 2 + 1, "\xff");
+  EXPECT_EQ(apply(listed_patch(two, next_of(two, 3))).error().code, Errc::kWrongBase);
+  settle();
+  EXPECT_EQ(store_->current(), kNoVersion);
+  EXPECT_TRUE(fs::is_empty(layout().undo()));
 }
 
 TEST_P(SingleCopyTest, WhatIsLeftOfAnotherPayloadOfTheVersionIsNotInItsWay) {
@@ -266,68 +306,6 @@ TEST_P(SingleCopyTest, PatchToOtherFilesIsRefused) {
   other.digest_snapshot();
   EXPECT_EQ(begin(patch_of(one, other)).error().code, Errc::kWrongBase);
   expect_only(one);
-}
-
-TEST_P(SingleCopyTest, PowerThatGoesBeforeItIsDurableBringsTheOldVersionBack) {
-  ASSERT_TRUE(apply(patch).has_value());
-  store_.reset();
-  // As if the mark had not come to the disk, nor the journal's end, and of the files only a part.
-  for (const bool torn : {false, true}) {
-    SCOPED_TRACE(torn);
-    fs::remove_all(directory());
-    open();
-    ASSERT_TRUE(install(one).has_value());
-    await_durable(Version{1});
-    VersionRecord record{patch.manifest, ChunkDigests(patch.manifest)};
-    record.digests.chunks = patch.digests;
-    record.digests.parts = ChunkSet(patch.manifest.part_count(), true);
-    ASSERT_TRUE(begin(patch).has_value());
-    ASSERT_TRUE(put(patch, all_of(patch)).has_value());
-    store_.reset();
-    {
-      const auto files =
-          VersionFiles::open(real_files(), layout().complete(Version{1}), *FileTable::make(one.manifest.files));
-      const auto payload = VersionFiles::open(real_files(), layout().incoming(id()), *payload_files(patch.manifest));
-      const InPlaceWork work{*files, *payload, record, one.manifest.snapshot_digest, 2};
-      const std::atomic<bool> wanted = true;
-      const auto changes = prepare_in_place(layout(), work, wanted);
-      ASSERT_TRUE(changes.has_value()) << changes.error().message();
-      const InPlaceResult made = install_in_place(layout(), work, *changes, wanted);
-      ASSERT_TRUE(made.status.has_value()) << made.status.error().message();
-    }
-    EXPECT_FALSE(fs::is_empty(layout().undo()));
-    if (torn) overwrite(file(Version{2}), 1'000'000, std::string_view(one.stream).substr(1'000'000, 50'000));
-    open();
-    EXPECT_EQ(store_->versions().size(), 1u);
-    settle();
-    EXPECT_EQ(store_->current(), torn ? Version{1} : Version{2});
-    EXPECT_TRUE(holds(directory() / "current", torn ? one : two));
-    EXPECT_TRUE(fs::is_empty(layout().undo()));
-  }
-}
-
-// A write past the limit kills the process at a place that is always the same: in the journal's head, in a record, in
-// the first segment, between two, in the last.
-TEST_P(SingleCopyTest, DeathAtAnyWriteLeavesTheOldVersion) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "ThreadSanitizer ends a child that starts threads after a fork";
-#endif
-  for (const rlim_t limit : {10, 100, 5'000, 20'000, 300'000, 1'000'000, 1'048'576, 2'999'000}) {
-    SCOPED_TRACE(limit);
-    const pid_t child = fork_apply([limit] {
-      const rlimit size{limit, limit};
-      ::setrlimit(RLIMIT_FSIZE, &size);
-    });
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status));
-    EXPECT_EQ(WTERMSIG(status), SIGXFSZ);
-    EXPECT_FALSE(fs::is_empty(layout().undo())) << "it died in between";
-    open();
-    expect_only(one);
-  }
-  ASSERT_TRUE(apply(patch).has_value());
-  EXPECT_TRUE(holds(directory() / "current", two));
 }
 
 TEST_P(SingleCopyTest, DeathAtAnyMomentLeavesTheOldVersionOrTheNew) {
