@@ -203,6 +203,7 @@ _TAKES = {
     "wc_region_done": [c_void_p, c_uint64, c_uint32, _ERROR],
     "wc_region_count": [c_void_p],
     "wc_region_slot": [c_void_p, c_size_t, POINTER(SlotStruct), _ERROR],
+    "wc_region_find": [c_void_p, c_char_p, POINTER(SlotStruct), _ERROR],
     "wc_subscribe": [c_char_p, c_int64, POINTER(c_void_p), _ERROR],
     "wc_subscription_close": [c_void_p],
     "wc_subscription_fd": [c_void_p],

@@ -132,6 +132,11 @@ class _Slot:
     size_bytes: int
 
 
+def _slot_of(slot: SlotStruct) -> _Slot:
+    shape = tuple(slot.shape[: slot.rank]) if slot.rank else ()
+    return _Slot(TensorInfo(slot.name.decode(), slot.dtype.decode(), shape), slot.address, slot.size_bytes)
+
+
 class _Slots:
     """Tensors in writable memory, by name. The memory belongs to `region`, to which each view refers."""
 
@@ -214,7 +219,7 @@ class _Slots:
 
     def _slot(self, name: str) -> _Slot:
         try:
-            slot = self._slots[name]
+            slot = self._look_up(name)
         except KeyError:
             raise KeyError(f"weightcast: tensor {name!r} was not begun") from None
         if library().wc_region_filled_for(self._region.pointer) != self._filled_for:
@@ -225,6 +230,9 @@ class _Slots:
                 "one's now; take the path of the one that is begun",
             )
         return slot
+
+    def _look_up(self, name: str) -> _Slot:
+        return self._slots[name]
 
     def _write(self, slot: _Slot, source: Source) -> None:
         if (source.dtype, source.shape) != (slot.info.dtype, slot.info.shape):
@@ -392,9 +400,8 @@ class Region(_Slots, Closable):
         self._read(id)
 
     def _read(self, filled_for: Optional[int]) -> None:
-        """Takes what lies where for the publication `filled_for`, or whichever it is."""
-        lib, pointer = library(), self._region.pointer
-        now = lib.wc_region_filled_for(pointer)
+        """Goes over to the publication `filled_for`, or whichever it is."""
+        now = library().wc_region_filled_for(self._region.pointer)
         if not now or now != (filled_for or now):
             raise Error(
                 Code.INVALID_ARGUMENT,
@@ -402,14 +409,28 @@ class Region(_Slots, Closable):
                 "weightcast: the memory is not that of a publication which is begun, or of another one by now; take the "
                 "path of the one that is begun",
             )
-        slots: dict[str, _Slot] = {}
+        self._slots, self._filled_for = {}, now
+
+    @property
+    def infos(self) -> tuple[TensorInfo, ...]:
+        lib, pointer = library(), self._open_handle().pointer
+        found = []
         for index in range(lib.wc_region_count(pointer)):
             slot = SlotStruct()
             check(lib.wc_region_slot, pointer, index, byref(slot))
-            shape = tuple(slot.shape[: slot.rank]) if slot.rank else ()
-            info = TensorInfo(slot.name.decode(), slot.dtype.decode(), shape)
-            slots[info.name] = _Slot(info, slot.address, slot.size_bytes)
-        self._slots, self._filled_for = slots, now
+            found.append(_slot_of(slot).info)
+        return tuple(found)
+
+    def _look_up(self, name: str) -> _Slot:
+        """One by one, because a rank fills few of the lists that a publication of changes has."""
+        if name not in self._slots:
+            slot = SlotStruct()
+            try:
+                check(library().wc_region_find, self._region.pointer, name.encode(), byref(slot))
+            except Error as error:
+                raise KeyError(name) from error
+            self._slots[name] = _slot_of(slot)
+        return self._slots[name]
 
     def _slot(self, name: str) -> _Slot:
         self._open_handle()

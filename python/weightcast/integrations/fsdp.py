@@ -33,7 +33,7 @@ from .._publisher import (
     attach,
     update_shadow,
 )
-from .._tensors import Box, source_of
+from .._tensors import Box, Source, source_of
 from ._shards import Held, Plan, Shard, Split, local_shards, make_plan
 
 Rename = Union[Callable[[str], Optional[str]], Mapping[str, Optional[str]]]
@@ -45,6 +45,8 @@ _LISTED_SHARE_MAX = 0.5
 # Changed elements that there is always room for.
 _ROOM_MIN = 1 << 16
 _INDEX_BYTES = 4
+# What ranks say to each other mostly takes less.
+_SHORT_BYTES = 4096
 
 
 class RankError(RuntimeError):
@@ -78,6 +80,8 @@ class _Local(NamedTuple):
     part: int  # which of the tensor's parts it is
 
     def view(self, box: Box) -> Any:
+        if box.shape == self.tensor.shape:
+            return self.tensor
         return self.tensor[tuple(slice(at, at + length) for at, length in zip(self.start, box.shape))]
 
 
@@ -122,12 +126,16 @@ class ShardedPublisher:
         self._rank = dist.get_rank(self._group)
         self._lost: Optional[str] = None
         self._publisher: Optional[Publisher] = None
+        self._begun: Optional[Publication] = None
         self._regions: dict[str, Region] = {}
         self._key: Optional[bytes] = None  # of what this rank holds, which the plan was made for
         self._plan = Plan()
         self._base: Optional[int] = None  # the last version, if changes can be published against it
         self._shadow: Optional[dict[tuple[str, Box], Any]] = None
+        # Of publish_changed() without `changed`: the lists by dtype, how much of each is used, and what was found.
         self._room: dict[Any, _Lists] = {}
+        self._used: dict[Any, int] = {}
+        self._found: dict[int, _Lists] = {}
 
         def connect() -> str:
             if self._rank == 0:
@@ -161,11 +169,14 @@ class ShardedPublisher:
         not there in full, the origin's refusal), or a rank that is gone.
         """
         self._base = None
-        described, _ = self._describe(state_dict, ("publish",))
         options = {"version": version, "allow_nonfinite": allow_nonfinite, "new_model": new_model, "files": files}
-        published = self._publish_whole(described, options)
-        if self._shadow is not None:
-            self._remember(described)
+        try:
+            described, where = self._describe(state_dict, ("publish",), lambda _: self._begin_whole(options))
+            published = self._publish_whole(described, where, options)
+            if self._shadow is not None:
+                self._remember(described)
+        finally:
+            self._abort()
         self._base = published
         return published
 
@@ -190,18 +201,23 @@ class ShardedPublisher:
         """
         base, self._base = self._base, None
         is_known = changed is not None
-        described, is_planned_anew = self._describe(
-            state_dict, ("publish_changed", is_known, base, self._shadow is not None)
-        )
+        lists = base is not None and (is_known or self._shadow is not None)
+        call = ("publish_changed", is_known, base, self._shadow is not None)
         options = {"version": version, "allow_nonfinite": allow_nonfinite}
-        published = None
-        if base is not None and not is_planned_anew and (is_known or self._shadow is not None):
-            counts = self._agree("find what has changed", self._find, described, changed)
-            published = self._publish_lists(base, counts, options)
-        if published is None:
-            published = self._publish_whole(described, options)
-            if self._shadow is not None or not is_known:
-                self._remember(described)
+        try:
+            described, counts = self._describe(
+                state_dict, call, lambda described: self._find(described, changed) if lists else None
+            )
+            published = None
+            if lists and counts is not None:
+                published = self._publish_lists(base, counts, options)
+            if published is None:
+                self._abort()
+                published = self._publish_whole(described, None, options)
+                if self._shadow is not None or not is_known:
+                    self._remember(described)
+        finally:
+            self._abort()
         self._base = published
         return published
 
@@ -247,9 +263,8 @@ class ShardedPublisher:
             said = (True, call(*args))
         except Exception as error:  # noqa: BLE001: whatever it is, the others must know
             mine, said = error, (False, f"{type(error).__name__}: {error}")
-        said_by_rank: list[Any] = [None] * dist.get_world_size(self._group)
         try:
-            dist.all_gather_object(said_by_rank, said, group=self._group)
+            said_by_rank = self._gather(said)
         except Exception as error:
             self._lost = f"a rank ended, or did not answer within {self._timeout:g} s; start the trainer again"
             raise RankError(f"cannot {what}: {self._lost} ({error})", {}) from mine or error
@@ -259,36 +274,55 @@ class ShardedPublisher:
             raise RankError(f"cannot {what}: {named}", errors) from mine
         return [value for _, value in said_by_rank]
 
+    def _gather(self, mine: Any) -> list[Any]:
+        """Every rank's object, by rank; in one exchange where all are short, as they are but for the first time."""
+        data = pickle.dumps(mine)
+        room = _SHORT_BYTES
+        while True:
+            sent = torch.zeros(8 + room, dtype=torch.uint8)
+            sent[:8] = torch.tensor([len(data)]).view(torch.uint8)
+            if len(data) <= room:
+                sent[8 : 8 + len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            received = [torch.empty_like(sent) for _ in range(dist.get_world_size(self._group))]
+            dist.all_gather(received, sent, group=self._group)
+            lengths = [int(of_rank[:8].view(torch.int64)) for of_rank in received]
+            if max(lengths) <= room:
+                return [pickle.loads(of_rank[8 : 8 + n].numpy(force=True).tobytes()) for of_rank, n in zip(received, lengths)]
+            room = max(lengths)
+
     # ---------------------------------------------------------------------------------------------------- what is where
 
-    def _describe(self, state_dict: Any, call: tuple[Any, ...]) -> tuple[_Described, bool]:
-        """What this rank holds, for which there is a plan then, and whether that is another one than before. Ranks that
-        make another `call` are told so."""
+    def _describe(
+        self, state_dict: Any, call: tuple[Any, ...], ahead: Callable[[_Described], Any]
+    ) -> tuple[_Described, Optional[list[Any]]]:
+        """What this rank holds, for which there is a plan then. What comes next, `ahead`, is done meanwhile where the plan
+        of the last time stands; then its results are given, too, by rank. Ranks that make another `call` are told so."""
         found: list[tuple[_Described, bytes]] = []
 
-        def describe() -> tuple[Any, bool]:
+        def describe() -> tuple[Any, bool, Any]:
             described = self._described(state_dict)
             key = hashlib.sha256(pickle.dumps(described.held)).digest()
             found.append((described, key))
-            return call, key != self._key
+            return (call, True, None) if key != self._key else (call, False, ahead(described))
 
         def compare() -> None:
-            for rank, (other, _) in enumerate(calls):
+            for rank, (other, _, _) in enumerate(said):
                 if other != call:
                     raise ValueError(f"here it is {call}, on rank {rank} {other}; make the same calls on all ranks")
 
-        calls = self._agree("describe the tensors", describe)
+        said = self._agree("begin a version", describe)
         described, key = found[0]
-        if any(other != calls[0][0] for other, _ in calls):
-            self._agree("make one call", compare)
-        if not any(is_new for _, is_new in calls):
-            return described, False
+        if any(other != call for other, _, _ in said):
+            self._agree("begin a version", compare)
+        if not any(is_new for _, is_new, _ in said):
+            return described, [result for _, _, result in said]
+        self._abort()
         self._key, self._shadow = None, None
         self._room.clear()
         held = self._agree("describe the tensors", lambda: described.held)
         self._plan = self._agree("plan who publishes what", make_plan, held, self._fills)[self._rank]
         self._key = key
-        return described, True
+        return described, None
 
     def _described(self, state_dict: Any) -> _Described:
         held: dict[str, Held] = {}
@@ -303,11 +337,11 @@ class ShardedPublisher:
                 raise ValueError(f"tensors {given_as[name]!r} and {given!r} would both be published as {name!r}")
             dtype, shape, parts = _parts_of(given, value)
             memory = []
-            for number, (tensor, shards) in enumerate(parts):
-                memory.append(source_of(given, tensor).memory())
+            for number, (tensor, source, shards) in enumerate(parts):
+                memory.append(source.memory())
                 for box, start in shards:
                     local[name, box] = _Local(tensor, start, number)
-            boxes = tuple(box for _, shards in parts for box, _ in shards)
+            boxes = tuple(box for *_, shards in parts for box, _ in shards)
             root = first.setdefault((tuple(memory), boxes), name) if boxes else name
             held[name] = Held(dtype, shape, boxes, root)
             given_as[name] = given
@@ -320,23 +354,29 @@ class ShardedPublisher:
 
     # ---------------------------------------------------------------------------------------------------- publishing
 
-    def _publish_whole(self, described: _Described, options: Mapping[str, Any]) -> int:
-        plan = self._plan
-        fillers = [rank for rank, owned in enumerate(plan.owned) if owned]
-
-        def begin() -> Publication:
-            return self._publisher.begin(plan.infos, parts=len(fillers), timeout=self._origin_timeout, **options)
+    def _publish_whole(self, described: _Described, begun: Optional[list[Any]], options: Mapping[str, Any]) -> int:
+        """`begun`: what _begin_whole() gave on each rank, if that was done ahead."""
+        begun = begun or self._agree("begin a version", self._begin_whole, options)
+        owned = self._plan.owned
 
         def fill(memory: Union[Publication, Region]) -> None:
-            for name, box in plan.owned[self._rank]:
+            for name, box in owned[self._rank]:
                 memory.fill(name, described.local[name, box].view(box), offset=box.start)
 
-        return self._publish("whole", fillers, begin, fill)
+        return self._finish("whole", begun[0], [rank for rank, of_rank in enumerate(owned) if of_rank], fill)
+
+    def _begin_whole(self, options: Mapping[str, Any]) -> Optional[tuple[str, int, int]]:
+        """On rank 0: where the others find the memory."""
+        if self._rank != 0:
+            return None
+        parts = sum(1 for of_rank in self._plan.owned if of_rank)
+        self._begun = self._publisher.begin(self._plan.infos, parts=parts, timeout=self._origin_timeout, **options)
+        return self._begun.path, self._begun.id, self._begun.memory
 
     def _publish_lists(
         self, base: int, counts: list[Optional[dict[int, tuple[int, int]]]], options: Mapping[str, Any]
     ) -> Optional[int]:
-        """`counts`: what _find() gave, by rank. None: the whole is to be published instead."""
+        """`counts`: what _find() gave on each rank. None: the whole is to be published instead."""
         plan = self._plan
         if None in counts:
             return None
@@ -353,7 +393,9 @@ class ShardedPublisher:
             return None
         fillers = [rank for rank, of_rank in enumerate(counts) if of_rank]
 
-        def begin() -> Optional[Publication]:
+        def begin() -> Optional[tuple[str, int, int]]:
+            if self._rank != 0:
+                return None
             try:
                 # What the origin did not take over cannot be changed.
                 self._publisher.wait(base, timeout=self._origin_timeout)
@@ -361,36 +403,28 @@ class ShardedPublisher:
                 raise
             except Error:
                 return None
-            return self._publisher.begin_changes(
+            self._begun = self._publisher.begin_changes(
                 pieces, base=base, parts=len(fillers), timeout=self._origin_timeout, **options
             )
+            return self._begun.path, self._begun.id, self._begun.memory
 
         def fill(memory: Union[Publication, Region]) -> None:
             for piece, lists in mine:
                 memory.fill(piece.indices, lists.indices.view(torch.uint32))
                 memory.fill(piece.values, lists.values)
 
-        return self._publish("changes", fillers, begin, fill)
+        where = self._agree("begin a version", begin)[0]
+        return None if where is None else self._finish("changes", where, fillers, fill)
 
-    def _publish(
-        self, kind: str, fillers: list[int], begin: Callable[[], Optional[Publication]], fill: Callable[[Any], None]
+    def _finish(
+        self, kind: str, where: tuple[str, int, int], fillers: list[int], fill: Callable[[Any], None]
     ) -> Optional[int]:
-        """begin() on rank 0, fill(memory) on the fillers, and the commit. None: begin() or the origin want the whole."""
-        begun: list[Publication] = []
-
-        def begin_here() -> Any:
-            if self._rank != 0:
-                return None
-            publication = begin()
-            if publication is None:
-                return None
-            begun.append(publication)
-            return publication.path, publication.id, publication.memory
+        """fill(memory) on the fillers, and the commit. None: the origin has another base, and wants the whole."""
 
         def fill_here() -> None:
             if self._rank not in fillers:
                 return
-            memory = begun[0] if begun else self._region(kind, *where)
+            memory = self._begun or self._region(kind, *where)
             fill(memory)
             memory.done(fillers.index(self._rank))
 
@@ -398,21 +432,20 @@ class ShardedPublisher:
             if self._rank != 0:
                 return None
             try:
-                return begun[0].commit(timeout=self._origin_timeout)
+                return self._begun.commit(timeout=self._origin_timeout)
             except Error as error:
                 if kind == "changes" and error.code == Code.WRONG_BASE:
                     return None
                 raise
 
-        try:
-            where = self._agree("begin a version", begin_here)[0]
-            if where is None:
-                return None
-            self._agree("fill a version", fill_here)
-            return self._agree("commit a version", commit_here)[0]
-        finally:
-            if begun:
-                begun[0].abort()
+        self._agree("fill a version", fill_here)
+        return self._agree("commit a version", commit_here)[0]
+
+    def _abort(self) -> None:
+        """Forgets what was begun and not committed, on rank 0."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.abort()
 
     def _region(self, kind: str, path: str, id: int, memory: int) -> Region:
         """The memory that rank 0 has begun, mapped here from one publication to the next."""
@@ -456,8 +489,8 @@ class ShardedPublisher:
     def _find(self, described: _Described, changed: Optional[Mapping[str, Any]]) -> Optional[dict[int, tuple[int, int]]]:
         """Lists the changes of each box that this rank owns, and brings the copy up to date. By the box's number in the
         plan, where there are any: how many, and their bytes each. None: too many to list them."""
-        self._found: dict[int, _Lists] = {}
-        self._used: dict[Any, int] = {}
+        self._found.clear()
+        self._used.clear()
         counts = {}
         for number, (name, box) in enumerate(self._plan.owned[self._rank]):
             if changed is None:
@@ -542,7 +575,7 @@ def _split_of(name: str, placement: Any) -> Optional[Split]:
     return Split(placement.dim, getattr(placement, "split_factor", 1))
 
 
-def _parts_of(name: str, value: Any) -> tuple[str, tuple[int, ...], list[tuple[Any, tuple[Shard, ...]]]]:
+def _parts_of(name: str, value: Any) -> tuple[str, tuple[int, ...], list[tuple[Any, Source, tuple[Shard, ...]]]]:
     """dtype and shape of a whole tensor, and this rank's local tensors of it, each with the boxes that it consists of."""
     if isinstance(value, Part):
         value = [value]
@@ -552,30 +585,31 @@ def _parts_of(name: str, value: Any) -> tuple[str, tuple[int, ...], list[tuple[A
         dtype, shape = source_of(name, value[0].tensor).dtype, tuple(value[0].shape)
         parts = []
         for part in value:
-            box = Box(tuple(part.offset), tuple(part.tensor.shape))
-            if source_of(name, part.tensor).dtype != dtype or tuple(part.shape) != shape:
+            box, source = Box(tuple(part.offset), tuple(part.tensor.shape)), source_of(name, part.tensor)
+            if source.dtype != dtype or tuple(part.shape) != shape:
                 raise ValueError(f"tensor {name!r}: its parts differ in dtype or shape")
             try:
                 box.check(shape)
             except ValueError as error:
                 raise ValueError(f"tensor {name!r}: {error}") from None
-            parts.append((part.tensor, (Shard(box, (0,) * len(shape)),) if box.volume else ()))
+            parts.append((part.tensor, source, (Shard(box, (0,) * len(shape)),) if box.volume else ()))
         return dtype, shape, parts
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"tensor {name!r} is a {type(value).__name__}; give a torch tensor, a DTensor or Parts")
     shape = tuple(value.shape)
     if not hasattr(value, "placements"):
         shards = (Shard(Box((0,) * len(shape), shape), (0,) * len(shape)),)
-        return source_of(name, value).dtype, shape, [(value, shards if value.numel() else ())]
+        source = source_of(name, value)
+        return source.dtype, shape, [(value, source, shards if value.numel() else ())]
     mesh, local = value.device_mesh, value.to_local()
     splits = tuple(_split_of(name, placement) for placement in value.placements)
-    dtype, coordinate = source_of(name, local).dtype, mesh.get_coordinate()
+    source, coordinate = source_of(name, local), mesh.get_coordinate()
     if coordinate is None:
-        return dtype, shape, []
+        return source.dtype, shape, []
     local_shape, shards = local_shards(shape, tuple(mesh.shape), tuple(coordinate), splits)
     if tuple(local.shape) != local_shape:
         raise ValueError(
             f"tensor {name!r}: {value.placements} put {local_shape} of its {shape} elements here, but it has "
             f"{tuple(local.shape)}; give a size that the mesh divides"
         )
-    return dtype, shape, [(local, shards)]
+    return source.dtype, shape, [(local, source, shards)]
