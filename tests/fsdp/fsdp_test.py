@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import subprocess
+import sys
 import time
 import unittest
 from unittest import mock
@@ -379,6 +381,19 @@ class Sharded(DaemonTest):
             self.assertIn("this publisher is closed", said["closed"][0])
             self.assertIn("rank 0: Error:", missing[0])
         self.assertEqual([said["fill"][2] for said, _ in by_rank], ["NoneType", "NoneType", "MemoryError", "NoneType"])
+
+    def test_the_example_runs_under_torchrun(self):
+        example = pathlib.Path(__file__).resolve().parent.parent.parent / "examples" / "publish_fsdp.py"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+        ran = subprocess.run(
+            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0",
+             str(example), self.origin.state],
+            env=environment, capture_output=True, text=True, timeout=240,
+        )  # fmt: skip
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertIn("published version 3, taken over in", ran.stdout)
+        eventually(lambda: self.worker.node()["version"] == 3)
+        self.assertEqual(set(self.installed()), {"0.weight", "0.bias", "2.weight", "2.bias"})
 
     def test_a_rank_that_is_gone_is_an_error_within_the_bound(self):
         for how, limit_s in (("killed", 30), ("hangs", 30)):
