@@ -1,5 +1,6 @@
 // weightcast.h over the classes of this folder: checks what a C caller passes, and makes the call.
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -12,6 +13,7 @@
 #include "client/region.h"
 #include "client/status_json.h"
 #include "client/subscription.h"
+#include "patch/changes/differing_cells.h"
 #include "weightcast/weightcast.h"
 
 namespace weightcast::client {
@@ -72,6 +74,22 @@ Result<std::string> state_of(const char* given) {
 Result<std::span<const wc_tensor>> tensors_of(const wc_tensor* tensors, std::size_t count) {
   if (tensors == nullptr && count > 0) return invalid("the tensors are NULL");
   return std::span(tensors, count);
+}
+
+/// Options of what is published by one call: there nobody else could do a part.
+Result<PublishOptions> whole_options_of(const wc_publish_options* given) {
+  WC_ASSIGN(PublishOptions made, options_of(given));
+  if (made.parts != 0)
+    return invalid("wc_publish_options has parts, which only wc_begin() and wc_begin_changes() take");
+  return made;
+}
+
+/// What lies where in a region that another process has begun.
+Result<std::vector<TensorInfo>> tensors_of(const Region& region) {
+  const auto bytes = std::as_bytes(std::span<const char>(region.data(), region.content_bytes()));
+  WC_ASSIGN(const std::uint64_t header_bytes, safetensors_data_offset(bytes, bytes.size(), "region"));
+  WC_ASSIGN(SafetensorsHeader header, parse_safetensors_header(bytes.first(header_bytes), bytes.size(), "region"));
+  return std::move(header.tensors);
 }
 
 Status give_text(const std::string& text, char** out) {
@@ -204,6 +222,19 @@ wc_code wc_begin(wc_client* client, const wc_publish_options* options, const wc_
   });
 }
 
+wc_code wc_begin_changes(wc_client* client, const wc_publish_options* options, uint64_t base_version,
+                         const wc_piece* pieces, size_t count, void** indices, void** values, int64_t timeout_ms,
+                         wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    const Deadline deadline = deadline_after(timeout_ms);
+    WC_ASSIGN(const PublishOptions made, options_of(options));
+    if (count > 0 && (pieces == nullptr || indices == nullptr || values == nullptr)) {
+      return invalid("wc_begin_changes: the pieces, or the place for the addresses, are NULL");
+    }
+    return impl.begin_changes(made, base_version, std::span(pieces, count), indices, values, deadline);
+  });
+}
+
 wc_code wc_commit(wc_client* client, const wc_publish_options* options, int64_t timeout_ms, uint64_t* version,
                   wc_error* error) {
   return run_on(client, error, [&](Client& impl) -> Status {
@@ -237,7 +268,7 @@ wc_code wc_publish(wc_client* client, const wc_publish_options* options, const w
                    int64_t timeout_ms, uint64_t* version, wc_error* error) {
   return run_on(client, error, [&](Client& impl) -> Status {
     const Deadline deadline = deadline_after(timeout_ms);
-    WC_ASSIGN(const PublishOptions made, options_of(options));
+    WC_ASSIGN(const PublishOptions made, whole_options_of(options));
     WC_ASSIGN(const std::span<const wc_tensor> all, tensors_of(tensors, count));
     WC_ASSIGN(const std::uint64_t given, impl.publish(made, all, deadline));
     if (version != nullptr) *version = given;
@@ -249,7 +280,7 @@ wc_code wc_publish_path(wc_client* client, const wc_publish_options* options, co
                         uint64_t* version, wc_error* error) {
   return run_on(client, error, [&](Client& impl) -> Status {
     const Deadline deadline = deadline_after(timeout_ms);
-    WC_ASSIGN(const PublishOptions made, options_of(options));
+    WC_ASSIGN(const PublishOptions made, whole_options_of(options));
     if (path == nullptr) return invalid("wc_publish_path: the path is NULL");
     WC_ASSIGN(const std::uint64_t given, impl.publish_path(made, path, deadline));
     if (version != nullptr) *version = given;
@@ -262,7 +293,7 @@ wc_code wc_publish_sparse(wc_client* client, const wc_publish_options* options, 
                           wc_error* error) {
   return run_on(client, error, [&](Client& impl) -> Status {
     const Deadline deadline = deadline_after(timeout_ms);
-    WC_ASSIGN(const PublishOptions made, options_of(options));
+    WC_ASSIGN(const PublishOptions made, whole_options_of(options));
     if (changes == nullptr && count > 0) return invalid("wc_publish_sparse: the changes are NULL");
     WC_ASSIGN(const std::uint64_t given, impl.publish_changes(made, base_version, std::span(changes, count), deadline));
     if (version != nullptr) *version = given;
@@ -306,10 +337,8 @@ wc_code wc_region_attach(int fd, wc_region** region, wc_error* error) {
   return run(error, [&]() -> Status {
     if (region == nullptr) return invalid("wc_region_attach: the place for the region is NULL");
     WC_ASSIGN(std::shared_ptr<Region> memory, Region::attach(fd));
-    const auto bytes = std::as_bytes(std::span<const char>(memory->data(), memory->size_bytes()));
-    WC_ASSIGN(const std::uint64_t header_bytes, safetensors_data_offset(bytes, bytes.size(), "region"));
-    WC_ASSIGN(SafetensorsHeader header, parse_safetensors_header(bytes.first(header_bytes), bytes.size(), "region"));
-    *region = new wc_region{std::move(memory), std::move(header.tensors)};
+    WC_ASSIGN(std::vector<TensorInfo> tensors, tensors_of(*memory));
+    *region = new wc_region{std::move(memory), std::move(tensors)};
     return {};
   });
 }
@@ -331,6 +360,48 @@ wc_code wc_region_hold(wc_client* client, wc_region** region, wc_error* error) {
     return {};
   });
 }
+
+wc_code wc_update_shadow(void* shadow, const void* now, uint64_t count, uint32_t element_bytes, uint64_t capacity,
+                         uint32_t* indices, void* values, uint64_t* changed, wc_error* error) {
+  return run(error, [&]() -> Status {
+    if (changed == nullptr) return invalid("wc_update_shadow: the place for the number of changes is NULL");
+    if (count > 0 && (shadow == nullptr || now == nullptr)) return invalid("wc_update_shadow: an array is NULL");
+    if (capacity > 0 && (indices == nullptr || values == nullptr)) {
+      return invalid("wc_update_shadow: the place for the indices or the values is NULL");
+    }
+    if (!std::has_single_bit(element_bytes) || element_bytes > 16) {
+      return invalid("wc_update_shadow: elements have 1, 2, 4, 8 or 16 bytes, not " + std::to_string(element_bytes));
+    }
+    if (count > std::uint64_t{1} << 32) {
+      return fail(Errc::kTooLarge, Op::kPublish,
+                  "more elements than indices of 32 bits can tell apart; compare them "
+                  "in pieces");
+    }
+    const std::size_t bytes = count * element_bytes;
+    const std::size_t room = std::min(capacity, count);
+    const CellLists lists{{indices, room}, {static_cast<std::byte*>(values), room * element_bytes}};
+    *changed = update_shadow({static_cast<std::byte*>(shadow), bytes}, {static_cast<const std::byte*>(now), bytes},
+                             element_bytes, lists);
+    return {};
+  });
+}
+
+wc_code wc_region_renew(wc_region* region, wc_error* error) {
+  return run(error, [&]() -> Status {
+    if (region == nullptr) return invalid("wc_region_renew: the region is NULL");
+    WC_ASSIGN(region->tensors, tensors_of(*region->memory));
+    return {};
+  });
+}
+
+wc_code wc_region_done(wc_region* region, uint64_t id, uint32_t part, wc_error* error) {
+  return run(error, [&]() -> Status {
+    if (region == nullptr) return invalid("wc_region_done: the region is NULL");
+    return region->memory->mark_done(id, part);
+  });
+}
+
+uint64_t wc_region_memory(const wc_region* region) { return region == nullptr ? 0 : region->memory->memory(); }
 
 uint64_t wc_region_filled_for(const wc_region* region) { return region == nullptr ? 0 : region->memory->publication(); }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,34 +12,87 @@
 
 namespace weightcast::client {
 
+namespace {
+
+Error refuse(std::string_view kind, std::size_t index, std::string_view why) {
+  return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{} {} of those given: {}", kind, index, why));
+}
+
+/// What a change and a piece have in common.
+template <typename Changes>
+Status check(std::string_view kind, std::size_t index, const Changes& given) {
+  if (given.name == nullptr || given.dtype == nullptr) return refuse(kind, index, "its name or its dtype is NULL");
+  if (given.index_bytes != 4 && given.index_bytes != 8) {
+    return refuse(kind, index, "its indices have neither 4 nor 8 bytes");
+  }
+  if (dtype_bits(given.dtype) == 0 || dtype_bits(given.dtype) % 8 != 0) {
+    return refuse(kind, index,
+                  fmt::format("elements of {} are not whole bytes; publish all tensors", quoted_name(given.dtype)));
+  }
+  return {};
+}
+
+/// The indices and the values of one change or piece.
+template <typename Changes>
+Status add_lists(const Changes& given, const Box& box, std::vector<TensorInfo>& tensors) {
+  const auto add = [&](std::string_view prefix, std::string dtype) -> Status {
+    TensorInfo& info = tensors.emplace_back();
+    info.name = change_name(prefix, box, given.name);
+    info.dtype = std::move(dtype);
+    info.shape = {given.count};
+    WC_ASSIGN(info.size_bytes, tensor_bytes(info.dtype, info.shape));
+    return {};
+  };
+  WC_TRY(add(kIndicesPrefix, given.index_bytes == 4 ? "U32" : "U64"));
+  return add(kValuesPrefix, given.dtype);
+}
+
+}  // namespace
+
 Result<std::vector<TensorInfo>> tensors_of_changes(std::span<const wc_change> changes) {
   std::vector<TensorInfo> tensors;
   tensors.reserve(2 * changes.size());
   for (std::size_t i = 0; i < changes.size(); ++i) {
     const wc_change& change = changes[i];
-    const auto refuse = [&](std::string_view why) {
-      return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("change {} of those given: {}", i, why));
-    };
-    if (change.name == nullptr || change.dtype == nullptr) return refuse("its name or its dtype is NULL");
+    WC_TRY(check("change", i, change));
     if (change.count > 0 && (change.indices == nullptr || change.values == nullptr)) {
-      return refuse("its indices or its values are NULL");
+      return refuse("change", i, "its indices or its values are NULL");
     }
-    if (change.index_bytes != 4 && change.index_bytes != 8) return refuse("its indices have neither 4 nor 8 bytes");
-    if (change.reserved32 != 0 || change.reserved != 0) return refuse("its reserved members are not 0");
-    if (change.old_values != nullptr) return refuse("it has old values, which a publication does not take");
-    if (dtype_bits(change.dtype) == 0 || dtype_bits(change.dtype) % 8 != 0) {
-      return refuse(fmt::format("elements of {} are not whole bytes; publish all tensors", quoted_name(change.dtype)));
+    if (change.reserved32 != 0 || change.reserved != 0) return refuse("change", i, "its reserved members are not 0");
+    if (change.old_values != nullptr) {
+      return refuse("change", i, "it has old values, which a publication does not take");
     }
-    const auto add = [&](std::string_view prefix, std::string dtype) -> Status {
-      TensorInfo& info = tensors.emplace_back();
-      info.name.append(prefix).append(change.name);
-      info.dtype = std::move(dtype);
-      info.shape = {change.count};
-      WC_ASSIGN(info.size_bytes, tensor_bytes(info.dtype, info.shape));
-      return {};
-    };
-    WC_TRY(add(kIndicesPrefix, change.index_bytes == 4 ? "U32" : "U64"));
-    WC_TRY(add(kValuesPrefix, change.dtype));
+    WC_TRY(add_lists(change, {}, tensors));
+  }
+  return tensors;
+}
+
+Result<std::vector<TensorInfo>> tensors_of_pieces(std::span<const wc_piece> pieces) {
+  std::vector<TensorInfo> tensors;
+  tensors.reserve(2 * pieces.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const wc_piece& piece = pieces[i];
+    WC_TRY(check("piece", i, piece));
+    if (piece.rank > kTensorRankMax) {
+      return refuse("piece", i, fmt::format("it has more than {} dimensions", kTensorRankMax));
+    }
+    if (piece.rank > 0 && (piece.start == nullptr || piece.lengths == nullptr)) {
+      return refuse("piece", i, "its start or its lengths are NULL");
+    }
+    if (piece.reserved32 != 0 || piece.reserved[0] != 0 || piece.reserved[1] != 0) {
+      return refuse("piece", i, "its reserved members are not 0");
+    }
+    Box box(piece.rank);
+    for (std::size_t k = 0; k < piece.rank; ++k) box[k] = {piece.start[k], piece.lengths[k]};
+    const std::optional<std::uint64_t> elements = volume_of(box);
+    if (!elements) return refuse("piece", i, "its box has more than 2^64 elements");
+    if (piece.rank > 0 && piece.count > *elements) {
+      return refuse("piece", i, fmt::format("{} changes in a box of {} elements", piece.count, *elements));
+    }
+    if (piece.index_bytes == 4 && *elements > std::uint64_t{1} << 32) {
+      return refuse("piece", i, "its box has more elements than indices of 4 bytes can tell apart; give 8");
+    }
+    WC_TRY(add_lists(piece, box, tensors));
   }
   return tensors;
 }

@@ -13,5 +13,7 @@ namespace weightcast::client {
 /// Errors: kInvalidArgument (a null pointer; an unknown dtype, or one below a byte; indices of another width),
 /// kTooLarge.
 [[nodiscard]] Result<std::vector<TensorInfo>> tensors_of_changes(std::span<const wc_change> changes);
+/// The same for pieces. Errors: kInvalidArgument (also: more changes than the box has elements), kTooLarge.
+[[nodiscard]] Result<std::vector<TensorInfo>> tensors_of_pieces(std::span<const wc_piece> pieces);
 
 }  // namespace weightcast::client

@@ -34,6 +34,21 @@ void describe(const PublishOptions& options, PublishRequest& request) {
   if (options.files) request.files_bytes = options.files->size_bytes();
 }
 
+Status check_keeps_model(const PublishOptions& options) {
+  if (!options.files && !options.new_model) return {};
+  return fail(Errc::kInvalidArgument, Op::kPublish,
+              "changes of cells keep the files and the tensors of their base; publish all tensors to replace them");
+}
+
+Message::Kind changes_request(const PublishOptions& options, std::uint64_t base_version, std::uint64_t bytes) {
+  PublishChangesRequest request;
+  request.version = options.version;
+  request.base_version = base_version;
+  request.allow_nonfinite = options.allow_nonfinite;
+  request.changes_bytes = bytes;
+  return request;
+}
+
 double seconds_until(Deadline deadline) {
   return std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
 }
@@ -195,23 +210,42 @@ Status Client::forget(const std::string& name, Deadline deadline) {
 
 // ---- publishing
 
+Status Client::check_nothing_begun() const {
+  if (!begun_) return {};
+  return fail(Errc::kBusy, Op::kPublish, "a publication was begun already; commit or abort it first");
+}
+
 Status Client::begin(const PublishOptions& options, std::span<const wc_tensor> tensors, void** addresses,
                      Deadline deadline) {
-  if (begun_) {
-    return fail(Errc::kBusy, Op::kPublish, "a publication was begun already; commit or abort it first");
-  }
+  WC_TRY(check_nothing_begun());
   WC_TRY(regions_.lay_out(tensors));
-  WC_ASSIGN(Region * region, take_region(regions_, options.second_region, deadline));
-  begun_ = Begun{region, options};
+  WC_ASSIGN(Region * region, take_region(regions_, options, deadline));
+  begun_ = Begun{&regions_, region, options};
   for (std::size_t i = 0; i < tensors.size(); ++i) addresses[i] = region->data() + regions_.offsets_bytes()[i];
   return {};
 }
 
-Result<Region*> Client::take_region(RegionPool& pool, bool second, Deadline deadline) {
+Status Client::begin_changes(const PublishOptions& options, std::uint64_t base_version,
+                             std::span<const wc_piece> pieces, void** indices, void** values, Deadline deadline) {
+  WC_TRY(check_nothing_begun());
+  WC_TRY(check_keeps_model(options));
+  WC_ASSIGN(std::vector<TensorInfo> tensors, tensors_of_pieces(pieces));
+  WC_TRY(change_regions_.lay_out(std::move(tensors)));
+  WC_ASSIGN(Region * region, take_region(change_regions_, options, deadline));
+  begun_ = Begun{&change_regions_, region, options, base_version};
+  const std::vector<std::uint64_t>& offsets = change_regions_.offsets_bytes();
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    indices[i] = region->data() + offsets[2 * i];
+    values[i] = region->data() + offsets[2 * i + 1];
+  }
+  return {};
+}
+
+Result<Region*> Client::take_region(RegionPool& pool, const PublishOptions& options, Deadline deadline) {
   // What the origin has said meanwhile may free a region. It need not be there for that, nor for filling one.
   take_what_has_come();
   for (;;) {
-    WC_ASSIGN(Region * region, pool.take(second));
+    WC_ASSIGN(Region * region, pool.take(options.second_region, options.parts));
     if (region != nullptr) return region;
     const Result<std::optional<Message>> message = receive(deadline);
     if (message.has_value()) continue;
@@ -224,7 +258,13 @@ Result<Region*> Client::take_region(RegionPool& pool, bool second, Deadline dead
 
 Result<std::uint64_t> Client::commit(const std::optional<PublishOptions>& options, Deadline deadline) {
   if (!begun_) return fail(Errc::kInvalidArgument, Op::kPublish, "nothing was begun that could be committed");
+  WC_TRY(begun_->region->check_done(begun_->pool->publication(*begun_->region)));
   if (options) begun_->options = *options;
+  if (begun_->base_version) {
+    WC_TRY(check_keeps_model(begun_->options));
+    return send_publish(changes_request(begun_->options, *begun_->base_version, change_regions_.bytes()),
+                        &change_regions_, begun_->region, nullptr, deadline);
+  }
   PublishRequest request;
   request.version = begun_->options.version;
   request.allow_nonfinite = begun_->options.allow_nonfinite;
@@ -245,13 +285,11 @@ Result<std::uint64_t> Client::publish_path(const PublishOptions& options, const 
 
 Result<std::uint64_t> Client::publish_changes(const PublishOptions& options, std::uint64_t base_version,
                                               std::span<const wc_change> changes, Deadline deadline) {
-  if (options.files || options.new_model) {
-    return fail(Errc::kInvalidArgument, Op::kPublish,
-                "changes of cells keep the files and the tensors of their base; publish all tensors to replace them");
-  }
+  WC_TRY(check_keeps_model(options));
+  if (begun_ && begun_->pool == &change_regions_) WC_TRY(check_nothing_begun());
   WC_ASSIGN(std::vector<TensorInfo> tensors, tensors_of_changes(changes));
   WC_TRY(change_regions_.lay_out(std::move(tensors)));
-  WC_ASSIGN(Region * region, take_region(change_regions_, options.second_region, deadline));
+  WC_ASSIGN(Region * region, take_region(change_regions_, options, deadline));
   const std::vector<std::uint64_t>& offsets = change_regions_.offsets_bytes();
   for (std::size_t i = 0; i < changes.size(); ++i) {
     const auto copy = [&](std::size_t tensor, const void* from) {
@@ -261,12 +299,8 @@ Result<std::uint64_t> Client::publish_changes(const PublishOptions& options, std
     copy(2 * i, changes[i].indices);
     copy(2 * i + 1, changes[i].values);
   }
-  PublishChangesRequest request;
-  request.version = options.version;
-  request.base_version = base_version;
-  request.allow_nonfinite = options.allow_nonfinite;
-  request.changes_bytes = change_regions_.bytes();
-  Result<std::uint64_t> version = send_publish(request, &change_regions_, region, nullptr, deadline);
+  Result<std::uint64_t> version = send_publish(changes_request(options, base_version, change_regions_.bytes()),
+                                               &change_regions_, region, nullptr, deadline);
   change_regions_.release_taken();  // of a request that did not leave, or was refused
   return version;
 }
@@ -315,7 +349,7 @@ Result<std::uint64_t> Client::send_publish(Message::Kind request, RegionPool* po
 }
 
 void Client::abort() {
-  if (begun_) regions_.release(*begun_->region);
+  if (begun_) begun_->pool->release(*begun_->region);
   begun_.reset();
 }
 
@@ -351,15 +385,16 @@ Result<int> Client::region_fd() const {
 
 Result<std::uint64_t> Client::region_id() {
   if (!begun_) return fail(Errc::kInvalidArgument, Op::kPublish, "nothing was begun, so there is no region");
-  return regions_.publication(*begun_->region);
+  return begun_->pool->publication(*begun_->region);
 }
 
 Result<std::pair<std::shared_ptr<Region>, std::vector<TensorInfo>>> Client::share_region() {
   if (!begun_) return fail(Errc::kInvalidArgument, Op::kPublish, "nothing was begun, so there is no region");
-  std::vector<TensorInfo> tensors = regions_.tensors();
-  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].offset_bytes = regions_.offsets_bytes()[i];
+  RegionPool& pool = *begun_->pool;
+  std::vector<TensorInfo> tensors = pool.tensors();
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].offset_bytes = pool.offsets_bytes()[i];
   std::ranges::stable_sort(tensors, {}, &TensorInfo::offset_bytes);
-  return std::pair(regions_.share(*begun_->region), std::move(tensors));
+  return std::pair(pool.share(*begun_->region), std::move(tensors));
 }
 
 // ---- waiting

@@ -20,6 +20,7 @@ struct PublishOptions {
   bool allow_nonfinite = false;
   bool second_region = false;
   bool new_model = false;
+  std::uint32_t parts = 0;                  ///< begin(): that are to be done before the commit
   std::shared_ptr<Region> files = nullptr;  ///< see files.h; null: those of the version before are kept
 };
 
@@ -57,6 +58,10 @@ class Client {
   /// Writes one address per tensor.
   [[nodiscard]] Status begin(const PublishOptions& options, std::span<const wc_tensor> tensors, void** addresses,
                              Deadline deadline);
+  /// Writes two addresses per piece.
+  [[nodiscard]] Status begin_changes(const PublishOptions& options, std::uint64_t base_version,
+                                     std::span<const wc_piece> pieces, void** indices, void** values,
+                                     Deadline deadline);
   [[nodiscard]] Result<std::uint64_t> commit(const std::optional<PublishOptions>& options, Deadline deadline);
   void abort();
   [[nodiscard]] Status reserve(std::span<const wc_tensor> tensors, std::size_t regions);
@@ -92,8 +97,10 @@ class Client {
     [[nodiscard]] bool open() const { return state == State::kSent || state == State::kAccepted; }
   };
   struct Begun {
-    Region* region = nullptr;
+    RegionPool* pool = nullptr;
+    Region* region = nullptr;  // of the pool
     PublishOptions options;
+    std::optional<std::uint64_t> base_version = std::nullopt;  // of changes
   };
 
   explicit Client(std::string state_dir) : state_dir_(std::move(state_dir)) {}
@@ -111,7 +118,8 @@ class Client {
   Result<std::uint64_t> send(Message::Kind request, Deadline deadline);
   Result<Message> answer(std::uint64_t request_id, Deadline deadline);
   /// A region for what the pool has laid out; waits until there is one.
-  Result<Region*> take_region(RegionPool& pool, bool second, Deadline deadline);
+  Result<Region*> take_region(RegionPool& pool, const PublishOptions& options, Deadline deadline);
+  [[nodiscard]] Status check_nothing_begun() const;
   /// `files` (may be null) goes beside the region.
   Result<std::uint64_t> send_publish(Message::Kind request, RegionPool* pool, Region* region, const Region* files,
                                      Deadline deadline);

@@ -1,10 +1,8 @@
 #include "client/region_pool.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 namespace weightcast::client {
@@ -52,17 +50,6 @@ Result<TensorInfo> info_of(const wc_tensor& tensor, std::size_t index) {
   return info;
 }
 
-/// A number that no other publication of any process has, but by chance; never 0.
-Result<std::uint64_t> fresh_id() {
-  std::uint64_t id = 0;
-  while (id == 0) {
-    if (::getrandom(&id, sizeof id, 0) != sizeof id && errno != EINTR) {
-      return fail_errno(errno, Op::kPublish, "a number for the region");
-    }
-  }
-  return id;
-}
-
 }  // namespace
 
 Status RegionPool::lay_out(std::span<const wc_tensor> tensors) {
@@ -98,7 +85,7 @@ void RegionPool::drop_misfits() {
   std::erase_if(held_, [&](const Held& held) { return held.state == State::kFree && !fits(held); });
 }
 
-Result<Region*> RegionPool::take(bool second) {
+Result<Region*> RegionPool::take(bool second, std::uint32_t parts) {
   drop_misfits();
   auto found = std::find_if(held_.begin(), held_.end(), [](const Held& held) { return held.state == State::kFree; });
   Held* held = found != held_.end() ? &*found : nullptr;
@@ -107,7 +94,9 @@ Result<Region*> RegionPool::take(bool second) {
     WC_ASSIGN(held, add());
   }
   WC_ASSIGN(held->publication, fresh_id());
+  WC_TRY(held->region->expect_parts(parts));
   held->state = State::kTaken;
+  held->region->set_content_bytes(layout_.file_bytes);
   held->region->set_publication(held->publication);
   std::memcpy(held->region->data(), layout_.header.data(), layout_.header.size());
   return held->region.get();

@@ -32,8 +32,9 @@ class RegionPool {
   [[nodiscard]] Status lay_out(std::vector<TensorInfo> tensors);
 
   /// A region of the layout for the caller to fill, with its header in place, or null where the origin may be reading
-  /// those that there are. `second`: another one is made, up to kRegionsMax. Errors: those of Region::create().
-  [[nodiscard]] Result<Region*> take(bool second);
+  /// those that there are. `second`: another one is made, up to kRegionsMax. `parts`: how many are to be done before it
+  /// is handed over. Errors: those of Region::create() and expect_parts().
+  [[nodiscard]] Result<Region*> take(bool second, std::uint32_t parts = 0);
   /// Makes `count` regions of the layout, with their memory taken. Errors: kBusy; those of Region.
   [[nodiscard]] Status reserve(std::size_t count);
 

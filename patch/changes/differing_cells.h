@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/checksum.h"
@@ -13,5 +14,15 @@ namespace weightcast {
 /// bits.
 void append_differing_cells(Bytes before, Bytes now, std::size_t cell_bytes, std::uint32_t first,
                             std::vector<std::uint32_t>& cells);
+
+/// Cells that differ, in memory of the caller's, which has room for as many as both arrays are long.
+struct CellLists {
+  std::span<std::uint32_t> numbers;
+  MutableBytes values;  ///< new ones
+};
+
+/// The same cells of `shadow` and `now`, from number 0, and in the same pass makes the shadow equal. Returns how many
+/// cells differ. The lists have the first of them, as many as there is room for.
+std::uint64_t update_shadow(MutableBytes shadow, Bytes now, std::size_t cell_bytes, const CellLists& lists);
 
 }  // namespace weightcast

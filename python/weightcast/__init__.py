@@ -22,7 +22,7 @@ from ._errors import Code, Error, TimedOut
 from ._library import library_version
 from ._load import Weights, load
 from ._node import history, status, versions, wait_until_ready
-from ._publisher import Outcome, Payload, Publication, Publisher, Region, attach
+from ._publisher import Outcome, Payload, Piece, Publication, Publisher, Region, attach, update_shadow
 from ._snapshot import Snapshot
 from ._subscription import Change, Event, EventKind, Pin, Subscription, TorchChange
 from ._tensors import RawTensor, TensorInfo, describe
@@ -35,6 +35,7 @@ __all__ = [
     "EventKind",
     "Outcome",
     "Payload",
+    "Piece",
     "Pin",
     "Publication",
     "Publisher",
@@ -52,6 +53,7 @@ __all__ = [
     "library_version",
     "load",
     "status",
+    "update_shadow",
     "versions",
     "wait_until_ready",
 ]

@@ -68,6 +68,20 @@ class ChangeStruct(ctypes.Structure):
     ]
 
 
+class PieceStruct(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("dtype", c_char_p),
+        ("start", POINTER(c_uint64)),
+        ("lengths", POINTER(c_uint64)),
+        ("rank", c_uint64),
+        ("count", c_uint64),
+        ("index_bytes", c_uint32),
+        ("reserved32", c_uint32),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
 class FileStruct(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("data", c_void_p), ("size_bytes", c_uint64), ("reserved", c_uint64)]
 
@@ -81,6 +95,8 @@ class PublishOptions(Sized):
         ("files", POINTER(FileStruct)),
         ("file_count", c_size_t),
         ("files_directory", c_char_p),
+        ("parts", c_uint32),
+        ("reserved2", c_uint32),
     ]
 
 
@@ -158,6 +174,13 @@ _TAKES = {
     "wc_begin": [
         c_void_p, POINTER(PublishOptions), POINTER(TensorStruct), c_size_t, POINTER(c_void_p), c_int64, _ERROR,
     ],
+    "wc_begin_changes": [
+        c_void_p, POINTER(PublishOptions), c_uint64, POINTER(PieceStruct), c_size_t, POINTER(c_void_p),
+        POINTER(c_void_p), c_int64, _ERROR,
+    ],
+    "wc_update_shadow": [
+        c_void_p, c_void_p, c_uint64, c_uint32, c_uint64, c_void_p, c_void_p, POINTER(c_uint64), _ERROR,
+    ],
     "wc_commit": [c_void_p, POINTER(PublishOptions), c_int64, POINTER(c_uint64), _ERROR],
     "wc_abort": [c_void_p, _ERROR],
     "wc_reserve": [c_void_p, POINTER(TensorStruct), c_size_t, c_uint, _ERROR],
@@ -175,8 +198,12 @@ _TAKES = {
     "wc_region_attach": [c_int, POINTER(c_void_p), _ERROR],
     "wc_region_close": [c_void_p],
     "wc_region_filled_for": [c_void_p],
+    "wc_region_memory": [c_void_p],
+    "wc_region_renew": [c_void_p, _ERROR],
+    "wc_region_done": [c_void_p, c_uint64, c_uint32, _ERROR],
     "wc_region_count": [c_void_p],
     "wc_region_slot": [c_void_p, c_size_t, POINTER(SlotStruct), _ERROR],
+    "wc_region_find": [c_void_p, c_char_p, POINTER(SlotStruct), _ERROR],
     "wc_subscribe": [c_char_p, c_int64, POINTER(c_void_p), _ERROR],
     "wc_subscription_close": [c_void_p],
     "wc_subscription_fd": [c_void_p],
@@ -196,6 +223,7 @@ _RETURNS = {
     "wc_free": None,
     "wc_region_close": None,
     "wc_region_filled_for": c_uint64,
+    "wc_region_memory": c_uint64,
     "wc_region_count": c_size_t,
     "wc_subscription_close": None,
     "wc_subscription_cancel": None,

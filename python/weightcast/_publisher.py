@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import math
 import os
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import byref, c_char, c_int, c_uint64, c_void_p
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 from ._errors import Code, Error, TimedOut, in_python
 from ._library import (
@@ -20,6 +21,7 @@ from ._library import (
     Handle,
     OutcomeStruct,
     PathLike,
+    PieceStruct,
     PublishOptions,
     SlotStruct,
     TensorStruct,
@@ -29,7 +31,7 @@ from ._library import (
     milliseconds,
     open_client,
 )
-from ._tensors import RawTensor, Source, TensorInfo, source_of, tensor_bytes
+from ._tensors import DTYPE_BITS, Box, RawTensor, Source, TensorInfo, source_of, tensor_bytes
 
 _ALLOW_NONFINITE = 1
 _SECOND_REGION = 2
@@ -98,11 +100,41 @@ def _outcome_of(found: OutcomeStruct) -> Outcome:
     )
 
 
+class Piece(NamedTuple):
+    """Changes of a box of a tensor: from element `start` on, `shape` of them, in each dimension; the whole tensor where
+    both are (). The indices are numbers of elements of the box, row-major in it."""
+
+    name: str
+    dtype: str
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    count: int  # elements that change
+
+    @property
+    def indices(self) -> str:
+        """Under which name fill() and buffer() know the indices: U32, (count,), ascending, each once."""
+        return f"indices{self._box()}/{self.name}"
+
+    @property
+    def values(self) -> str:
+        """The same for the new values: `dtype`, (count,)."""
+        return f"values{self._box()}/{self.name}"
+
+    def _box(self) -> str:
+        sides = ",".join(f"{start}+{length}" for start, length in zip(self.start, self.shape))
+        return f"[{sides}]" if sides else ""
+
+
 @dataclass
 class _Slot:
     info: TensorInfo
     address: int
     size_bytes: int
+
+
+def _slot_of(slot: SlotStruct) -> _Slot:
+    shape = tuple(slot.shape[: slot.rank]) if slot.rank else ()
+    return _Slot(TensorInfo(slot.name.decode(), slot.dtype.decode(), shape), slot.address, slot.size_bytes)
 
 
 class _Slots:
@@ -114,15 +146,49 @@ class _Slots:
         self._filled_for = filled_for
         self._views: dict[int, weakref.ref[memoryview]] = {}  # those that somebody still has
 
-    def fill(self, name: str, tensor: Any) -> None:
+    def fill(self, name: str, tensor: Any, *, offset: Optional[Sequence[int]] = None) -> None:
         """Copies `tensor` into its place, once: from a CPU or a CUDA device, and from any strides.
+
+        With `offset` it is a part of that place, such as one process's shard: it begins at that element, one number for
+        each dimension.
 
         A tensor on a device is copied on this thread's current stream, after what was queued there before. The copy is
         over on return. Whoever writes the tensor on another stream lets this one wait for that first.
-        Errors: KeyError (no such tensor), ValueError (another dtype or shape than was begun), TypeError (nothing that
-        can be taken), Error with INVALID_ARGUMENT (it was committed or aborted), and what torch raises.
+        Errors: KeyError (no such tensor), ValueError (another dtype or shape than was begun, or not within it),
+        TypeError (nothing that can be taken), Error with INVALID_ARGUMENT (it was committed or aborted), and what torch
+        raises.
         """
-        self._write(self._slot(name), source_of(name, tensor))
+        slot, source = self._slot(name), source_of(name, tensor)
+        if offset is None:
+            self._write(slot, source)
+            return
+        dtype, whole = slot.info.dtype, slot.info.shape
+        if source.dtype != dtype or DTYPE_BITS[dtype] % 8:
+            raise ValueError(
+                f"weightcast: tensor {name!r} was begun as {dtype}; a part of {source.dtype} cannot be filled into it"
+            )
+        try:
+            Box(tuple(offset), source.shape).check(whole)
+        except ValueError as error:
+            raise ValueError(f"weightcast: tensor {name!r}: {error}") from None
+        source.copy_into(slot.address, whole, tuple(offset))
+
+    def done(self, part: int) -> None:
+        """Says that part `part` of the publication, from 0 up to begin()'s `parts`, is filled. Repeating it is harmless.
+
+        Errors: Error with INVALID_ARGUMENT (no such part; it was committed or aborted).
+        """
+        check(library().wc_region_done, self._region.pointer, self._filled_for, part)
+
+    @property
+    def id(self) -> int:
+        """The number of the publication, whatever process begins it: for attach() and Region.renew() elsewhere."""
+        return self._filled_for
+
+    @property
+    def memory(self) -> int:
+        """Which memory it is: the same number in all processes that have it, another one for other memory."""
+        return library().wc_region_memory(self._region.pointer)
 
     def buffer(self, name: str) -> memoryview:
         """The tensor's bytes, writable, of format "B", row-major and little-endian. For torch and NumPy see raw().
@@ -153,7 +219,7 @@ class _Slots:
 
     def _slot(self, name: str) -> _Slot:
         try:
-            slot = self._slots[name]
+            slot = self._look_up(name)
         except KeyError:
             raise KeyError(f"weightcast: tensor {name!r} was not begun") from None
         if library().wc_region_filled_for(self._region.pointer) != self._filled_for:
@@ -164,6 +230,9 @@ class _Slots:
                 "one's now; take the path of the one that is begun",
             )
         return slot
+
+    def _look_up(self, name: str) -> _Slot:
+        return self._slots[name]
 
     def _write(self, slot: _Slot, source: Source) -> None:
         if (source.dtype, source.shape) != (slot.info.dtype, slot.info.shape):
@@ -223,10 +292,15 @@ class Publication(_Slots):
     @property
     def path(self) -> str:
         """Where other processes of this user find the memory, for attach(), until commit() or abort()."""
+        return f"/proc/{os.getpid()}/fd/{self.fileno()}#{self._filled_for:x}"
+
+    def fileno(self) -> int:
+        """The memory's descriptor, until commit() or abort(): for processes that cannot open `path`, because they have
+        another user or see other processes. Send it by socket.send_fds(), with `id`, and give both to attach()."""
         fd = c_int(-1)
         self._check_open()
         self._handle.call_at_once(library().wc_region_fd, byref(fd))
-        return f"/proc/{os.getpid()}/fd/{fd.value}#{self._filled_for:x}"
+        return fd.value
 
     def commit(self, *, version: Optional[int] = None, timeout: float = 60.0) -> int:
         """Publishes what was filled; returns the version's number when the origin has accepted it.
@@ -235,7 +309,8 @@ class Publication(_Slots):
         After TIMED_OUT, CANCELLED, CLOSED or KeyboardInterrupt the origin may have it or not; Publisher.wait() tells.
         Where it has not left, and after any other error, it may be committed again, or aborted.
         Errors: Error with ALREADY_EXISTS (the version is not greater than the last), NOT_ALLOWED (the daemon is a
-        worker), BUSY (too many publications wait at the origin), TIMED_OUT, CANCELLED, CLOSED, INVALID_ARGUMENT.
+        worker), BUSY (parts are not done; too many publications wait at the origin), WRONG_BASE (of changes), TIMED_OUT,
+        CANCELLED, CLOSED, INVALID_ARGUMENT.
         """
         self._check_open()
         replaced = None  # begin() has given the options
@@ -304,7 +379,7 @@ class Region(_Slots, Closable):
     """The memory of a publication that another process has begun; attach() makes it. Closing it publishes nothing.
 
     It is of that publication alone: after the commit fill() and buffer() are refused, also where the memory is used
-    again for the next one.
+    again for the next one. renew() is for that.
     """
 
     def __init__(self, fd: int, filled_for: Optional[int] = None) -> None:
@@ -312,7 +387,21 @@ class Region(_Slots, Closable):
         pointer = c_void_p()
         check(lib.wc_region_attach, fd, byref(pointer))
         self._handle = Handle(pointer, "wc_region_close")
-        now = lib.wc_region_filled_for(pointer)
+        super().__init__({}, self._handle, 0)
+        self._read(filled_for)
+
+    def renew(self, id: int) -> None:
+        """Goes over to publication `id`, which was begun in the same `memory` since: no mapping and no page faults.
+
+        Errors: Error with INVALID_ARGUMENT (it was committed or aborted, or is in other memory: attach() then), CORRUPT.
+        """
+        self._revoke()
+        check(library().wc_region_renew, self._open_handle().pointer)
+        self._read(id)
+
+    def _read(self, filled_for: Optional[int]) -> None:
+        """Goes over to the publication `filled_for`, or whichever it is."""
+        now = library().wc_region_filled_for(self._region.pointer)
         if not now or now != (filled_for or now):
             raise Error(
                 Code.INVALID_ARGUMENT,
@@ -320,14 +409,28 @@ class Region(_Slots, Closable):
                 "weightcast: the memory is not that of a publication which is begun, or of another one by now; take the "
                 "path of the one that is begun",
             )
-        slots: dict[str, _Slot] = {}
+        self._slots, self._filled_for = {}, now
+
+    @property
+    def infos(self) -> tuple[TensorInfo, ...]:
+        lib, pointer = library(), self._open_handle().pointer
+        found = []
         for index in range(lib.wc_region_count(pointer)):
             slot = SlotStruct()
             check(lib.wc_region_slot, pointer, index, byref(slot))
-            shape = tuple(slot.shape[: slot.rank]) if slot.rank else ()
-            info = TensorInfo(slot.name.decode(), slot.dtype.decode(), shape)
-            slots[info.name] = _Slot(info, slot.address, slot.size_bytes)
-        super().__init__(slots, self._handle, now)
+            found.append(_slot_of(slot).info)
+        return tuple(found)
+
+    def _look_up(self, name: str) -> _Slot:
+        """One by one, because a rank fills few of the lists that a publication of changes has."""
+        if name not in self._slots:
+            slot = SlotStruct()
+            try:
+                check(library().wc_region_find, self._region.pointer, name.encode(), byref(slot))
+            except Error as error:
+                raise KeyError(name) from error
+            self._slots[name] = _slot_of(slot)
+        return self._slots[name]
 
     def _slot(self, name: str) -> _Slot:
         self._open_handle()
@@ -339,16 +442,16 @@ class Region(_Slots, Closable):
         super().close()
 
 
-def attach(where: Union[PathLike, int]) -> Region:
+def attach(where: Union[PathLike, int], *, id: Optional[int] = None) -> Region:
     """Maps the memory that another process has begun, to fill parts of it: several processes fill, one commits.
 
-    `where` is that process's Publication.path, or a descriptor, which stays the caller's. All of them stop writing
-    before the one that began it commits.
+    `where` is that process's Publication.path, or a descriptor, which stays the caller's, and then `id` is that
+    publication's. All of them stop writing before the one that began it commits.
     Errors: OSError (no such path), ValueError (a path that is no Publication's), Error with INVALID_ARGUMENT (not a
     region; not of the publication whose path it is, because that was committed or aborted), CORRUPT, NO_SPACE, IO.
     """
     if isinstance(where, int):
-        return Region(where)
+        return Region(where, id)
     path, _, filled_for = os.fspath(where).partition("#")
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -422,18 +525,80 @@ def _changes_of(changes: Changes) -> Any:
     return array
 
 
+def _pieces_of(pieces: Iterable[Piece]) -> tuple[list[TensorInfo], Any]:
+    """The lists of each piece, indices and values in turn, and the array of pieces that the library takes."""
+    listed = [Piece(*piece) for piece in pieces]
+    array = (PieceStruct * len(listed))()
+    array.kept = kept = []
+    infos: list[TensorInfo] = []
+    for struct, piece in zip(array, listed):
+        if not isinstance(piece.name, str) or "\0" in piece.name:
+            raise TypeError(f"weightcast: the name of a tensor is {piece.name!r}, not a string without NUL")
+        rank = len(piece.start)
+        if len(piece.shape) != rank or min((*piece.start, *piece.shape, piece.count)) < 0:
+            raise ValueError(f"weightcast: tensor {piece.name!r}: {piece} is no piece")
+        start, lengths = (c_uint64 * rank)(*piece.start), (c_uint64 * rank)(*piece.shape)
+        name, dtype = piece.name.encode(), piece.dtype.encode()
+        kept.append((name, dtype, start, lengths))
+        struct.name, struct.dtype, struct.rank, struct.count, struct.index_bytes = name, dtype, rank, piece.count, 4
+        struct.start = ctypes.cast(start, ctypes.POINTER(c_uint64))
+        struct.lengths = ctypes.cast(lengths, ctypes.POINTER(c_uint64))
+        infos.append(TensorInfo(piece.indices, "U32", (piece.count,)))
+        infos.append(TensorInfo(piece.values, piece.dtype, (piece.count,)))
+    return infos, array
+
+
+def update_shadow(shadow: Any, now: Any, indices: Any, values: Any) -> int:
+    """Finds the elements in which `now` differs from `shadow`, and makes the shadow equal, in one pass in native code.
+
+    For a trainer that keeps a copy of what it published, and does not know which elements have changed. Both are tensors
+    of one dtype and shape. Writes the numbers of those that differ, ascending, into the row `indices` (32 bits), and
+    their new values into the row `values`: what a Piece takes. All are contiguous and on the host: torch, NumPy,
+    buffers. Elements are compared bit by bit. Returns how many differ; beyond the length of the rows they are not
+    listed, but the shadow is equal all the same.
+    Errors: TypeError and ValueError (arrays that do not fit together), Error with TOO_LARGE (above 2^32 elements).
+    """
+    sources = {name: source_of(name, tensor) for name, tensor in
+               (("shadow", shadow), ("now", now), ("indices", indices), ("values", values))}  # fmt: skip
+    old, new, where, what = sources.values()
+    for name, source in sources.items():
+        if source.is_readonly() and name != "now":
+            raise TypeError(f"weightcast: the {name} are read-only; give what can be written to")
+    if (old.dtype, old.shape) != (new.dtype, new.shape):
+        raise ValueError(f"weightcast: the shadow is {old.dtype} {old.shape}, the tensor {new.dtype} {new.shape}")
+    if where.dtype not in ("U32", "I32") or what.dtype != new.dtype or len(where.shape) != 1 or where.shape != what.shape:
+        raise ValueError(
+            f"weightcast: indices are {where.dtype} {where.shape} and values {what.dtype} {what.shape}; give two rows of "
+            f"one length, of int32 and {new.dtype}"
+        )
+    addresses = [source.address() if tensor_bytes(source.dtype, source.shape) else 0 for source in sources.values()]
+    if None in addresses:
+        raise TypeError("weightcast: an array is not contiguous in this host's memory; copy it first")
+    changed, width = c_uint64(), DTYPE_BITS[new.dtype]
+    if width % 8:
+        raise TypeError(f"weightcast: elements of {new.dtype} are not whole bytes")
+    check(
+        library().wc_update_shadow, addresses[0], addresses[1], math.prod(new.shape), width // 8, where.shape[0],
+        addresses[2], addresses[3], byref(changed),
+    )
+    return changed.value
+
+
 def _options(
     version: Optional[int],
     allow_nonfinite: bool,
     second_region: bool,
     new_model: bool = False,
     files: Optional[Files] = None,
+    parts: int = 0,
 ) -> PublishOptions:
     """What the library takes. It keeps alive what it points to."""
     if version is not None and not 0 < version < 2**63:
         raise ValueError(f"weightcast: version {version} is not between 1 and 2^63 - 1")
     flags = _ALLOW_NONFINITE * allow_nonfinite | _SECOND_REGION * second_region | _NEW_MODEL * new_model
-    options = PublishOptions(version=version or 0, flags=flags)
+    if not 0 <= parts < 2**32:
+        raise ValueError(f"weightcast: {parts} parts are not a number of them")
+    options = PublishOptions(version=version or 0, flags=flags, parts=parts)
     if isinstance(files, Mapping):
         array = (FileStruct * len(files))()
         array.kept = kept = []
@@ -534,24 +699,65 @@ class Publisher(Closable):
         second_region: bool = False,
         new_model: bool = False,
         files: Optional[Files] = None,
+        parts: int = 0,
         timeout: float = 60.0,
     ) -> Publication:
         """Begins a publication that is filled in place: memory that the origin will read itself.
 
-        `infos`: a TensorInfo, or (name, dtype, shape), per tensor; describe() makes one of a tensor. The other
+        `infos`: a TensorInfo, or (name, dtype, shape), per tensor; describe() makes one of a tensor. `parts`: how many
+        parts several processes fill, at most 4096; commit() is refused until done() was called for each. The other
         arguments are those of publish(). The memory is used again for the next publication of the same tensors. Waits
         while the origin is still reading it. Its contents are undefined.
         Errors: ValueError (a dtype or shape that safetensors does not have), Error with INVALID_ARGUMENT (a name that
         is given twice), TOO_LARGE, BUSY (the last publication is neither committed nor aborted), TIMED_OUT (the origin
         is still reading), CANCELLED, NO_SPACE, IO.
         """
-        options = _options(version, allow_nonfinite, second_region, new_model, files)
+        options = _options(version, allow_nonfinite, second_region, new_model, files, parts)
         listed, array = _structs_of(infos)
         addresses = (c_void_p * len(listed))()
+        return self._begin(
+            listed, addresses, options, library().wc_begin, array, len(listed), addresses, milliseconds(timeout)
+        )
+
+    def begin_changes(
+        self,
+        pieces: Iterable[Piece],
+        *,
+        base: int,
+        version: Optional[int] = None,
+        allow_nonfinite: bool = False,
+        second_region: bool = False,
+        parts: int = 0,
+        timeout: float = 60.0,
+    ) -> Publication:
+        """Begins a publication of changes that is filled in place: publish_sparse() for processes that each know the
+        changes of their own pieces of the tensors.
+
+        Each piece's lists are filled under `piece.indices` and `piece.values`, here and after attach(). The pieces of a
+        tensor may not overlap; the origin merges them. `base` is that of publish_sparse(), the other arguments are those
+        of begin(). wait() tells what publish_sparse() says, and of pieces that overlap, or do not fit their tensor
+        (INVALID_ARGUMENT).
+        Errors: ValueError and TypeError (no pieces), those of begin(), and from commit() WRONG_BASE.
+        """
+        if not 0 < base < 2**63:
+            raise ValueError(f"weightcast: base version {base} is not between 1 and 2^63 - 1")
+        options = _options(version, allow_nonfinite, second_region, parts=parts)
+        infos, array = _pieces_of(pieces)
+        addresses = (c_void_p * len(infos))()  # all indices, then all values
+        values = byref(addresses, len(array) * ctypes.sizeof(c_void_p))
+        return self._begin(
+            infos[::2] + infos[1::2], addresses, options, library().wc_begin_changes, base, array, len(array),
+            addresses, ctypes.cast(values, ctypes.POINTER(c_void_p)), milliseconds(timeout),
+        )
+
+    def _begin(
+        self, infos: list[TensorInfo], addresses: Any, options: PublishOptions, function: Any, *args: Any
+    ) -> Publication:
+        """Calls `function`, which writes one of `addresses` for each of `infos`."""
         handle = self._ready_handle()
         try:
-            handle.call(library().wc_begin, byref(options), array, len(listed), addresses, milliseconds(timeout))
-            return Publication(handle, listed, addresses, options, self._leftover)
+            handle.call(function, byref(options), *args)
+            return Publication(handle, infos, addresses, options, self._leftover)
         except BaseException as error:
             if not isinstance(error, Error):
                 self._leftover.is_begun = True  # perhaps: an interrupt comes at any moment

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
+import math
 import sys
 from collections.abc import Sequence
 from ctypes import (
@@ -73,6 +75,40 @@ def tensor_bytes(dtype: str, shape: Sequence[int]) -> int:
     if bits % 8 != 0:
         raise ValueError(f"shape {tuple(shape)} in {dtype} is not a whole number of bytes")
     return bits // 8
+
+
+class Box(NamedTuple):
+    """A part of a tensor: from element `start` on, `shape` of them, in each dimension."""
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def volume(self) -> int:
+        return math.prod(self.shape)
+
+    def check(self, whole: Sequence[int]) -> None:
+        """Errors: ValueError (it is not within a tensor of shape `whole`)."""
+        fits = len(self.start) == len(self.shape) == len(whole) and all(
+            0 <= start and 0 <= length and start + length <= limit
+            for start, length, limit in zip(self.start, self.shape, whole)
+        )
+        if not fits:
+            raise ValueError(f"{tuple(self.shape)} elements from {tuple(self.start)} on are not within {tuple(whole)}")
+
+    def rows(self, whole: Sequence[int]) -> list[int]:
+        """Where, in elements of a tensor of shape `whole`, each part of the box begins that lies there in one."""
+        inner = len(whole)
+        while inner and self.shape[inner - 1] == whole[inner - 1]:
+            inner -= 1
+        strides = [1] * len(whole)
+        for i in reversed(range(len(whole) - 1)):
+            strides[i] = strides[i + 1] * whole[i + 1]
+        # The dimension that is not there in full lies in one, too.
+        outer = max(inner - 1, 0)
+        base = sum(start * stride for start, stride in zip(self.start, strides))
+        ranges = [range(0, self.shape[i] * strides[i], strides[i]) for i in range(outer) if strides[i]]
+        return [base + sum(steps) for steps in itertools.product(*ranges)]
 
 
 class RawTensor:
@@ -198,6 +234,10 @@ class Source:
         """Where the bytes lie in this host's memory, if they are row-major and without gaps there; else None."""
         raise NotImplementedError
 
+    def is_readonly(self) -> bool:
+        """Whether the bytes at address() may not be written, as far as that is known."""
+        return False
+
     def memory(self) -> Any:
         """What is equal for tensors of one library that are the same memory, read the same way; None: not known."""
         return None
@@ -210,6 +250,29 @@ class Source:
         else:
             ctypes.memmove(address, here, size_bytes)  # without the GIL
 
+    def copy_into(self, address: int, whole: Sequence[int], offset: Sequence[int]) -> None:
+        """Writes the tensor into a greater one of shape `whole` at `address`, from element `offset` on."""
+        box, width = Box(tuple(offset), self.shape), DTYPE_BITS[self.dtype] // 8
+        if not box.volume:
+            return
+        rows = box.rows(whole)
+        if len(rows) == 1:
+            self.copy_to(address + rows[0] * width, box.volume * width)
+        else:
+            self._scatter_into(address, whole, box)
+
+    def _scatter_into(self, address: int, whole: Sequence[int], box: Box) -> None:
+        width = DTYPE_BITS[self.dtype] // 8
+        size, kept, here = box.volume * width, None, self.address()
+        if here is None:
+            kept = ctypes.create_string_buffer(size)
+            here = ctypes.addressof(kept)
+            self.copy_to(here, size)
+        rows = box.rows(whole)
+        row_bytes = size // len(rows)
+        for i, row in enumerate(rows):
+            ctypes.memmove(address + row * width, here + i * row_bytes, row_bytes)
+
     def _gather_to(self, address: int, size_bytes: int) -> None:
         raise NotImplementedError
 
@@ -217,6 +280,9 @@ class Source:
 class _BufferSource(Source):
     def __init__(self, dtype: str, shape: Sequence[int], view: memoryview) -> None:
         self.dtype, self.shape, self._view = dtype, tuple(shape), view
+
+    def is_readonly(self) -> bool:
+        return self._view.readonly
 
     def address(self) -> Optional[int]:
         if not self._view.c_contiguous:
@@ -250,6 +316,14 @@ class _TorchSource(Source):
             return None
         flags = (tensor.is_conj(), tensor.is_neg())
         return (str(tensor.device), tensor.data_ptr(), self.dtype, self.shape, tuple(tensor.stride()), flags)
+
+    def _scatter_into(self, address: int, whole: Sequence[int], box: Box) -> None:
+        import torch
+
+        # Strides on either side, in one copy.
+        memory = (c_char * tensor_bytes(self.dtype, whole)).from_address(address)
+        place = torch.frombuffer(memory, dtype=torch.uint8).view(self._tensor.dtype).view(tuple(whole))
+        place[tuple(slice(start, start + length) for start, length in zip(box.start, box.shape))].copy_(self._tensor)
 
     def _gather_to(self, address: int, size_bytes: int) -> None:
         import torch

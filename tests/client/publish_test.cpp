@@ -521,16 +521,17 @@ TEST(Region, RefusesWhatIsNone) {
   EXPECT_EQ(attach(null), WC_INVALID_ARGUMENT);
   ::close(null);
   const int unsealed = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  ASSERT_EQ(::ftruncate(unsealed, 4096), 0);
+  constexpr std::uint64_t kBehindBytes = 8 * WC_PARTS_MAX + 64, kFileBytes = 4096 + kBehindBytes;
+  ASSERT_EQ(::ftruncate(unsealed, kFileBytes), 0);
   EXPECT_EQ(attach(unsealed), WC_INVALID_ARGUMENT) << "it could be cut short under the mapping";
   ASSERT_EQ(::fcntl(unsealed, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
   EXPECT_EQ(attach(unsealed), WC_INVALID_ARGUMENT) << "it is all zero";
   // Whoever shares it may have written anything.
-  const std::array<std::uint64_t, 3> footer{0x6e6f696765726377, 4096 - 64, 7};
-  ASSERT_EQ(::pwrite(unsealed, footer.data(), sizeof footer, 4096 - 64), ssize_t(sizeof footer));
+  const std::array<std::uint64_t, 5> footer{0x326f696765726377, kFileBytes - kBehindBytes, 7, 0, kFileBytes};
+  ASSERT_EQ(::pwrite(unsealed, footer.data(), sizeof footer, kFileBytes - 64), ssize_t(sizeof footer));
   EXPECT_EQ(attach(unsealed), WC_CORRUPT) << "its header is all zero";
-  const std::uint64_t beyond = 4096 - 63;
-  ASSERT_EQ(::pwrite(unsealed, &beyond, sizeof beyond, 4096 - 64 + 8), ssize_t(sizeof beyond));
+  const std::uint64_t beyond = kFileBytes - kBehindBytes + 1;
+  ASSERT_EQ(::pwrite(unsealed, &beyond, sizeof beyond, kFileBytes - 64 + 8), ssize_t(sizeof beyond));
   EXPECT_EQ(attach(unsealed), WC_INVALID_ARGUMENT);
   ::close(unsealed);
 }
@@ -564,6 +565,175 @@ TEST_F(PublishTest, ARegionThatIsRefusedIsFilledForTheSamePublicationAgain) {
   EXPECT_EQ(code_of([&] { return client.commit(5s); }), WC_BUSY);
   EXPECT_EQ(attached.filled_for(), id);
   EXPECT_EQ(client.region_id(), id);
+}
+
+TEST_F(PublishTest, IsCommittedWhenAllPartsAreDone) {
+  fill('a', {.parts = 3});
+  const std::uint64_t first = client.region_id();
+  wc::Region mine(client), theirs(client.region_fd());
+  const auto message_of = [&] {
+    try {
+      client.commit(20ms);
+      return std::string("committed");
+    } catch (const wc::Error& error) {
+      EXPECT_EQ(error.code(), WC_BUSY);
+      return std::string(error.what());
+    }
+  };
+  EXPECT_THAT(message_of(), HasSubstr("3 of 3 parts are not done (0, 1, 2)"));
+  mine.done(first, 0);
+  theirs.done(first, 2);
+  theirs.done(first, 2);
+  EXPECT_THAT(message_of(), HasSubstr("1 of 3 parts are not done (1)"));
+  EXPECT_EQ(code_of([&] { return theirs.done(first, 3), 0; }), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(code_of([&] { return theirs.done(first + 1, 1), 0; }), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(code_of([&] { return theirs.done(0, 1), 0; }), WC_INVALID_ARGUMENT);
+  theirs.done(first, 1);
+  const Offered offered = commit(1);
+  EXPECT_EQ(code_of([&] { return theirs.done(first, 1), 0; }), WC_INVALID_ARGUMENT) << "the origin reads it";
+  daemon.send(taken_reply(1), offered.id());
+
+  // What was done for the one before does not count for the next one in the same memory, and neither does what is late.
+  fill('b', {.parts = 3});
+  EXPECT_EQ(theirs.filled_for(), client.region_id());
+  EXPECT_EQ(code_of([&] { return theirs.done(first, 0), 0; }), WC_INVALID_ARGUMENT);
+  EXPECT_THAT(message_of(), HasSubstr("3 of 3 parts are not done"));
+  client.abort();
+  fill('c');
+  EXPECT_EQ(code_of([&] { return theirs.done(client.region_id(), 0), 0; }), WC_INVALID_ARGUMENT) << "no parts";
+  const Offered whole = commit(2);
+  EXPECT_THAT(whole.bytes(), HasSubstr(std::string(kBytes, 'c')));
+}
+
+TEST_F(PublishTest, PartsAreAtMostSoManyAndOnlyOfWhatIsBegun) {
+  EXPECT_EQ(code_of([&] { return client.begin(tensors, {.parts = WC_PARTS_MAX + 1}, 1s); }), WC_TOO_LARGE);
+  EXPECT_EQ(code_of([&] { return client.publish(tensors, {.parts = 1}, 1s); }), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(code_of([&] { return client.publish_sparse(1, {}, {.parts = 1}, 1s); }), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(code_of([&] { return client.publish_path("/weights", {.parts = 1}, 1s); }), WC_INVALID_ARGUMENT);
+  fill('a', {.parts = WC_PARTS_MAX});
+  wc::Region region(client);
+  for (std::uint32_t part = 0; part < WC_PARTS_MAX; ++part) region.done(client.region_id(), part);
+  commit(1);
+}
+
+TEST_F(PublishTest, AMappingIsRenewedForTheNextPublicationInTheSameMemory) {
+  const auto begin = [&] { ASSERT_EQ(client.begin(tensors, {}, 1s).size(), 2u); };
+  tensors[0].shape = {300};
+  tensors.push_back({.name = "v", .dtype = "U8", .shape = {700}, .data = nullptr, .size_bytes = 0});
+  begin();
+  wc::Region attached(client.region_fd());
+  EXPECT_NE(attached.memory(), 0u);
+  EXPECT_EQ(attached.memory(), wc::Region(client).memory());
+  const void* const place = attached.find("v").address;
+  client.abort();
+  // As large, but otherwise arranged.
+  std::swap(tensors[0].shape, tensors[1].shape);
+  begin();
+  EXPECT_EQ(wc::Region(client).memory(), attached.memory());
+  attached.renew();
+  EXPECT_EQ(attached.find("v").size_bytes, 300u);
+  EXPECT_EQ(attached.find("w").size_bytes, 700u);
+  EXPECT_NE(attached.find("w").address, place);
+  client.abort();
+  tensors[0].shape = {2 * kBytes};
+  begin();
+  EXPECT_NE(wc::Region(client).memory(), attached.memory());
+}
+
+TEST_F(PublishTest, ChangesAreFilledInPlaceByPieces) {
+  const std::vector<wc::Piece> pieces{
+      {.name = "m", .dtype = "BF16", .start = {0, 0}, .lengths = {4, 2}, .count = 2},
+      {.name = "m", .dtype = "BF16", .start = {0, 2}, .lengths = {4, 3}, .count = 1, .index_bytes = 8},
+      {.name = "v", .dtype = "U8", .start = {}, .lengths = {}, .count = 3}};
+  const auto places = client.begin_changes(11, pieces, {.allow_nonfinite = true, .parts = 2}, 1s);
+  EXPECT_EQ(code_of([&] { return client.begin(tensors, {}, 1s); }), WC_BUSY);
+  EXPECT_EQ(code_of([&] { return client.publish_sparse(11, {}, {}, 1s); }), WC_BUSY) << "it would move the lists";
+  wc::Region mine(client), theirs(client.region_fd());
+  std::memcpy(places[0].indices, std::array{1u, 7u}.data(), 8);
+  std::memcpy(places[0].values, "abcd", 4);
+  const wc_slot indices = theirs.find("indices[0+4,2+3]/m"), values = theirs.find("values[0+4,2+3]/m");
+  EXPECT_STREQ(indices.dtype, "U64");
+  EXPECT_STREQ(values.dtype, "BF16");
+  std::memcpy(indices.address, std::array<std::uint64_t, 1>{5}.data(), 8);
+  std::memcpy(values.address, "ef", 2);
+  std::memcpy(places[2].indices, std::array{0u, 1u, 2u}.data(), 12);
+  std::memcpy(places[2].values, "xyz", 3);
+  mine.done(client.region_id(), 0);
+  EXPECT_EQ(code_of([&] { return client.commit(1s); }), WC_BUSY);
+  theirs.done(client.region_id(), 1);
+  const Offered offered = commit(12);
+  ASSERT_TRUE(offered.request.has_publish_changes_request());
+  const local::PublishChangesRequest& request = offered.request.publish_changes_request();
+  EXPECT_EQ(request.base_version(), 11u);
+  EXPECT_TRUE(request.allow_nonfinite());
+  const std::string file = offered.bytes().substr(0, request.changes_bytes());
+  const auto header = parse_safetensors_header(std::as_bytes(std::span(file)), file.size(), "changes");
+  ASSERT_TRUE(header.has_value()) << header.error().message();
+  std::map<std::string, std::string> found;
+  for (const TensorInfo& tensor : header->tensors) {
+    if (tensor.name.starts_with("values")) found[tensor.name] = file.substr(tensor.offset_bytes, tensor.size_bytes);
+  }
+  EXPECT_EQ(found, (std::map<std::string, std::string>{
+                       {"values[0+4,0+2]/m", "abcd"}, {"values[0+4,2+3]/m", "ef"}, {"values/v", "xyz"}}));
+  // The memory is the changes', which come and go beside the whole tensors'.
+  fill('a');
+  EXPECT_TRUE(commit(13).request.has_publish_request());
+}
+
+TEST_F(PublishTest, RefusesWhatAreNoPieces) {
+  const wc::Piece good{.name = "m", .dtype = "BF16", .start = {0, 0}, .lengths = {4, 2}, .count = 2};
+  const auto begun = [&](const std::vector<wc::Piece>& pieces, const wc::PublishOptions& options = {}) {
+    const wc_code code = code_of([&] { return client.begin_changes(1, pieces, options, 20ms); });
+    client.abort();
+    return code;
+  };
+  const auto with = [&](auto member, auto value) {
+    wc::Piece bad = good;
+    bad.*member = value;
+    return begun({bad});
+  };
+  EXPECT_EQ(begun({good}), WC_OK);
+  EXPECT_EQ(begun({}), WC_OK) << "a copy of the last one";
+  EXPECT_EQ(with(&wc::Piece::dtype, "F4"), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(with(&wc::Piece::dtype, "what"), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(with(&wc::Piece::name, "\xff"), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(with(&wc::Piece::index_bytes, 2u), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(with(&wc::Piece::count, std::uint64_t{9}), WC_INVALID_ARGUMENT) << "more than elements";
+  const std::uint64_t many = std::uint64_t{1} << 33;
+  EXPECT_EQ(with(&wc::Piece::lengths, std::vector<std::uint64_t>{many, 1}), WC_INVALID_ARGUMENT) << "narrow indices";
+  EXPECT_EQ(with(&wc::Piece::lengths, std::vector<std::uint64_t>{many, many}), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(begun({good, good}), WC_INVALID_ARGUMENT) << "given twice";
+  EXPECT_EQ(begun({good}, {.new_model = true}), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(begun({good}, {.files = {{"config.json", "{}", 2, 0}}}), WC_INVALID_ARGUMENT);
+  wc_piece piece = good.view();
+  piece.start = nullptr;
+  wc_client* raw = nullptr;
+  ASSERT_EQ(wc_open(daemon.state_dir().c_str(), 1000, &raw, nullptr), WC_OK);
+  void* places[2];
+  EXPECT_EQ(wc_begin_changes(raw, nullptr, 1, &piece, 1, places, places + 1, 20, nullptr), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(wc_begin_changes(raw, nullptr, 1, nullptr, 1, places, places + 1, 20, nullptr), WC_INVALID_ARGUMENT);
+  wc_close(raw);
+}
+
+TEST(Shadow, IsUpdatedAndItsChangesAreListed) {
+  std::array<std::uint16_t, 5> shadow{1, 2, 3, 4, 5};
+  const std::array<std::uint16_t, 5> now{1, 7, 3, 8, 9};
+  std::array<std::uint32_t, 3> indices{};
+  std::array<std::uint16_t, 3> values{};
+  EXPECT_EQ(wc::update_shadow(shadow.data(), now.data(), 5, 2, 3, indices.data(), values.data()), 3u);
+  EXPECT_EQ(shadow, now);
+  EXPECT_EQ(indices, (std::array<std::uint32_t, 3>{1, 3, 4}));
+  EXPECT_EQ(values, (std::array<std::uint16_t, 3>{7, 8, 9}));
+  EXPECT_EQ(wc::update_shadow(nullptr, nullptr, 0, 2, 0, nullptr, nullptr), 0u);
+  const auto code = [&](std::uint64_t count, std::uint32_t width, std::uint64_t capacity) {
+    return code_of(
+        [&] { return wc::update_shadow(shadow.data(), now.data(), count, width, capacity, nullptr, nullptr); });
+  };
+  EXPECT_EQ(code(5, 3, 0), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(code(5, 0, 0), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(code(5, 32, 0), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(code(5, 2, 1), WC_INVALID_ARGUMENT) << "no room is given";
+  EXPECT_EQ(code((std::uint64_t{1} << 32) + 1, 2, 0), WC_TOO_LARGE);
 }
 
 TEST_F(PublishTest, MemoryThatIsHeldOutlivesAnAbortAndAnotherLayout) {

@@ -22,7 +22,7 @@ from unittest import mock
 import weightcast
 from daemons import DaemonTest, eventually
 from fakes import DLPackTensor, FakeTorch, bfloat16
-from weightcast import Code, EventKind, RawTensor, Snapshot, TensorInfo
+from weightcast import Code, EventKind, Piece, RawTensor, Snapshot, TensorInfo
 from weightcast._library import interruptible
 
 EXAMPLES = pathlib.Path(__file__).resolve().parent.parent.parent / "examples"
@@ -59,6 +59,19 @@ def fill_half(path, half):
         else:
             view[middle:] = b"\2" * (len(view) - middle)
         del view
+
+
+def receive_and_fill(connection):
+    """What a process that cannot open the path does, as it has another user: the memory comes over a socket."""
+    if os.getuid() == 0:
+        os.setuid(65534)
+    with connection:
+        message, (fd,), _, _ = socket.recv_fds(connection, 8, 1)
+        id = int.from_bytes(message, "little")
+        with weightcast.attach(fd, id=id) as region:
+            os.close(fd)
+            region.fill("m", array.array("f", [7.0, 8.0]), offset=(2,))
+            region.done(1)
 
 
 def busy(*_):
@@ -301,6 +314,114 @@ class Publishing(DaemonTest):
             publisher.wait()
         self.assertEqual(bytes(self.current()["shared"].data), b"\1" * 500 + b"\2" * 501)
         self.assertEqual(bytes(self.current()["own"].data), array.array("f", [2.5] * 4).tobytes())
+
+    def test_the_memory_goes_to_others_by_its_descriptor(self):
+        ours, theirs = socket.socketpair()
+        rank = multiprocessing.get_context("fork").Process(target=receive_and_fill, args=(theirs,))
+        rank.start()
+        theirs.close()
+        with ours, weightcast.Publisher(self.origin.state) as publisher:
+            with publisher.begin([("m", "F32", (4,))], parts=2) as publication:
+                publication.fill("m", array.array("f", [5.0, 6.0]), offset=(0,))
+                publication.done(0)
+                with self.assertRaisesRegex(weightcast.Error, "1 of 2 parts are not done .1.") as caught:
+                    publication.commit()
+                self.assertEqual(caught.exception.code, Code.BUSY)
+                socket.send_fds(ours, [publication.id.to_bytes(8, "little")], [publication.fileno()])
+                rank.join(60)
+                self.assertEqual(rank.exitcode, 0)
+                with self.assertRaises(weightcast.Error) as caught:
+                    publication.done(2)
+                self.assertEqual(caught.exception.code, Code.INVALID_ARGUMENT)
+                with self.assertRaisesRegex(weightcast.Error, "of another one by now"):
+                    weightcast.attach(publication.fileno(), id=publication.id + 1)
+                publication.commit()
+            publisher.wait()
+            with self.assertRaisesRegex(ValueError, "parts"):
+                publisher.begin([("m", "F32", (4,))], parts=-1)
+        self.assertEqual(bytes(self.current()["m"].data), array.array("f", [5, 6, 7, 8]).tobytes())
+
+    def test_parts_of_a_tensor_are_filled_where_they_belong(self):
+        with weightcast.Publisher(self.origin.state) as publisher:
+            with publisher.begin([("m", "I16", (3, 4)), ("s", "F32", ())]) as publication:
+                numbers = memoryview(array.array("h", range(12))).cast("B").cast("h", (3, 4))
+                publication.fill("m", numbers[:1], offset=(0, 0))
+                left = memoryview(array.array("h", [4, 5, 8, 9])).cast("B").cast("h", (2, 2))
+                publication.fill("m", left, offset=(1, 0))
+                right = array.array("h", [6, 7, 10, 11]).tobytes()
+                publication.fill("m", DLPackTensor(right, (2, 2), code=0, bits=16), offset=(1, 2))
+                publication.fill("m", DLPackTensor(b"", (3, 0), code=0, bits=16), offset=(0, 4))
+                publication.fill("s", RawTensor("F32", (), b"abcd"), offset=())
+                self.assertEqual(bytes(publication.buffer("m")), numbers.tobytes())
+                for part, offset in ((left, (1, 3)), (left, (0,)), (left, (-1, 0)), (left, (0, 0, 0))):
+                    with self.assertRaisesRegex(ValueError, "are not within"):
+                        publication.fill("m", part, offset=offset)
+                with self.assertRaisesRegex(ValueError, "was begun as I16; a part of F32"):
+                    publication.fill("m", array.array("f", [1.0]), offset=(0, 0))
+
+    def test_a_mapping_is_kept_from_one_publication_to_the_next(self):
+        with weightcast.Publisher(self.origin.state) as publisher:
+            first = publisher.begin([("a", "U8", (4,)), ("b", "U8", (8,))])
+            rank = weightcast.attach(first.path)
+            self.assertEqual(rank.memory, first.memory)
+            first.abort()
+            with publisher.begin([("a", "U8", (8,)), ("b", "U8", (4,))]) as second:
+                self.assertEqual(rank.memory, second.memory)
+                with self.assertRaisesRegex(weightcast.Error, "of another one by now"):
+                    rank.renew(first.id)
+                with self.assertRaisesRegex(weightcast.Error, "was committed or aborted"):
+                    rank.fill("a", b"abcd")
+                rank.renew(second.id)
+                rank.fill("a", b"abcdefgh")
+                rank.fill("b", b"ijkl")
+                second.commit()
+            publisher.wait()
+            rank.close()
+        self.assertEqual(bytes(self.current()["a"].data), b"abcdefgh")
+        self.assertEqual(bytes(self.current()["b"].data), b"ijkl")
+
+    def test_changes_by_pieces_give_what_publishing_all_gives(self):
+        with weightcast.Publisher(self.origin.state) as publisher:
+            publisher.publish({"m": RawTensor("U8", (3, 4), bytes(12)), "v": bytes(5)})
+            left, right = Piece("m", "U8", (0, 0), (3, 2), 3), Piece("m", "U8", (0, 2), (3, 2), 2)
+            whole = Piece("v", "U8", (), (), 1)
+            with publisher.begin_changes([left, right, whole], base=1, parts=1) as publication:
+                with weightcast.attach(publication.path) as rank:
+                    rank.fill(left.indices, array.array("I", [0, 3, 5]))
+                    rank.fill(left.values, b"abc")
+                    rank.done(0)
+                publication.fill(right.indices, array.array("I", [1, 4]))
+                publication.fill(right.values, b"de")
+                publication.fill(whole.indices, array.array("I", [4]))
+                publication.fill(whole.values, b"f")
+                self.assertEqual(publication.commit(), 2)
+            publisher.wait()
+            self.assertEqual(bytes(self.current()["m"].data), b"a\0\0d\0b\0\0\0ce\0")
+            self.assertEqual(bytes(self.current()["v"].data), b"\0\0\0\0f")
+            # Pieces that overlap are found where both change an element.
+            with publisher.begin_changes([left._replace(count=1), whole._replace(name="m")], base=2) as publication:
+                for piece in (left, whole._replace(name="m")):
+                    publication.fill(piece.indices, array.array("I", [0]))
+                    publication.fill(piece.values, b"x")
+                version = publication.commit()
+            with self.assertRaisesRegex(weightcast.Error, "two pieces change element 0") as caught:
+                publisher.wait(version)
+            self.assertEqual(caught.exception.code, Code.INVALID_ARGUMENT)
+            with publisher.begin_changes([], base=1) as publication:
+                with self.assertRaisesRegex(weightcast.Error, "the last one is 2") as caught:
+                    publication.commit()
+                self.assertEqual(caught.exception.code, Code.WRONG_BASE)
+            for bad, error in (
+                (left._replace(start=(0,)), "is no piece"),
+                (left._replace(count=-1), "is no piece"),
+                (left._replace(name=5), "not a string"),
+            ):
+                with self.assertRaisesRegex((TypeError, ValueError), error):
+                    publisher.begin_changes([bad], base=2)
+            with self.assertRaisesRegex(weightcast.Error, "7 changes in a box of 6 elements"):
+                publisher.begin_changes([left._replace(count=7)], base=2)
+            with self.assertRaisesRegex(ValueError, "base version"):
+                publisher.begin_changes([], base=0)
 
     def test_a_rank_notices_that_its_memory_is_of_another_publication(self):
         infos = [TensorInfo("w", "U8", (4,))]

@@ -30,6 +30,46 @@ def taken(tensor):
     return source.dtype, source.shape, place.raw[:size]
 
 
+class Shadows(unittest.TestCase):
+    def test_what_differs_is_listed_and_taken_over(self):
+        for letter in "BHIQ":
+            shadow, now = array.array(letter, range(5)), array.array(letter, [0, 9, 2, 8, 7])
+            indices, values = array.array("I", [99] * 4), array.array(letter, [99] * 4)
+            self.assertEqual(weightcast.update_shadow(shadow, now, indices, values), 3)
+            self.assertEqual(shadow, now)
+            self.assertEqual(list(indices), [1, 3, 4, 99])
+            self.assertEqual(list(values), [9, 8, 7, 99])
+            self.assertEqual(weightcast.update_shadow(shadow, now, indices, values), 0)
+
+    def test_more_than_there_is_room_for_is_counted(self):
+        shadow, now = array.array("H", range(5)), array.array("H", [9] * 5)
+        indices, values = array.array("i", [0]), array.array("H", [0])
+        self.assertEqual(weightcast.update_shadow(shadow, now, indices, values), 5)
+        self.assertEqual((shadow, indices[0], values[0]), (now, 0, 9))
+
+    def test_bits_are_compared(self):
+        shadow = array.array("f", [0.0, float("nan")])
+        now = array.array("f", [-0.0, shadow[1]])
+        indices, values = array.array("I", [9, 9]), array.array("f", [9, 9])
+        self.assertEqual(weightcast.update_shadow(shadow, now, indices, values), 1)
+        self.assertEqual(indices[0], 0)
+
+    def test_arrays_that_do_not_fit_together_are_refused(self):
+        row, index = array.array("H", [1, 2]), array.array("I", [0, 0])
+        for given, error in (
+            ((bytes(4), row, index, row), "the shadow are read-only"),
+            ((row, array.array("H", [1]), index, row), "the shadow is U16 .2,., the tensor U16 .1,."),
+            ((row, row, array.array("q", [0, 0]), row), "two rows of one length, of int32"),
+            ((row, row, index, array.array("H", [1])), "two rows of one length"),
+            ((row, row, index, array.array("f", [1, 2])), "two rows of one length"),
+            ((memoryview(row)[::-1], row, index, row), "not contiguous"),
+        ):
+            with self.assertRaisesRegex((TypeError, ValueError), error):
+                weightcast.update_shadow(*given)
+        nothing = array.array("H")
+        self.assertEqual(weightcast.update_shadow(nothing, nothing, array.array("I"), nothing), 0)
+
+
 class Buffers(unittest.TestCase):
     def test_bytes_are_a_row_of_u8(self):
         for kind in (bytes, bytearray, memoryview):

@@ -176,6 +176,8 @@ typedef struct wc_publish_options {
   const wc_file* files; /* `file_count` of them, or NULL */
   size_t file_count;
   const char* files_directory; /* instead: takes what of such files this directory holds; or NULL */
+  uint32_t parts;              /* wc_begin(), wc_begin_changes(): 0, or how many parts wc_region_done() is called for */
+  uint32_t reserved2;
 } wc_publish_options;
 
 /* The number that the origin would give to the next version. Another program may take it first.
@@ -227,8 +229,8 @@ WC_API wc_code wc_begin(wc_client* client, const wc_publish_options* options, co
  * In a run that has versions, the tensors' names, dtypes and shapes are those of the last one. wc_wait() tells of
  * others as WC_INVALID_ARGUMENT, unless WC_NEW_MODEL allows them: every worker would take what is published. Errors:
  * WC_INVALID_ARGUMENT (nothing was begun; files that are none), WC_ALREADY_EXISTS (the version is not greater than the
- * last), WC_NOT_ALLOWED (the daemon is a worker), WC_BUSY (too many publications wait at the origin), and those of
- * wc_status(). */
+ * last), WC_NOT_ALLOWED (the daemon is a worker), WC_BUSY (too many publications wait at the origin; a part is not
+ * done, see wc_region_done()), WC_WRONG_BASE (after wc_begin_changes()), and those of wc_status(). */
 WC_API wc_code wc_commit(wc_client* client, const wc_publish_options* options, int64_t timeout_ms, uint64_t* version,
                          wc_error* error);
 
@@ -285,6 +287,50 @@ typedef struct wc_change {
 WC_API wc_code wc_publish_sparse(wc_client* client, const wc_publish_options* options, uint64_t base_version,
                                  const wc_change* changes, size_t count, int64_t timeout_ms, uint64_t* version,
                                  wc_error* error);
+
+/* Changes of one piece of a tensor: a box of it, from element `start` on, `lengths` of them, in each dimension. The
+ * shard of one process, for example. */
+typedef struct wc_piece {
+  const char* name;        /* of a tensor of the base version */
+  const char* dtype;       /* that tensor's, of whole bytes */
+  const uint64_t* start;   /* `rank` numbers, in elements */
+  const uint64_t* lengths; /* `rank` numbers, in elements */
+  uint64_t rank;           /* as many dimensions as the tensor has; 0: all of it, whatever its dimensions */
+  uint64_t count;          /* elements that change */
+  uint32_t index_bytes;    /* of each index: 4 (uint32_t) or 8 (uint64_t) */
+  uint32_t reserved32;
+  uint64_t reserved[2];
+} wc_piece;
+
+/* wc_publish_sparse() for a trainer whose processes each know the changes of their own pieces: begins a publication of
+ * changes that is filled in place. Gives `indices[i]` and `values[i]`, the writable places of `pieces[i]`: `count`
+ * numbers of elements of the box, row-major in the box, from 0, ascending, each once; and as many new values. A tensor
+ * may have any number of pieces, which may not overlap; the origin merges them. Elements outside of all pieces stay as
+ * they are. Without any piece (`count` 0) the version is a copy of the last one.
+ *
+ * As after wc_begin(), the caller and other processes fill the memory, and wc_commit() or wc_abort() follows. Others
+ * find their places by wc_region_find() under two names. With pieces of the second to fourth row, all 64 columns, of
+ * "w":  indices[1+3,0+64]/w  and  values[1+3,0+64]/w ; of a whole tensor  indices/w  and  values/w .
+ *
+ * `base_version` is as for wc_publish_sparse(), and what else it says of bases and files holds, too. Errors:
+ * WC_INVALID_ARGUMENT (a null pointer, an unknown dtype or one below a byte, a piece that is given twice, more changes
+ * than the box has elements, `files` or WC_NEW_MODEL), WC_TOO_LARGE (a limit of the format), and those of wc_begin().
+ * From wc_wait(): those of wc_publish_sparse(), and WC_INVALID_ARGUMENT for a box that is not within its tensor, or
+ * pieces that overlap. */
+WC_API wc_code wc_begin_changes(wc_client* client, const wc_publish_options* options, uint64_t base_version,
+                                const wc_piece* pieces, size_t count, void** indices, void** values, int64_t timeout_ms,
+                                wc_error* error);
+
+/* Finds the elements in which `now` differs from `shadow`, and makes the shadow equal to it, in one pass: for a trainer
+ * that keeps a copy of what it published, and does not know which elements have changed since. Both are `count`
+ * elements, at most 2^32, of `element_bytes`: 1, 2, 4, 8 or 16. They are compared bit by bit, so that -0 is not 0.
+ * Writes the numbers of those that differ, ascending from 0, and their new values: what a wc_piece takes. `*changed` is
+ * how many differ. `indices` and `values` have room for `capacity`; of more the first ones are written, and the shadow
+ * is made equal all the same. All arrays are the caller's, and none overlaps another.
+ * Takes no handle; threads may call it at once, for different arrays. Errors: WC_INVALID_ARGUMENT, WC_TOO_LARGE (more
+ * than 2^32 elements). After an error nothing was written. */
+WC_API wc_code wc_update_shadow(void* shadow, const void* now, uint64_t count, uint32_t element_bytes,
+                                uint64_t capacity, uint32_t* indices, void* values, uint64_t* changed, wc_error* error);
 
 typedef enum wc_until {
   WC_TAKEN_OVER = 1, /* the origin has its own copy, and reads the source no more */
@@ -363,9 +409,18 @@ WC_API wc_code wc_wait(wc_client* client, uint64_t version, const wc_wait_option
 
 /* ------------------------------------------------------------------- one publication, filled by several processes */
 
-/* The descriptor of the memory that was begun, for other processes to fill parts of it: send it over a Unix socket, or
- * let them open /proc/PID/fd/N. It belongs to the client, until wc_commit() or wc_abort() returns. All of them stop
- * writing before the one that began commits.
+/* How several processes fill one publication:
+ *
+ *   the one that begins   wc_begin() or wc_begin_changes(), with `parts` in its options; wc_region_fd(), wc_region_id()
+ *   each of the others    wc_region_attach(); wc_region_filled_for() is that number; writes to its slots;
+ *                         wc_region_done()
+ *   the one that began    wc_region_hold() and wc_region_done() for its own part; wc_commit()
+ *
+ * The others need not be of its user or PID namespace, as long as they get the descriptor. */
+
+/* The descriptor of the memory that was begun, for other processes to fill parts of it: send it over a Unix socket
+ * (SCM_RIGHTS), or let them open /proc/PID/fd/N. It belongs to the client, until wc_commit() or wc_abort() returns. All
+ * of them stop writing before the one that began commits.
  * Errors: WC_INVALID_ARGUMENT (nothing was begun). */
 WC_API wc_code wc_region_fd(wc_client* client, int* fd, wc_error* error);
 
@@ -389,6 +444,9 @@ typedef struct wc_slot {
   uint64_t size_bytes;
 } wc_slot;
 
+/* The most that wc_publish_options.parts may be. */
+#define WC_PARTS_MAX 4096u
+
 /* Maps the region that `fd` leads to. `fd` stays the caller's and may be closed. wc_region_close() frees it.
  * Errors: WC_INVALID_ARGUMENT (not a region), WC_CORRUPT (its header is damaged), WC_NO_SPACE, WC_IO. */
 WC_API wc_code wc_region_attach(int fd, wc_region** region, wc_error* error);
@@ -402,6 +460,22 @@ WC_API wc_code wc_region_hold(wc_client* client, wc_region** region, wc_error* e
 /* What wc_region_id() gives where the memory was begun; 0 once that was committed or aborted, and for NULL. It changes
  * while the region is mapped. Where it is not the number that was handed out, nobody may write. */
 WC_API uint64_t wc_region_filled_for(const wc_region* region);
+
+/* Which memory it is: a number that is the same in all processes that map it, never 0, and another for other memory; 0
+ * for NULL. Where the memory that was begun is one that a process has mapped for an earlier publication,
+ * wc_region_renew() is enough, and costs no mapping and no page faults. */
+WC_API uint64_t wc_region_memory(const wc_region* region);
+
+/* Reads again what lies where in the memory, which was begun for another publication since. Slots that were given
+ * before are not valid any more. Errors: WC_CORRUPT (its header is damaged); the region is as it was then. */
+WC_API wc_code wc_region_renew(wc_region* region, wc_error* error);
+
+/* Says that part `part`, from 0 up to the number that was begun, of publication `id` (wc_region_id()) is filled; to be
+ * called after its last write, by any process. Repeating it is harmless. wc_commit() refuses with WC_BUSY while a part
+ * is missing, so that what a process has not filled is never published.
+ * Errors: WC_INVALID_ARGUMENT (no such part; the region is filled for another publication by now, for which this does
+ * not count). */
+WC_API wc_code wc_region_done(wc_region* region, uint64_t id, uint32_t part, wc_error* error);
 
 /* Number of tensors. They have the order of their bytes, which is not the order given to wc_begin(). */
 WC_API size_t wc_region_count(const wc_region* region);

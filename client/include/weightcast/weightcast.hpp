@@ -97,6 +97,34 @@ struct Change {
   }
 };
 
+/// A piece of a tensor, and how many of its elements change.
+struct Piece {
+  std::string name;
+  std::string dtype;
+  std::vector<std::uint64_t> start;    ///< without any: the whole tensor
+  std::vector<std::uint64_t> lengths;  ///< as many
+  std::uint64_t count = 0;
+  std::uint32_t index_bytes = 4;  ///< 4 or 8
+
+  [[nodiscard]] wc_piece view() const {
+    wc_piece piece{};
+    piece.name = name.c_str();
+    piece.dtype = dtype.c_str();
+    piece.start = start.data();
+    piece.lengths = lengths.data();
+    piece.rank = start.size();
+    piece.count = count;
+    piece.index_bytes = index_bytes;
+    return piece;
+  }
+};
+
+/// The writable places of one piece.
+struct PiecePlaces {
+  void* indices = nullptr;
+  void* values = nullptr;
+};
+
 struct PublishOptions {
   std::uint64_t version = WC_NEXT_VERSION;
   bool allow_nonfinite = false;
@@ -104,6 +132,7 @@ struct PublishOptions {
   bool new_model = false;            ///< publish although the tensors are not those of the version before
   std::vector<wc_file> files = {};   ///< what accompanies the weights; what they point to stays the caller's
   std::string files_directory = {};  ///< instead: the directory that holds such files
+  std::uint32_t parts = 0;           ///< begin(), begin_changes(): how many Region::done() is called for
 
   /// Valid as long as this.
   [[nodiscard]] wc_publish_options view() const {
@@ -115,6 +144,7 @@ struct PublishOptions {
     if (!files.empty()) options.files = files.data();
     options.file_count = files.size();
     if (!files_directory.empty()) options.files_directory = files_directory.c_str();
+    options.parts = parts;
     return options;
   }
 };
@@ -222,6 +252,24 @@ class Client {
     detail::check(wc_begin, client_.get(), &given, views.data(), views.size(), addresses.data(), timeout.count());
     return addresses;
   }
+  [[nodiscard]] std::vector<PiecePlaces> begin_changes(std::uint64_t base, const std::vector<Piece>& pieces,
+                                                       const PublishOptions& options, Milliseconds timeout) {
+    std::vector<wc_piece> views;
+    views.reserve(pieces.size());
+    for (const Piece& piece : pieces) {
+      if (piece.start.size() != piece.lengths.size()) {
+        throw std::invalid_argument("weightcast: a piece's start and lengths differ in number");
+      }
+      views.push_back(piece.view());
+    }
+    const wc_publish_options given = options.view();
+    std::vector<void*> indices(pieces.size()), values(pieces.size());
+    detail::check(wc_begin_changes, client_.get(), &given, base, views.data(), views.size(), indices.data(),
+                  values.data(), timeout.count());
+    std::vector<PiecePlaces> places(pieces.size());
+    for (std::size_t i = 0; i < places.size(); ++i) places[i] = {indices[i], values[i]};
+    return places;
+  }
   /// Returns the version's number.
   std::uint64_t commit(Milliseconds timeout) {
     std::uint64_t version = 0;
@@ -294,6 +342,13 @@ class Client {
     return id;
   }
 
+  /// The memory that was begun, for what Region can do with it.
+  [[nodiscard]] wc_region* hold_region() {
+    wc_region* region = nullptr;
+    detail::check(wc_region_hold, client_.get(), &region);
+    return region;
+  }
+
   /// From any thread, while a call runs.
   void cancel() noexcept { wc_cancel(client_.get()); }
 
@@ -312,9 +367,11 @@ class Client {
   std::unique_ptr<wc_client, Close> client_;
 };
 
-/// wc_region: the memory of a publication that another process has begun.
+/// wc_region: the memory of a publication that this process or another has begun.
 class Region {
  public:
+  /// The memory that `client` has begun.
+  explicit Region(Client& client) : region_(client.hold_region()) {}
   explicit Region(int fd) {
     wc_region* region = nullptr;
     detail::check(wc_region_attach, fd, &region);
@@ -322,6 +379,12 @@ class Region {
   }
   /// The number of the publication that it is filled for now; 0: none.
   [[nodiscard]] std::uint64_t filled_for() const { return wc_region_filled_for(region_.get()); }
+  /// Which memory it is, in whatever process.
+  [[nodiscard]] std::uint64_t memory() const { return wc_region_memory(region_.get()); }
+  /// Reads what lies where again, for the next publication in the same memory.
+  void renew() { detail::check(wc_region_renew, region_.get()); }
+  /// Part `part` of the publication `id` is filled.
+  void done(std::uint64_t id, std::uint32_t part) { detail::check(wc_region_done, region_.get(), id, part); }
   [[nodiscard]] std::size_t size() const { return wc_region_count(region_.get()); }
   [[nodiscard]] wc_slot slot(std::size_t index) const {
     wc_slot slot = WC_INIT(slot);
@@ -340,6 +403,14 @@ class Region {
   };
   std::unique_ptr<wc_region, Close> region_;
 };
+
+/// wc_update_shadow(): returns how many elements differ.
+inline std::uint64_t update_shadow(void* shadow, const void* now, std::uint64_t count, std::uint32_t element_bytes,
+                                   std::uint64_t capacity, std::uint32_t* indices, void* values) {
+  std::uint64_t changed = 0;
+  detail::check(wc_update_shadow, shadow, now, count, element_bytes, capacity, indices, values, &changed);
+  return changed;
+}
 
 struct Event {
   wc_event_kind kind{};

@@ -48,10 +48,12 @@ std::string file_of(const std::map<std::string, Given>& given) {
     data += bytes;
   };
   for (const auto& [name, one] : given) {
-    add("indices/" + name, one.index_bytes == 4 ? "U32" : "U64", one.indices.size(),
+    // Of a piece, `name` begins with its box.
+    const std::string slash = name.front() == '[' ? "" : "/";
+    add("indices" + slash + name, one.index_bytes == 4 ? "U32" : "U64", one.indices.size(),
         one.index_bytes == 4 ? bytes_of<std::uint32_t>(one.indices) : bytes_of<std::uint64_t>(one.indices));
     const unsigned bits = dtype_bits(one.dtype);
-    add("values/" + name, one.dtype, one.values.size() * 8 / (bits == 0 ? 8 : bits), one.values);
+    add("values" + slash + name, one.dtype, one.values.size() * 8 / (bits == 0 ? 8 : bits), one.values);
   }
   return safetensors_bytes(header.empty() ? "{}" : header + "}", data);
 }
@@ -163,6 +165,108 @@ RC_GTEST_FIXTURE_PROP(ChangeFileTest, RangesOfAnyLengthGiveEachChangeOnce, ()) {
     at += size;
   }
   RC_ASSERT(made == after);
+}
+
+TEST_F(ChangeFileTest, MergesThePiecesOfATensor) {
+  // Of 4 x 5 elements of two bytes: the left two columns, and the others in two pieces.
+  const auto opened = open({{"[0+4,0+2]/half", {"BF16", {1, 6, 7}, "abcdef"}},
+                            {"[0+1,2+3]/half", {"BF16", {0}, "gh", 8}},
+                            {"[1+3,2+3]/half", {"BF16", {2, 8}, "ijkl"}},
+                            {"raw", {"U8", {0, 9}, "yz"}}});
+  ASSERT_TRUE(opened.has_value()) << opened.error().message();
+  EXPECT_EQ(opened->count(), 8u);
+  CellChanges changes;
+  ASSERT_TRUE(opened->read(13, 40, 2, true, changes).has_value());
+  EXPECT_EQ(changes.cells, (std::vector<std::uint32_t>{1, 2, 9, 15, 16, 19}));
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(changes.values.data()), changes.values.size()), "abghijcdefkl");
+}
+
+/// Cuts a box in two at a time, at random, along any dimension.
+void cut(const Box& box, std::mt19937& random, std::vector<Box>& pieces) {
+  std::vector<std::size_t> wide;
+  for (std::size_t i = 0; i < box.size(); ++i) {
+    if (box[i].length > 1) wide.push_back(i);
+  }
+  if (wide.empty() || random() % 4 == 0) return pieces.push_back(box);
+  const std::size_t side = wide[random() % wide.size()];
+  const std::uint64_t at = 1 + random() % (box[side].length - 1);
+  Box first = box, second = box;
+  first[side].length = at;
+  second[side] = {box[side].start + at, box[side].length - at};
+  cut(first, random, pieces);
+  cut(second, random, pieces);
+}
+
+RC_GTEST_FIXTURE_PROP(ChangeFileTest, PiecesGiveWhatOneListOfTheTensorGives, ()) {
+  std::mt19937 random(*rc::gen::arbitrary<unsigned>());
+  const std::string dtype = random() % 2 == 0 ? "F32" : "I16";
+  const unsigned width = dtype == "F32" ? 4 : 2;
+  TensorInfo tensor{"w", dtype, {}, 3, width};
+  Box whole;
+  for (unsigned i = 0, rank = random() % 4; i < rank; ++i) {
+    tensor.shape.push_back(1 + random() % 6);
+    whole.push_back({0, tensor.shape.back()});
+    tensor.size_bytes *= tensor.shape.back();
+  }
+  tensors = {tensor};
+  std::vector<Box> pieces;
+  cut(whole, random, pieces);
+  std::map<std::string, Given> given;
+  std::string after(3 + tensor.size_bytes, '.');
+  for (const Box& piece : pieces) {
+    Given& one = given[piece.empty() ? "w" : change_name(kIndicesPrefix, piece, "w").substr(7)];
+    one.dtype = dtype;
+    one.index_bytes = random() % 2 == 0 ? 4 : 8;
+    for (std::uint64_t inside = 0; inside < *volume_of(piece); ++inside) {
+      if (random() % 2 == 0) continue;
+      one.indices.push_back(inside);
+      std::uint64_t element = 0, rest = inside, stride = 1;
+      for (std::size_t i = piece.size(); i-- > 0; rest /= piece[i].length, stride *= tensor.shape[i]) {
+        element += (piece[i].start + rest % piece[i].length) * stride;
+      }
+      for (unsigned b = 0; b < width; ++b) {
+        one.values += after[3 + element * width + b] = char('a' + random() % 26);
+      }
+    }
+  }
+  const auto opened = open(given);
+  RC_ASSERT(opened.has_value());
+  std::string made(after.size(), '.');
+  CellChanges changes;
+  for (std::uint64_t at = 0; at < made.size();) {
+    const auto size = std::uint32_t(std::min<std::uint64_t>(1 + random() % 20, made.size() - at));
+    RC_ASSERT(opened->read(at, size, 1, false, changes).has_value());
+    RC_ASSERT(changes.values.size() == changes.cells.size());
+    for (std::size_t i = 0; i < changes.cells.size(); ++i) {
+      RC_ASSERT(changes.cells[i] < size && (i == 0 || changes.cells[i - 1] < changes.cells[i]));
+      made[at + changes.cells[i]] = char(changes.values[i]);
+    }
+    at += size;
+  }
+  RC_ASSERT(made == after);
+}
+
+TEST_F(ChangeFileTest, RefusesPiecesThatAreNone) {
+  const auto error = [&](const std::string& box) { return error_of({{box + "/half", {"BF16", {0}, "ab"}}}); };
+  EXPECT_EQ(error("[3+1,4+1]"), "none");
+  for (const char* const beyond : {"[0+5,0+5]", "[4+1,0+5]", "[3+2,0+5]", "[0+4]", "[0+4,0+5,0+1]",
+                                   "[0+4,18446744073709551615+5]", "[18446744073709551615+2,0+5]"}) {
+    EXPECT_THAT(error(beyond), HasSubstr("is no piece of it")) << beyond;
+  }
+  for (const char* const none : {"[]", "[0+4,0+5", "[0+4,0+5,]", "[+4,0+5]", "[0-4,0+5]", "[0+4,0+5]]", "[-1+4,0+5]",
+                                 "[0+18446744073709551616,0+5]"}) {
+    EXPECT_THAT(error(none), HasSubstr("neither indices/NAME nor values/NAME")) << none;
+  }
+  EXPECT_THAT(error_of({{"[0+1,0+2]/half", {"BF16", {0, 1, 1}, "abcdef"}}}), HasSubstr("3 changes of 2 elements"));
+  // Each on its own is in order.
+  EXPECT_THAT(read_error_of({{"[0+2,0+5]/half", {"BF16", {9}, "ab"}}, {"[1+1,0+5]/half", {"BF16", {4}, "cd"}}}),
+              HasSubstr("two pieces change element 9"));
+  EXPECT_THAT(read_error_of({{"half", {"BF16", {9}, "ab"}}, {"[1+1,0+5]/half", {"BF16", {4}, "cd"}}}),
+              HasSubstr("two pieces change element 9"));
+  std::vector<std::uint64_t> all(20);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+  EXPECT_THAT(error_of({{"half", {"BF16", all, std::string(40, 'a')}}, {"[0+1,0+1]/half", {"BF16", {0}, "cd"}}}),
+              HasSubstr("more changes than it has elements"));
 }
 
 TEST_F(ChangeFileTest, RefusesWhatDoesNotFitTheVersion) {
