@@ -21,6 +21,8 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from weightcast.integrations.fsdp import Part, RankError, ShardedPublisher
 
 WORLD = 4
+# torch 2.11 cannot put such a tensor together again, so there is nothing to compare with.
+SEVERAL_PIECES = torch.__version__ >= "2.12"
 
 
 class Model(nn.Module):
@@ -148,7 +150,8 @@ def meshed(mesh):
     add("uneven", (7, 5), Shard(0), Shard(1), dtype=torch.float32)
     add("twice", (9, 3), Shard(0), Shard(0))
     add("strided", (8, 3), _StridedShard(0, split_factor=2), Shard(0))
-    add("in pieces", (8, 6), Shard(1), _StridedShard(0, split_factor=2))
+    if SEVERAL_PIECES:
+        add("in pieces", (8, 6), Shard(1), _StridedShard(0, split_factor=2))
     add("hybrid", (5, 4), Replicate(), Shard(0))
     add("columns", (5, 9, 2), Shard(1), Replicate(), dtype=torch.float16)
     add("replicated", (3, 3), Replicate(), Replicate())
@@ -386,7 +389,7 @@ class Sharded(DaemonTest):
         example = pathlib.Path(__file__).resolve().parent.parent.parent / "examples" / "publish_fsdp.py"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
         ran = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0",
+            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
              str(example), self.origin.state],
             env=environment, capture_output=True, text=True, timeout=240,
         )  # fmt: skip

@@ -108,7 +108,7 @@ def make_plan(held: Sequence[dict[str, Held]], fills: Collection[int]) -> Plan:
     Of replicas the rank that has least to fill so far is the owner. A name is left out where it is the same memory as an
     earlier one on all ranks that hold something of it. Names keep the order in which the ranks have them.
     Errors: ValueError (ranks that contradict each other; elements that no rank holds, or none that can fill them; boxes
-    that overlap; elements that are not whole bytes in parts).
+    that overlap).
     """
     plan = Plan(owned=[[] for _ in held])
     names = {name: None for rank in held for name in rank}
@@ -130,7 +130,7 @@ def make_plan(held: Sequence[dict[str, Held]], fills: Collection[int]) -> Plan:
             if [held[rank].get(root, first)[:3] for rank in having] == [has[:3] for has in having.values()]:
                 plan.stands_for[name] = root
                 continue
-        width = DTYPE_BITS[first.dtype] / 8
+        width = DTYPE_BITS[first.dtype] // 8  # torch has none below a byte
         for box, ranks in _distinct(name, first.shape, having).items():
             able = [rank for rank in ranks if rank in fills]
             if not able:
@@ -138,10 +138,8 @@ def make_plan(held: Sequence[dict[str, Held]], fills: Collection[int]) -> Plan:
                     f"tensor {name!r}: ranks {ranks} hold {box.shape} elements from {box.start} on, but none of them runs "
                     "on the origin's host; gather it to one that does"
                 )
-            if box.shape != first.shape and DTYPE_BITS[first.dtype] < 8:
-                raise ValueError(f"tensor {name!r}: elements of {first.dtype} are no whole bytes; give it whole")
             owner = min(able, key=lambda rank: load[rank])
-            load[owner] += math.ceil(box.volume * width)
+            load[owner] += box.volume * width
             plan.owned[owner].append((name, box))
         plan.infos.append(TensorInfo(name, first.dtype, first.shape))
     return plan

@@ -6,6 +6,7 @@
 
 No rank gathers anything. Every call is collective: all ranks make it, with the same arguments, and all return the same or
 raise. Rank 0 of the group runs on the origin's host, and so do the ranks that own something: of replicas one that does.
+They have one user, and see each other's processes.
 """
 
 from __future__ import annotations
@@ -194,6 +195,7 @@ class ShardedPublisher:
         flattened local tensor (to_local()); or a mask, of booleans and the local tensor's shape; for a list of Parts a
         list of these. A tensor that is not named has not changed. Of replicas one rank's word counts.
         Without it each rank compares what it owns with a copy, which it keeps in host memory from the first such call on.
+        Waits until the origin has taken over the version before.
 
         All tensors are published instead where there is nothing to change: the first time, after an error, after another
         program has published, where the tensors are others than before, and where half of the weights would be listed.
