@@ -334,7 +334,7 @@ TEST(FullDisk, WorkerSaysSoKeepsServingAndRecoversWhenThereIsRoom) {
   const SmallDisk disk(cluster.state("a"), 24);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
   cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_worker("a", {"--versions-in", "disk"});
   cluster.start_worker("b");
   const std::string first = write_snapshot(cluster.temp().file("first.safetensors"), 4 * kMiB, 1);
   ASSERT_EQ(cluster.publish(first, 1).status, 0);
@@ -360,7 +360,7 @@ TEST(FullDisk, OriginRefusesThePublicationAndGoesOn) {
   Cluster cluster;
   const SmallDisk disk(cluster.state("origin"), 16);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
-  cluster.start_origin();
+  cluster.start_origin({"--versions-in", "disk"});
   cluster.start_worker("a");
   const std::string large = write_snapshot(cluster.temp().file("large.safetensors"), 32 * kMiB, 1);
   const Ran ran = cluster.publish(large, 1);

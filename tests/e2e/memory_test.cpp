@@ -13,13 +13,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct MemoryTest : PatchTest {
-  MemoryTest() : memory(fs::path("/dev/shm") / fmt::format("weightcast-tests-{}", ::getpid())) {
-    fs::create_directory(memory);
-  }
-  ~MemoryTest() override { fs::remove_all(memory); }
-
-  Cluster::Flags in_memory(Cluster::Flags flags = {}) const {
-    flags.insert(flags.end(), {"--versions-in", "memory", "--memory-dir", memory.string()});
+  static Cluster::Flags in_memory(Cluster::Flags flags = {}) {
+    flags.insert(flags.end(), {"--versions-in", "memory"});
     return flags;
   }
   std::uint64_t written(const std::string& name) {
@@ -43,7 +38,7 @@ struct MemoryTest : PatchTest {
     }
   }
 
-  const fs::path memory;
+  const fs::path memory = cluster.memory();
 };
 
 TEST_F(MemoryTest, AStepWritesItsPatchAndALostMemoryCostsNothing) {
@@ -73,6 +68,49 @@ TEST_F(MemoryTest, AStepWritesItsPatchAndALostMemoryCostsNothing) {
   }
   ASSERT_NO_FATAL_FAILURE(step_to(6));
   EXPECT_TRUE(cluster.holds("a", model.path()));
+}
+
+TEST_F(MemoryTest, TheFirstVersionDecidesWhereVersionsLieAndAKillLosesNothing) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  cluster.start_worker("small", {"--memory-max", "1MiB"});
+  EXPECT_EQ(cluster.self("a").at("versions_in"), "auto");
+  publish(1);
+  for (const char* name : {"origin", "a"}) {
+    EXPECT_EQ(cluster.self(name).at("versions_in"), "memory") << cluster.log(name);
+    EXPECT_THAT(cluster.self(name).at("versions_in_why"), testing::StartsWith("3 copies of 7.6 MiB take 25.2 MiB of "));
+    EXPECT_THAT(cluster.log(name), testing::HasSubstr("versions lie in " + memory.string()));
+    EXPECT_THAT(
+        fs::read_symlink(cluster.state(name) + "/current"),
+        testing::ResultOf([&](const fs::path& path) { return path.native().starts_with(memory.native()); }, true));
+  }
+  const std::string why = "3 copies of 7.6 MiB take 25.2 MiB, and --memory-max allows 1.0 MiB";
+  EXPECT_EQ(cluster.self("small").at("versions_in"), "disk");
+  EXPECT_EQ(cluster.self("small").at("versions_in_why"), why);
+  EXPECT_THAT(cluster.log("small"), testing::HasSubstr("versions lie on the disk: " + why));
+  EXPECT_THAT(cluster.run({"status", "--state", cluster.state("small")}).out,
+              testing::HasSubstr("versions here are on the disk (" + why + ")"));
+
+  // It may come before the version is durable.
+  for (const char* name : {"origin", "a", "small"}) EXPECT_TRUE(cluster.end(name, SIGKILL).has_value());
+  for (const char* name : {"origin", "a", "small"}) {
+    cluster.restart(name);
+    EXPECT_TRUE(cluster.holds(name, model.path())) << name << cluster.log(name);
+    EXPECT_EQ(cluster.self(name).at("versions_in"), std::string(name) == "small" ? "disk" : "memory");
+  }
+  for (std::uint64_t version = 2; version <= 3; ++version) ASSERT_NO_FATAL_FAILURE(step_to(version));
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("small") == 3; }));
+  EXPECT_TRUE(cluster.holds("small", model.path()));
+
+  // Of a memory that is lost the first start decides anew, by the size that the log tells.
+  EXPECT_TRUE(cluster.end("a", SIGKILL).has_value());
+  EXPECT_TRUE(cluster.end("origin", SIGKILL).has_value());
+  for (const fs::directory_entry& entry : fs::directory_iterator(memory)) fs::remove_all(entry.path());
+  for (const char* name : {"origin", "a"}) {
+    cluster.restart(name);
+    EXPECT_TRUE(cluster.holds(name, model.path())) << name << cluster.log(name);
+    EXPECT_EQ(cluster.self(name).at("versions_in"), "memory");
+  }
 }
 
 TEST_F(MemoryTest, AJoinerGetsAVersionWholeFromAnOriginWhoseMemoryWasLost) {

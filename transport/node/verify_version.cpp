@@ -90,7 +90,8 @@ Result<std::vector<fs::path>> versions_below(FileSystem& files, const fs::path& 
   if (StoreLayout::named(clean.filename().native()) && clean.parent_path().filename() == kVersions) {
     return std::vector{clean};
   }
-  const fs::path versions = StoreLayout::home_of_versions(files, clean) / kVersions;
+  WC_ASSIGN(const fs::path home, StoreLayout::home_of_versions(files, clean));
+  const fs::path versions = home / kVersions;
   const Result<std::vector<std::string>> names = files.list(versions);
   std::vector<fs::path> found;
   if (names.has_value()) {
