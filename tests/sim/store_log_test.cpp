@@ -82,6 +82,14 @@ TEST_F(StoreLogTest, AVersionThatCameWholeBecomesAnAnchor) {
   expect_current(5);
 }
 
+TEST_F(StoreLogTest, APackedPayloadIsNotKeptForTheLog) {
+  ASSERT_NO_FATAL_FAILURE(receive_up_to(1));
+  const Status received = host.receive(packed_payload(snapshot(2), 8192));
+  ASSERT_TRUE(received.has_value()) << received.error().message();
+  ASSERT_TRUE(host.loop->run_until([&] { return names("patches").empty(); }));
+  EXPECT_EQ(names("anchors").front(), "000000000001") << "the next one is not made yet";
+}
+
 TEST_F(StoreLogTest, TheFirstVersionOfAnEmptyStoreDecidesWhereVersionsLie) {
   use_memory(false);
   std::vector<std::uint64_t> asked;
