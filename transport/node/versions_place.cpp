@@ -64,19 +64,6 @@ std::optional<std::uint64_t> group_free(const fs::path& root) {
   return std::nullopt;
 }
 
-/// Whether systemd-logind deletes what this user has in `memory_dir` when its last session ends: by default what is in
-/// /dev/shm, unless the user lingers or is the system's. (PostgreSQL's manual, "systemd RemoveIPC".)
-bool is_emptied_at_logout(const fs::path& memory_dir, const fs::path& root, uid_t user) {
-  constexpr uid_t kSystemUsersMax = 999;
-  const fs::path shm = "/dev/shm", clean = fs::weakly_canonical(memory_dir);
-  const bool in_shm = std::ranges::mismatch(shm, clean).in1 == shm.end();
-  if (user <= kSystemUsersMax || !in_shm) return false;
-  std::error_code ignored;
-  if (!fs::exists(root / "run/systemd/seats", ignored)) return false;
-  const passwd* const entry = ::getpwuid(user);
-  return entry == nullptr || !fs::exists(root / "var/lib/systemd/linger" / entry->pw_name, ignored);
-}
-
 std::uint64_t bytes_below(const fs::path& directory) {
   std::uint64_t bytes = 0;
   std::error_code ignored;
@@ -202,6 +189,17 @@ Result<fs::path> make_memory_directory(const fs::path& memory_dir, const fs::pat
   }
   if (::chmod(path.c_str(), mode) != 0) return fail_errno(errno, Op::kOpen, path.native());
   return path;
+}
+
+bool is_emptied_at_logout(const fs::path& memory_dir, const fs::path& root, uid_t user) {
+  constexpr uid_t kSystemUsersMax = 999;
+  std::error_code ignored;
+  const fs::path shm = "/dev/shm", clean = fs::weakly_canonical(memory_dir, ignored);
+  const bool in_shm = std::ranges::mismatch(shm, clean).in1 == shm.end();
+  if (user <= kSystemUsersMax || !in_shm) return false;
+  if (!fs::exists(root / "run/systemd/seats", ignored)) return false;
+  const passwd* const entry = ::getpwuid(user);
+  return entry == nullptr || !fs::exists(root / "var/lib/systemd/linger" / entry->pw_name, ignored);
 }
 
 MemoryRoom memory_room(const fs::path& memory_dir, const fs::path& versions, const fs::path& root) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -51,6 +53,11 @@ struct PlaceChoice {
 /// Its name, whether or not it is there.
 [[nodiscard]] std::filesystem::path memory_directory_of(const std::filesystem::path& memory_dir,
                                                         const std::filesystem::path& state);
+
+/// Whether systemd-logind deletes what that user has in `memory_dir` when its last session ends: by default what is in
+/// /dev/shm, unless the user lingers or is the system's (PostgreSQL's manual, "systemd RemoveIPC"). `root`: see below.
+[[nodiscard]] bool is_emptied_at_logout(const std::filesystem::path& memory_dir, const std::filesystem::path& root,
+                                        uid_t user);
 
 /// Reads the host's files, which are below `root`; what cannot be read does not limit. `versions` is this node's own
 /// directory.

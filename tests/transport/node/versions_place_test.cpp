@@ -85,6 +85,21 @@ TEST(MemoryRoom, IsWhatTheHostAndEachCgroupAboveLeave) {
   EXPECT_EQ(host.room().group_free, 450u) << "the page cache makes room";
 }
 
+TEST(MemoryRoom, IsNoneThatAnotherDeletesAtLogout) {
+  constexpr uid_t kNobody = 65534;
+  const FakeHost host;
+  const auto is_emptied = [&](uid_t user, const char* directory = "/dev/shm/weights") {
+    return is_emptied_at_logout(directory, host.temp.path(), user);
+  };
+  EXPECT_FALSE(is_emptied(kNobody)) << "without logind";
+  std::filesystem::create_directories(host.temp.file("run/systemd/seats"));
+  EXPECT_TRUE(is_emptied(kNobody));
+  EXPECT_FALSE(is_emptied(0));
+  EXPECT_FALSE(is_emptied(kNobody, "/mnt/memory"));
+  host.write("var/lib/systemd/linger/nobody", "");
+  EXPECT_FALSE(is_emptied(kNobody));
+}
+
 /// A node's state directory, and a file system in memory beside those of others.
 struct PlaceOfANode : testing::Test {
   TempDir state;

@@ -93,7 +93,6 @@ Error StoreImpl::about(Version version, Error error) const {
   if (error.code == Errc::kNoSpace) {
     // A record that finds no place may lack bytes, a file, or a part of the user's quota.
     error.detail += "; make room there (df for bytes, df -i for files, quota), and it goes on from where it is";
-    if (layout_.in_memory()) error.detail += "; or start the daemon with --versions-in disk";
   }
   return error;
 }
