@@ -143,7 +143,7 @@ struct NodeStatus {
   std::string offence;
   std::uint32_t complaints = 0;
   std::uint32_t complains = 0;
-  std::string versions_in;
+  std::string versions_in, versions_in_why;
   std::uint64_t disk_bytes_written = 0;
   std::vector<UnreachedNode> cannot_reach;
   template <typename M, typename F>
@@ -156,6 +156,7 @@ struct NodeStatus {
     f(26, m.first_sent_s), f(27, m.keys_expire_unix_s), f(28, m.earlier_run), f(29, m.refused);
     f(30, m.manifests_refused);
     f(31, m.offence), f(32, m.complaints), f(33, m.complains), f(34, m.versions_in), f(35, m.disk_bytes_written);
+    f(36, m.versions_in_why);
     f(50, m.cannot_reach);
   }
 };

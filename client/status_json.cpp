@@ -48,6 +48,7 @@ std::string to_json(const StatusReply& status) {
                      {"complaints", node.complaints},
                      {"complains", node.complains},
                      {"versions_in", node.versions_in},
+                     {"versions_in_why", node.versions_in_why},
                      {"disk_bytes_written", node.disk_bytes_written},
                      {"cannot_reach", std::move(cannot_reach)},
                      {"last_error", node.last_error}});

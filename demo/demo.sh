@@ -32,7 +32,7 @@ demo_wait_for_nodes() {
 }
 
 demo_start_origin() {
-  "$weightcast" daemon --role origin --state "$demo_dir/origin" --listen "$demo_origin_address" \
+  "$weightcast" daemon --role origin --state "$demo_dir/origin" --versions-in disk --listen "$demo_origin_address" \
     --uplink "${demo_uplink_megabits}mbit" --topology "$1" --pack "$2" --keys "$demo_dir/keys/origin.pem" >>"$demo_dir/origin.log" 2>&1 &
   demo_origin_pid=$!
   demo_wait_for_nodes 1
@@ -48,8 +48,8 @@ demo_stop_origin() {
 }
 
 demo_start_worker() {
-  "$weightcast" daemon --role worker --name "worker-$1" --state "$demo_dir/worker-$1" --origin "$demo_origin_address" \
-    --uplink "${demo_megabits}mbit" --downlink "${demo_megabits}mbit" \
+  "$weightcast" daemon --role worker --name "worker-$1" --state "$demo_dir/worker-$1" --versions-in disk \
+    --origin "$demo_origin_address" --uplink "${demo_megabits}mbit" --downlink "${demo_megabits}mbit" \
     --keys "$demo_dir/keys/workers/worker-$1.pem" >>"$demo_dir/worker-$1.log" 2>&1 &
   demo_pids+=($!)
 }

@@ -5,17 +5,19 @@ passed=0 failed=0 skipped=0
 test_dir=''
 
 # All that tests write lies in one directory, so that what a crash leaves can be found: on a disk, since some want more
-# than a file system in memory should give.
+# than a file system in memory should give. What daemons keep in memory lies in another one.
 make_test_dir() {
   test_dir=$(mktemp -d "${TMPDIR:-/var/tmp}/weightcast-tests-XXXXXX")
   export TMPDIR=$test_dir
+  WEIGHTCAST_TEST_MEMORY=$(mktemp -d /dev/shm/weightcast-tests-XXXXXX)
+  export WEIGHTCAST_TEST_MEMORY
   trap remove_test_dir EXIT
   trap 'exit 130' INT TERM
 }
 
 remove_test_dir() {
   end_leftovers
-  rm -rf "$test_dir"
+  rm -rf "$test_dir" "$WEIGHTCAST_TEST_MEMORY"
 }
 
 # Ends the processes that tests left behind: those that inherited this run's directory, and no others.

@@ -10,8 +10,8 @@ namespace {
 
 struct DaemonFlags {
   std::string role, listen = "127.0.0.1:0", origin, uplink = "unlimited", downlink = "unlimited", topology = "auto",
-                    packing = "auto", disk = "auto", versions_in = "disk", log_level = "info", log_format = "text",
-                    snapshot_max;
+                    packing = "auto", disk = "auto", versions_in = "auto", log_level = "info", log_format = "text",
+                    snapshot_max, memory_max;
   double hop_delay_ms = 0.5;
   double single_copy_wait_s = 60;
   double version_age_max_s = 0;
@@ -36,6 +36,9 @@ Status run(DaemonFlags flags) {
                                                : Packing::kAuto;
   if (!flags.snapshot_max.empty()) {
     WC_ASSIGN(config.snapshot_bytes_max, parse_bytes(flags.snapshot_max));
+  }
+  if (!flags.memory_max.empty()) {
+    WC_ASSIGN(config.memory_bytes_max, parse_bytes(flags.memory_max));
   }
   WC_ASSIGN(config.versions_in, parse_versions_in(flags.versions_in));
   config.hop_delay = from_seconds(flags.hop_delay_ms / 1e3);
@@ -84,11 +87,13 @@ void add_daemon_command(const Commands& commands) {
   app->add_option(
          "--versions-in", flags->versions_in,
          "Where the versions lie that engines read: disk; memory, so that a step writes its patch alone to the "
-         "disk; or auto, which is memory where all copies fit with room to spare")
+         "disk; or auto, which is memory where all copies of the first version fit with room to spare")
       ->check(CLI::IsMember({"auto", "memory", "disk"}))
       ->capture_default_str();
   app->add_option("--memory-dir", config.memory_dir, "A file system in memory, for --versions-in memory and auto")
       ->capture_default_str();
+  app->add_option("--memory-max", flags->memory_max,
+                  "What --versions-in auto may take of memory, e.g. 100GiB; default: what there is");
   app->add_option("--keep", config.versions_kept, "Versions kept, the current one included")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

@@ -154,7 +154,11 @@ std::string disk_text(const json& nodes) {
   for (const json& node : nodes) {
     const std::string where = node.value("versions_in", "");
     if (where.empty()) continue;
-    return fmt::format("; versions here are {}, {} written to disks", where == "memory" ? "in memory" : "on the disk",
+    return fmt::format("; versions here are {} ({}), {} written to disks",
+                       where == "memory" ? "in memory"
+                       : where == "disk" ? "on the disk"
+                                         : "nowhere yet",
+                       printable(text_of(node, "versions_in_why")),
                        format_bytes(node.at("disk_bytes_written").get<std::uint64_t>()));
   }
   return "";

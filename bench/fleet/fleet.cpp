@@ -145,6 +145,10 @@ Status Fleet::start_node(NodeIndex node) {
     spec.argv.insert(spec.argv.end(), {"--origin", origin_address_});
   }
   if (!paced) spec.argv.push_back("--no-pace");
+  // By the room that a host has at the moment nodes of one fleet would differ.
+  if (std::ranges::find(options_.daemon_flags, "--versions-in") == options_.daemon_flags.end()) {
+    spec.argv.insert(spec.argv.end(), {"--versions-in", "disk"});
+  }
   spec.argv.insert(spec.argv.end(), options_.daemon_flags.begin(), options_.daemon_flags.end());
   if (node != 0) spec.argv.insert(spec.argv.end(), options_.worker_flags.begin(), options_.worker_flags.end());
   spec.network_fd = network_.namespace_fd(node);

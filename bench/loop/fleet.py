@@ -33,6 +33,7 @@ class Fleet:
         self.programs = pathlib.Path(programs).resolve()
         self.settings = {"learner": learner, "worker": worker or {}}
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=os.environ.get("TMPDIR", "/var/tmp")))
+        self.memory = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir="/dev/shm"))
         self.logs = logs or self.directory
         self.keys = self.directory / "keys" if with_keys else None
         self.processors = processors or {}
@@ -47,7 +48,7 @@ class Fleet:
             self.call("weightcast", "keys", "init", "--dir", self.keys)
         trust = ["--keys", self.keys / "origin.pem"] if self.keys else ["--insecure"]
         self.start("origin", "weightcast", "daemon", "--role", "origin", "--name", "origin", "--state",
-                   self.directory / "origin", "--listen", listen, *trust, *flags)
+                   self.directory / "origin", "--memory-dir", self.memory, "--listen", listen, *trust, *flags)
         self.addresses["origin"] = self.wait("the origin", self.origin_address)
 
     def start_learner(self):
@@ -68,7 +69,8 @@ class Fleet:
     def start_daemon(self, name, *flags):
         trust = ["--keys", self.keys_of(name)] if self.keys else ["--insecure"]
         self.start(f"{name}-daemon", "weightcast", "daemon", "--role", "worker", "--name", name, "--state",
-                   self.directory / name, "--origin", self.addresses["origin"], *trust, *flags)
+                   self.directory / name, "--memory-dir", self.memory, "--origin", self.addresses["origin"], *trust,
+                   *flags)
 
     def start_worker(self, name):
         trust = {"keys": self.keys_of(name)} if self.keys else {"name": name}
@@ -184,7 +186,8 @@ class Fleet:
 
     def remove(self):
         self.stop()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        for directory in (self.directory, self.memory):
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 class Steps:

@@ -164,6 +164,7 @@ class ForgetfulStore final : public Store {
 
   void pin(std::vector<Version> versions) override { store_->pin(std::move(versions)); }
   DiskBackend backend() const override { return store_->backend(); }
+  const StorePlace* place() const override { return store_->place(); }
   std::vector<StoredVersion> versions() const override { return store_->versions(); }
   const StoredVersion* find(Version version) const override { return store_->find(version); }
   Version current() const override { return store_->current(); }

@@ -92,10 +92,9 @@ void WorldRun::rot(Host& host) {
   host.disk->observe([&](FileSystem& disk) {
     for (const char* folder : {"versions", "patches", "incoming", "records", "undo"})
       list_files(disk, kState / folder, files);
-    if (!host.config.memory_directory.empty()) {
+    if (options_.hosts[host.index].in_memory) {
       for (const char* folder : {"anchors", "arriving"}) list_files(disk, kState / folder, files);
-      for (const char* folder : {"versions", "incoming"})
-        list_files(disk, std::filesystem::path(host.config.memory_directory) / folder, files);
+      for (const char* folder : {"versions", "incoming"}) list_files(disk, kVersionsInMemory / folder, files);
     }
   });
   if (files.empty()) return;

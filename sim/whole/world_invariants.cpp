@@ -29,7 +29,7 @@ std::string difference(const FileDigests& expected, const FileDigests& found) {
 }
 
 std::filesystem::path versions_directory(FileSystem& disk) {
-  return StoreLayout::home_of_versions(disk, kState) / "versions";
+  return StoreLayout::home_of_versions(disk, kState).value_or(kState) / "versions";
 }
 
 }  // namespace

@@ -82,7 +82,6 @@ std::unique_ptr<Host> WorldRun::make_host(HostIndex index) {
   config.packing_speed = {.pack_bytes_per_s = 1.2e9, .unpack_bytes_per_s = 2.0e9};
   config.versions_kept = options.versions_kept;
   config.single_copy = options.single_copy;
-  if (options.in_memory) config.memory_directory = std::string(SimFileSystem::kMemory) + "/versions-of-node";
   config.standby = options.standby;
   config.leaf_only = options.leaf_only;
   config.streams = options.streams;
@@ -134,8 +133,15 @@ void WorldRun::start(Host& host) {
       start(host);
     });
   };
-  Result<std::unique_ptr<Node>> node =
-      open_node(host.config, {*host.loop, *host.network, *files, open_store, entropy, reopen});
+  NodeEnvironment environment{*host.loop, *host.network, *files, open_store, entropy, reopen};
+  if (options_.hosts[host.index].in_memory) {
+    // As --versions-in auto: the first version decides, and later ones lie where it does.
+    const bool decided = host.disk->observe(
+        [](FileSystem& disk) { return StoreLayout::home_of_versions(disk, kState).value_or(kState) != kState; });
+    host.config.place.memory_directory = decided ? kVersionsInMemory : std::filesystem::path();
+    if (!decided) environment.choose_place = [](std::uint64_t) { return StorePlace{kVersionsInMemory, "simulated"}; };
+  }
+  Result<std::unique_ptr<Node>> node = open_node(host.config, std::move(environment));
   host.recovering = false;
   if (node.has_value()) host.node = std::move(*node);
   if (bury(host)) return;

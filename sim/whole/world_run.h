@@ -155,6 +155,8 @@ class WorldRun {
 
 /// Where each host keeps its node's state.
 inline const std::filesystem::path kState = "/state";
+inline const std::filesystem::path kVersionsInMemory =
+    std::filesystem::path(SimFileSystem::kMemory) / "versions-of-node";
 
 /// The version that a path ends with, as in versions/000000000007.
 [[nodiscard]] Version version_of(const std::filesystem::path& path);

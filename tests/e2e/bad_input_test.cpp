@@ -334,7 +334,7 @@ TEST(FullDisk, WorkerSaysSoKeepsServingAndRecoversWhenThereIsRoom) {
   const SmallDisk disk(cluster.state("a"), 24);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
   cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_worker("a", {"--versions-in", "disk"});
   cluster.start_worker("b");
   const std::string first = write_snapshot(cluster.temp().file("first.safetensors"), 4 * kMiB, 1);
   ASSERT_EQ(cluster.publish(first, 1).status, 0);
@@ -356,11 +356,31 @@ TEST(FullDisk, WorkerSaysSoKeepsServingAndRecoversWhenThereIsRoom) {
   EXPECT_TRUE(cluster.holds("a", second));
 }
 
+TEST(FullDisk, AVersionThatFindsNoRoomInMemoryIsRefusedAndTheOneBeforeStays) {
+  Cluster cluster;
+  const SmallDisk memory(cluster.memory(), 24);
+  if (!memory.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
+  cluster.start_origin({"--versions-in", "disk"});
+  cluster.start_worker("a");
+  const std::string first = write_snapshot(cluster.temp().file("first.safetensors"), 4 * kMiB, 1);
+  ASSERT_EQ(cluster.publish(first, 1).status, 0);
+  EXPECT_EQ(cluster.self("a").at("versions_in"), "memory") << cluster.log("a");
+  const std::string second = write_snapshot(cluster.temp().file("second.safetensors"), 24 * kMiB, 2);
+  EXPECT_EQ(cluster.publish(second, 2, {"--wait", "1", "--timeout", "2", "--new-model"}).status, 1);
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.node("origin", "a").at("state") == "failed"; }));
+  EXPECT_THAT(cluster.self("a").at("last_error").get<std::string>(), HasSubstr("start with --versions-in disk"));
+  EXPECT_TRUE(cluster.holds("a", first));
+  EXPECT_EQ(cluster.end("a", SIGTERM), 0);
+  cluster.start_worker("a", {"--versions-in", "disk"});
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 2; })) << cluster.log("a");
+  EXPECT_TRUE(cluster.holds("a", second));
+}
+
 TEST(FullDisk, OriginRefusesThePublicationAndGoesOn) {
   Cluster cluster;
   const SmallDisk disk(cluster.state("origin"), 16);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
-  cluster.start_origin();
+  cluster.start_origin({"--versions-in", "disk"});
   cluster.start_worker("a");
   const std::string large = write_snapshot(cluster.temp().file("large.safetensors"), 32 * kMiB, 1);
   const Ran ran = cluster.publish(large, 1);

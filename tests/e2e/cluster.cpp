@@ -69,7 +69,8 @@ void Cluster::launch(const std::string& name, const Flags& flags) {
   Daemon& daemon = daemons_[name];
   daemon.flags = flags;
   Flags arguments = hosts_[name];
-  arguments.insert(arguments.end(), {WEIGHTCAST_BINARY, "daemon", "--state", state(name), "--name", name});
+  arguments.insert(arguments.end(),
+                   {WEIGHTCAST_BINARY, "daemon", "--state", state(name), "--name", name, "--memory-dir", memory()});
   const Flags trusting = trust(name, flags);
   arguments.insert(arguments.end(), trusting.begin(), trusting.end());
   arguments.insert(arguments.end(), flags.begin(), flags.end());

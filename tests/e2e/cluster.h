@@ -14,8 +14,8 @@
 
 namespace weightcast {
 
-/// A fleet of real daemons on loopback, each with a state directory below one temporary directory. All of them end
-/// with this object.
+/// A fleet of real daemons on loopback, each with a state directory below one temporary directory, and with what they
+/// have in memory below another. All of them end with this object.
 class Cluster {
  public:
   using Flags = std::vector<std::string>;
@@ -44,6 +44,8 @@ class Cluster {
   [[nodiscard]] std::string address(const std::string& name) const { return daemons_.at(name).address; }
   [[nodiscard]] std::string log(const std::string& name) const { return read_file(temp_.file(name + ".log")); }
   [[nodiscard]] const TempDir& temp() const { return temp_; }
+  /// What the daemons are told as --memory-dir.
+  [[nodiscard]] const std::string& memory() const { return memory_.path(); }
 
   /// Runs the command line.
   [[nodiscard]] Ran run(const Flags& arguments, std::chrono::milliseconds limit = std::chrono::minutes(4)) const;
@@ -89,6 +91,7 @@ class Cluster {
   [[nodiscard]] Flags trust(const std::string& name, const Flags& flags) const;
 
   TempDir temp_;
+  TempDir memory_{TempDir::in_memory()};
   const ClusterKeys* keys_ = nullptr;
   std::map<std::string, Flags> hosts_;
   std::map<std::string, Daemon> daemons_;

@@ -19,7 +19,7 @@ struct DamageTest : testing::Test {
   std::filesystem::path copy;  // the origin's own, of version 1
 
   void SetUp() override {
-    cluster.start_origin({"--no-patches", "--pack", "never"});
+    cluster.start_origin({"--no-patches", "--pack", "never", "--versions-in", "disk"});
     source = write_snapshot(cluster.temp().file("model.safetensors"), 4 * kMiB, 1);
     ASSERT_EQ(cluster.publish(source, 1, {}).status, 0);
     copy = std::filesystem::path(cluster.state("origin")) / "versions/000000000001/model.safetensors";

@@ -26,6 +26,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 
 struct DeployTest : testing::Test {
   TempDir temp;
+  TempDir memory{TempDir::in_memory()};
   Ran weightcast(std::vector<std::string> words) {
     words.insert(words.begin(), WEIGHTCAST_BINARY);
     return run_program(words, temp.path());
@@ -45,6 +46,7 @@ struct DeployTest : testing::Test {
       config = replaced(config, from, to);
     }
     words.front() = WEIGHTCAST_BINARY;
+    words.insert(words.end() - 2, {"--memory-dir", memory.path()});
     words.back() = temp.file(role + ".toml");
     std::ofstream(words.back()) << config;
     return Process(words, temp.file(role + ".log"), temp.file(role + ".log"));

@@ -6,20 +6,17 @@
 #include <fstream>
 
 #include "tests/e2e/patch_fixture.h"
+#include "weightcast/weightcast.hpp"
 
 namespace weightcast {
 namespace {
 
 namespace fs = std::filesystem;
+using namespace std::chrono_literals;
 
 struct MemoryTest : PatchTest {
-  MemoryTest() : memory(fs::path("/dev/shm") / fmt::format("weightcast-tests-{}", ::getpid())) {
-    fs::create_directory(memory);
-  }
-  ~MemoryTest() override { fs::remove_all(memory); }
-
-  Cluster::Flags in_memory(Cluster::Flags flags = {}) const {
-    flags.insert(flags.end(), {"--versions-in", "memory", "--memory-dir", memory.string()});
+  static Cluster::Flags in_memory(Cluster::Flags flags = {}) {
+    flags.insert(flags.end(), {"--versions-in", "memory"});
     return flags;
   }
   std::uint64_t written(const std::string& name) {
@@ -43,7 +40,7 @@ struct MemoryTest : PatchTest {
     }
   }
 
-  const fs::path memory;
+  const fs::path memory = cluster.memory();
 };
 
 TEST_F(MemoryTest, AStepWritesItsPatchAndALostMemoryCostsNothing) {
@@ -73,6 +70,49 @@ TEST_F(MemoryTest, AStepWritesItsPatchAndALostMemoryCostsNothing) {
   }
   ASSERT_NO_FATAL_FAILURE(step_to(6));
   EXPECT_TRUE(cluster.holds("a", model.path()));
+}
+
+TEST_F(MemoryTest, TheFirstVersionDecidesWhereVersionsLieAndAKillLosesNothing) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  cluster.start_worker("small", {"--memory-max", "1MiB"});
+  EXPECT_EQ(cluster.self("a").at("versions_in"), "auto");
+  publish(1);
+  for (const char* name : {"origin", "a"}) {
+    EXPECT_EQ(cluster.self(name).at("versions_in"), "memory") << cluster.log(name);
+    EXPECT_THAT(cluster.self(name).at("versions_in_why"), testing::StartsWith("3 copies of 7.6 MiB take 25.2 MiB of "));
+    EXPECT_THAT(cluster.log(name), testing::HasSubstr("versions lie in " + memory.string()));
+    EXPECT_THAT(
+        fs::read_symlink(cluster.state(name) + "/current"),
+        testing::ResultOf([&](const fs::path& path) { return path.native().starts_with(memory.native()); }, true));
+  }
+  const std::string why = "3 copies of 7.6 MiB take 25.2 MiB, and --memory-max allows 1.0 MiB";
+  EXPECT_EQ(cluster.self("small").at("versions_in"), "disk");
+  EXPECT_EQ(cluster.self("small").at("versions_in_why"), why);
+  EXPECT_THAT(cluster.log("small"), testing::HasSubstr("versions lie on the disk: " + why));
+  EXPECT_THAT(cluster.run({"status", "--state", cluster.state("small")}).out,
+              testing::HasSubstr("versions here are on the disk (" + why + ")"));
+
+  // It may come before the version is durable.
+  for (const char* name : {"origin", "a", "small"}) EXPECT_TRUE(cluster.end(name, SIGKILL).has_value());
+  for (const char* name : {"origin", "a", "small"}) {
+    cluster.restart(name);
+    EXPECT_TRUE(cluster.holds(name, model.path())) << name << cluster.log(name);
+    EXPECT_EQ(cluster.self(name).at("versions_in"), std::string(name) == "small" ? "disk" : "memory");
+  }
+  for (std::uint64_t version = 2; version <= 3; ++version) ASSERT_NO_FATAL_FAILURE(step_to(version));
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("small") == 3; }));
+  EXPECT_TRUE(cluster.holds("small", model.path()));
+
+  // Of a memory that is lost the first start decides anew, by the size that the log tells.
+  EXPECT_TRUE(cluster.end("a", SIGKILL).has_value());
+  EXPECT_TRUE(cluster.end("origin", SIGKILL).has_value());
+  for (const fs::directory_entry& entry : fs::directory_iterator(memory)) fs::remove_all(entry.path());
+  for (const char* name : {"origin", "a"}) {
+    cluster.restart(name);
+    EXPECT_TRUE(cluster.holds(name, model.path())) << name << cluster.log(name);
+    EXPECT_EQ(cluster.self(name).at("versions_in"), "memory");
+  }
 }
 
 TEST_F(MemoryTest, AJoinerGetsAVersionWholeFromAnOriginWhoseMemoryWasLost) {
@@ -105,6 +145,93 @@ TEST_F(MemoryTest, VersionsInMemoryAreProvenByteForByte) {
   const Ran forged = cluster.run(verify);
   EXPECT_EQ(forged.status, 1);
   EXPECT_THAT(forged.err, testing::HasSubstr("its bytes are not those that were published"));
+}
+
+/// Flips a bit.
+void damage(const fs::path& path, std::uint64_t offset) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(offset));
+  const char byte = static_cast<char>(file.get() ^ 1);
+  ASSERT_TRUE(file.good()) << path << " has no byte " << offset;
+  file.seekp(static_cast<std::streamoff>(offset));
+  file.put(byte);
+}
+
+TEST_F(MemoryTest, AVersionAfterStepsOfChangedCellsIsProvenByTheAnchorAndTheSignedPatches) {
+  const ClusterKeys keys;
+  cluster.use_keys(keys);
+  cluster.start_origin(in_memory({"--anchor-interval", "6"}));
+  cluster.start_worker("a", in_memory({"--anchor-interval", "6"}));
+  wc::Client trainer(cluster.state("origin"));
+  std::vector<std::uint16_t> cells(1'000'000, 0x3c00);
+  const std::vector<wc::Tensor> tensors{
+      {.name = "weight", .dtype = "BF16", .shape = {cells.size()}, .data = cells.data(), .size_bytes = 0}};
+  trainer.publish(tensors, {}, 30s);
+  EXPECT_TRUE(trainer.wait(1, {.fraction = 1, .on_progress = {}}, 60s).reached);
+  for (const char* name : {"origin", "a"}) {
+    ASSERT_TRUE(Cluster::eventually([&] { return is_durable(name, 1); })) << name << cluster.log(name);
+  }
+  const auto step_to = [&](std::uint64_t version) {
+    std::vector<std::uint32_t> indices;
+    std::vector<std::uint16_t> values;
+    for (auto i = std::uint32_t(version); i < cells.size(); i += 100) {
+      indices.push_back(i);
+      values.push_back(++cells[i]);
+    }
+    const std::vector<wc::Change> changes{{.name = "weight",
+                                           .dtype = "BF16",
+                                           .indices = indices.data(),
+                                           .index_bytes = 4,
+                                           .values = values.data(),
+                                           .count = indices.size()}};
+    EXPECT_EQ(trainer.publish_sparse(version - 1, changes, {}, 30s), version);
+    EXPECT_TRUE(trainer.wait(version, {.fraction = 1, .on_progress = {}}, 60s).reached);
+    for (const char* name : {"origin", "a"}) {
+      ASSERT_TRUE(Cluster::eventually([&] { return is_durable(name, version); })) << name << cluster.log(name);
+    }
+  };
+  for (std::uint64_t version = 2; version <= 5; ++version) ASSERT_NO_FATAL_FAILURE(step_to(version));
+  const auto verify = [&](const char* name) {
+    const std::string file = std::string(name) == "origin" ? keys.origin_file() : keys.file_of(name);
+    return cluster.run({"verify", fs::canonical(cluster.state(name) + "/current"), "--keys", file});
+  };
+  for (const char* name : {"origin", "a"}) {
+    const Ran ran = verify(name);
+    EXPECT_EQ(ran.status, 0) << name << ran.err;
+    EXPECT_THAT(ran.out, testing::HasSubstr("are version 5 of run ")) << name;
+    EXPECT_THAT(ran.out, testing::HasSubstr("by SHA-256 of every byte of the anchor 1 and 4 signed patches from there"))
+        << name;
+  }
+  const fs::path state = cluster.state("a");
+  const auto finds = [&](const fs::path& path, std::uint64_t offset, const std::string& said) {
+    damage(path, offset);
+    const Ran ran = verify("a");
+    EXPECT_EQ(ran.status, 1) << path;
+    EXPECT_THAT(ran.err, testing::HasSubstr(said)) << path;
+    EXPECT_THAT(ran.out, testing::HasSubstr("not proven")) << path;
+    damage(path, offset);
+  };
+  EXPECT_TRUE(cluster.end("a", SIGTERM).has_value()) << "it would find the rot, and get the version again";
+  const fs::path current = fs::canonical(state / "current");
+  finds(current / "model.safetensors", 1'000'001, "model.safetensors: byte 1000001 is not what");
+  finds(state / "patches/000000000004-000000000003/patch", 100,
+        "000000000004-000000000003: its chunk 0 is not what was signed");
+  finds(state / "anchors/000000000001/model.safetensors", 1'000'001, "anchors/000000000001: its bytes are not those");
+  EXPECT_EQ(verify("a").status, 0);
+
+  // The next anchor is one whose SHA-256 nobody has signed.
+  cluster.restart("a");
+  for (std::uint64_t version = 6; version <= 8; ++version) ASSERT_NO_FATAL_FAILURE(step_to(version));
+  ASSERT_TRUE(Cluster::eventually([&] { return !fs::exists(state / "anchors/000000000001"); })) << cluster.log("a");
+  const Ran unproven = verify("a");
+  EXPECT_EQ(unproven.status, 1);
+  EXPECT_THAT(unproven.err, testing::HasSubstr("nothing here proves its bytes"));
+  EXPECT_THAT(unproven.err, testing::HasSubstr("the next version that is published whole"));
+  trainer.publish(tensors, {}, 30s);
+  EXPECT_TRUE(trainer.wait(9, {.fraction = 1, .on_progress = {}}, 60s).reached);
+  const Ran whole = verify("a");
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  EXPECT_THAT(whole.out, testing::HasSubstr("by SHA-256 of every byte\n"));
 }
 
 TEST_F(MemoryTest, ADirectoryThatOthersMayWriteToIsRefused) {

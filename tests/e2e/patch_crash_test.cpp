@@ -82,8 +82,8 @@ TEST_F(PatchCrashTest, OriginThatDiesWhileItSendsAPatchThatItIsMakingMakesItAgai
     publishing.join();
     ASSERT_EQ(status, 128 + SIGKILL);
     const fs::path state = cluster.state("origin");
-    was_open =
-        fs::exists(state / "incoming" / patch_name(version)) && !fs::exists(state / "records" / patch_name(version));
+    const auto is_in = [&](const char* folder) { return fs::exists(state / folder / patch_name(version)); };
+    was_open = (is_in("arriving") || is_in("incoming")) && !is_in("records");
     cluster.restart("origin");
     for (const std::string& name : workers) {
       ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == version; })) << cluster.log(name);

@@ -129,7 +129,8 @@ TEST_F(PatchTest, BaseThatIsCutShortIsADamagedBase) {
   model.step();
   publish(2);
   EXPECT_TRUE(cluster.holds("a", model.path()));
-  EXPECT_THAT(cluster.log("a"), HasSubstr("the base cannot be read"));
+  // By who applies the patch, or by who copies versions in memory to the disk.
+  EXPECT_THAT(cluster.log("a"), testing::AnyOf(HasSubstr("the base cannot be read"), HasSubstr("version 1 is lost")));
 }
 
 TEST_F(PatchTest, OriginWithADamagedShadowStillPublishesTheRightBytes) {
@@ -137,7 +138,7 @@ TEST_F(PatchTest, OriginWithADamagedShadowStillPublishesTheRightBytes) {
   cluster.start_worker("a");
   publish(1);
   {
-    std::fstream file(cluster.state("origin") + "/versions/000000000001/model.safetensors",
+    std::fstream file(cluster.state("origin") + "/current/model.safetensors",
                       std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(5'000'000);
     file.write("damage", 6);

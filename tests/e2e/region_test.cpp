@@ -228,10 +228,10 @@ TEST(Acquire, KeepsADirectoryUntilItIsReleasedOrItsEngineIsKilled) {
     fill(trainer.begin(tensors, {}, 30s), tensors, value);
     EXPECT_TRUE(trainer.wait(trainer.commit(30s), {.fraction = 1, .on_progress = {}}, 60s).reached);
   };
-  const auto version_1 = [&] { return read_file(cluster.state("a") + "/versions/000000000001/model.safetensors"); };
   publish('a');
   std::optional<wc::Subscription> engine(std::in_place, cluster.state("a"));
   const wc::Event pinned = engine->acquire();
+  const auto version_1 = [&] { return read_file(pinned.directory + "/model.safetensors"); };
   EXPECT_EQ(pinned.version, 1u);
   EXPECT_EQ(std::filesystem::canonical(pinned.directory).filename(), "000000000001");
   int ready[2];
@@ -254,8 +254,7 @@ TEST(Acquire, KeepsADirectoryUntilItIsReleasedOrItsEngineIsKilled) {
   EXPECT_FALSE(version_1().empty()) << "one holds it still";
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
-  EXPECT_TRUE(
-      Cluster::eventually([&] { return !std::filesystem::exists(cluster.state("a") + "/versions/000000000001"); }));
+  EXPECT_TRUE(Cluster::eventually([&] { return !std::filesystem::exists(pinned.directory); }));
   for (const int fd : ready) ::close(fd);
 }
 

@@ -82,7 +82,7 @@ TEST_F(Signed, WhatAWorkerInstalledItCanProve) {
 
   const std::string file = cluster.state("a") + "/current/model.safetensors";
   std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(kBytes / 2).put('!');
-  const Ran damaged = verify(cluster.state("a") + "/versions/000000000002", keys.file_of("a"));
+  const Ran damaged = verify(fs::canonical(cluster.state("a") + "/current"), keys.file_of("a"));
   EXPECT_EQ(damaged.status, 1);
   EXPECT_THAT(damaged.err, HasSubstr("not those that were published"));
 }
@@ -121,7 +121,7 @@ TEST_F(Signed, WorkerRefusesWhatIsReplayed) {
   fs::remove_all(state);
   fs::rename(old, state);
   // The worker's disk has lost its versions, too, so that it would take any.
-  for (const char* part : {"versions", "records", "current", "patches"})
+  for (const char* part : {"versions", "records", "current", "patches", "anchors"})
     fs::remove_all(cluster.state("a") + "/" + part);
   cluster.restart("origin");
   cluster.restart("a");

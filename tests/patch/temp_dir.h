@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -14,14 +15,20 @@ namespace weightcast {
 /// An empty directory for one test, removed with what it holds.
 class TempDir {
  public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "weightcast-test-XXXXXX").string();
+  explicit TempDir(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string pattern = (parent / "weightcast-test-XXXXXX").string();
     WC_CHECK(::mkdtemp(pattern.data()) != nullptr);
     path_ = pattern;
   }
   ~TempDir() { std::filesystem::remove_all(path_); }
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;
+
+  /// A parent for those that are to lie in memory: a tmpfs that ./run test empties at its end.
+  [[nodiscard]] static std::filesystem::path in_memory() {
+    const char* given = std::getenv("WEIGHTCAST_TEST_MEMORY");
+    return given != nullptr ? given : "/dev/shm";
+  }
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string file(std::string_view name) const { return path_ + "/" + std::string(name); }

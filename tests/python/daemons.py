@@ -66,10 +66,15 @@ class DaemonTest(unittest.TestCase):
         directory = tempfile.TemporaryDirectory(prefix="weightcast-python-", dir=os.environ.get("TMPDIR", "/var/tmp"))
         self.addCleanup(directory.cleanup)
         self.directory = pathlib.Path(directory.name)
+        memory = tempfile.TemporaryDirectory(
+            prefix="weightcast-test-", dir=os.environ.get("WEIGHTCAST_TEST_MEMORY", "/dev/shm")
+        )
+        self.addCleanup(memory.cleanup)
+        self.memory = memory.name
         self.origin = self.start("origin", "--role", "origin", "--listen", "127.0.0.1:0")
 
     def start(self, name, *flags):
-        daemon = Daemon(self.directory, name, *flags)
+        daemon = Daemon(self.directory, name, "--memory-dir", self.memory, *flags)
         self.addCleanup(daemon.close)
         return daemon
 

@@ -168,7 +168,7 @@ class StoreCrash : public testing::TestWithParam<std::string> {
   static void prepare(StoreHost& host) {
     host.store_options.single_copy = GetParam() == "SingleCopy";
     if (!in_memory()) return;
-    host.store_options.memory_directory = kVersionsInMemory;
+    host.store_options.place.memory_directory = kVersionsInMemory;
     host.store_options.log.patches_max = 2;
   }
   static Status run(StoreHost& host) {

@@ -10,7 +10,7 @@ struct StoreLogTest : testing::Test {
   StoreLogTest() { use_memory(true); }
 
   void use_memory(bool memory) {
-    host.store_options.memory_directory = memory ? kVersionsInMemory : std::filesystem::path();
+    host.store_options.place.memory_directory = memory ? kVersionsInMemory : std::filesystem::path();
   }
   void receive(const Publication& p) {
     const Status received = host.receive(p);
@@ -80,6 +80,67 @@ TEST_F(StoreLogTest, AVersionThatCameWholeBecomesAnAnchor) {
   cut_power();
   ASSERT_TRUE(host.start()) << host.open_error->message();
   expect_current(5);
+}
+
+TEST_F(StoreLogTest, APackedPayloadIsNotKeptForTheLog) {
+  ASSERT_NO_FATAL_FAILURE(receive_up_to(1));
+  const Status received = host.receive(packed_payload(snapshot(2), 8192));
+  ASSERT_TRUE(received.has_value()) << received.error().message();
+  ASSERT_TRUE(host.loop->run_until([&] { return names("patches").empty(); }));
+  EXPECT_EQ(names("anchors").front(), "000000000001") << "the next one is not made yet";
+}
+
+TEST_F(StoreLogTest, TheFirstVersionOfAnEmptyStoreDecidesWhereVersionsLie) {
+  use_memory(false);
+  std::vector<std::uint64_t> asked;
+  host.store_options.choose_place = [&](std::uint64_t bytes) {
+    asked.push_back(bytes);
+    return StorePlace{kVersionsInMemory, "it fits"};
+  };
+  ASSERT_TRUE(host.start()) << host.open_error->message();
+  host.store->retain({});
+  EXPECT_EQ(host.store->place(), nullptr);
+  // Of two that begin at once the first one decides, also if it is not wanted any more.
+  std::optional<Error> called_off;
+  host.store->begin(snapshot(1).manifest, [&](const Result<PartialVersion>& begun) { called_off = begun.error(); });
+  host.store->discard(Version{1});
+  receive(snapshot(2));
+  ASSERT_TRUE(called_off);
+  EXPECT_EQ(called_off->code, Errc::kNotFound);
+  EXPECT_EQ(asked, (std::vector{snapshot(1).manifest.snapshot_bytes()}));
+  ASSERT_NE(host.store->place(), nullptr);
+  EXPECT_EQ(host.store->place()->why, "it fits");
+  EXPECT_EQ(host.store->find(Version{2})->path.parent_path(), kVersionsInMemory / "versions");
+  receive(patch_to(3));
+  cut_power();
+  // A store that is not empty is not asked.
+  use_memory(true);
+  ASSERT_TRUE(host.start()) << host.open_error->message();
+  expect_current(3);
+  EXPECT_EQ(host.store->place()->memory_directory, kVersionsInMemory);
+  EXPECT_EQ(asked.size(), 1u);
+}
+
+TEST_F(StoreLogTest, AnImportDecidesToo) {
+  use_memory(false);
+  host.store_options.choose_place = [](std::uint64_t) { return StorePlace{{}, "it does not fit"}; };
+  ASSERT_TRUE(host.start()) << host.open_error->message();
+  const Status imported = host.import(snapshot(1));
+  ASSERT_TRUE(imported.has_value()) << imported.error().message();
+  EXPECT_EQ(host.store->place()->why, "it does not fit");
+  EXPECT_EQ(host.store->find(Version{1})->path.parent_path(), kState / "versions");
+}
+
+TEST_F(StoreLogTest, VersionsThatFindNoPlaceInMemoryLieOnTheDisk) {
+  use_memory(false);
+  host.store_options.choose_place = [](std::uint64_t) { return StorePlace{kState / "lock" / "memory", "it fits"}; };
+  ASSERT_TRUE(host.start()) << host.open_error->message();
+  receive(snapshot(1));
+  EXPECT_EQ(host.store->place()->memory_directory, "");
+  EXPECT_NE(host.store->place()->why, "it fits");
+  EXPECT_EQ(host.store->find(Version{1})->path.parent_path(), kState / "versions");
+  ASSERT_TRUE(host.start()) << host.open_error->message();
+  expect_current(1);
 }
 
 TEST_F(StoreLogTest, VersionsMoveToMemoryAndBack) {

@@ -72,14 +72,15 @@ TEST(StatusText, IsATableOfTheTree) {
 
 TEST(StatusText, SaysWhereTheVersionsOfTheNodeThatWasAskedLie) {
   json asked = node("gpu-1", "worker");
-  asked.update({{"versions_in", "memory"}, {"disk_bytes_written", 3'650'722'201}});
+  asked.update({{"versions_in", "memory"}, {"versions_in_why", "it\nfits"}, {"disk_bytes_written", 3'650'722'201}});
   const json status = {{"latest_version", 7},
                        {"run", ""},
                        {"topology", ""},
                        {"predicted_s", 0},
                        {"nodes", {node("trainer", "origin"), asked}}};
-  EXPECT_THAT(status_text(status, 1),
-              testing::StartsWith("latest version 7; versions here are in memory, 3.40 GiB written to disks\n"));
+  EXPECT_THAT(
+      status_text(status, 1),
+      testing::StartsWith("latest version 7; versions here are in memory (it\\nfits), 3.40 GiB written to disks\n"));
 }
 
 // A download that is over has no share of its chunks, whatever was said of it last.

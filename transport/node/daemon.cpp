@@ -27,8 +27,6 @@
 #include "transport/io/log.h"
 #include "transport/io/net/socket.h"
 #include "transport/io/net/socket_network.h"
-#include "transport/io/store/store_layout.h"
-#include "transport/io/store/version_record.h"
 #include "transport/io/supervisor.h"
 #include "transport/io/uv_loop.h"
 #include "transport/node/node.h"
@@ -73,9 +71,12 @@ Status validate(const DaemonConfig& config) {
   if (config.role == Role::kOrigin && config.single_copy) {
     return refuse(Errc::kInvalidArgument, "--single-copy: an origin needs the version before to make patches from");
   }
-  if (config.single_copy && config.versions_in != VersionsIn::kDisk) {
+  if (config.single_copy && config.versions_in == VersionsIn::kMemory) {
     return refuse(Errc::kInvalidArgument,
                   "--single-copy: it changes the only copy on the disk; leave out --versions-in");
+  }
+  if (config.memory_bytes_max && config.versions_in != VersionsIn::kAuto) {
+    return refuse(Errc::kInvalidArgument, "--memory-max: for --versions-in auto, which chooses by it");
   }
   if (config.version_age_max != Duration::zero() && (config.role == Role::kOrigin || config.keys.empty())) {
     return refuse(Errc::kInvalidArgument, "--version-age-max: for a worker with --keys, which alone knows the time");
@@ -95,40 +96,6 @@ Status validate(const DaemonConfig& config) {
   if (config.origin && !config.origin->is_loopback()) return refuse_plain("--origin", *config.origin);
   return {};
 }
-
-namespace {
-
-/// Of the versions that the records in a state directory tell of.
-std::uint64_t largest_version_bytes(FileSystem& files, const StoreLayout& layout) {
-  std::uint64_t largest = 0;
-  for (const std::filesystem::path& folder : {layout.records(), layout.anchors()}) {
-    for (const std::string& name : files.list(folder).value_or(std::vector<std::string>{})) {
-      const Result<VersionRecord> record = read_record(files, folder / name);
-      if (record.has_value()) largest = std::max(largest, record->manifest.snapshot_bytes());
-    }
-  }
-  return largest;
-}
-
-/// Decides where the versions of this node lie. Errors: those of make_memory_directory().
-Status choose_memory(DaemonConfig& config, FileSystem& files) {
-  if (config.versions_in == VersionsIn::kDisk) return {};
-  if (config.versions_in == VersionsIn::kAuto) {
-    // The one that is being made besides those that are kept.
-    const PlaceChoice choice =
-        choose_place(largest_version_bytes(files, StoreLayout(files, config.state)), config.versions_kept + 1,
-                     memory_room(config.memory_dir, memory_directory_of(config.memory_dir, config.state)));
-    log_info("--versions-in auto: {}: {}", to_string(choice.in_memory ? VersionsIn::kMemory : VersionsIn::kDisk),
-             choice.why);
-    if (!choice.in_memory) return {};
-  }
-  WC_TRY(make_directories(files, config.state));
-  WC_ASSIGN(const std::filesystem::path directory, make_memory_directory(config.memory_dir, config.state));
-  config.memory_directory = directory;
-  return {};
-}
-
-}  // namespace
 
 Status fit_to_keys(DaemonConfig& config, const NodeKeys& keys) {
   if (keys.role() != config.role) {
@@ -278,9 +245,17 @@ Status run_daemon(DaemonConfig config) {
   if (tls && config.role == Role::kWorker) {
     environment.trust = std::make_shared<ClusterTrust>(tls, TrustOptions{config.version_age_max});
   }
-  WC_TRY(choose_memory(config, files));
-  WC_ASSIGN(std::unique_ptr<Node> node, open_node(config, environment));
-  if (config.memory_directory.empty()) {
+  const VersionsPlace places(files, {config.single_copy ? VersionsIn::kDisk : config.versions_in, config.state,
+                                     config.memory_dir, config.versions_kept + 1, config.memory_bytes_max});
+  const auto open = [&]() -> Result<std::unique_ptr<Node>> {
+    WC_ASSIGN(std::optional<StorePlace> place, places.at_start());
+    environment.choose_place = nullptr;
+    if (!place) environment.choose_place = [&places](std::uint64_t bytes) { return places.for_version(bytes); };
+    config.place = std::move(place).value_or(StorePlace());
+    return open_node(config, environment);
+  };
+  WC_ASSIGN(std::unique_ptr<Node> node, open());
+  if (config.place.memory_directory.empty()) {
     // Of when versions were in memory: the disk has what they held.
     const Status removed = remove_all(files, memory_directory_of(config.memory_dir, config.state));
     if (!removed.has_value()) log_warning("{}", removed.error().message());
@@ -319,7 +294,7 @@ Status run_daemon(DaemonConfig config) {
   while (std::exchange(reopening, false) && !stopping) {
     config.listen.port = node->endpoint().port;
     node.reset();
-    WC_ASSIGN(node, open_node(config, environment));
+    WC_ASSIGN(node, open());
     follow_revocations();
     loop.run();
   }

@@ -40,11 +40,12 @@ struct DaemonConfig {
   /// Patches in a row before a whole version: for workers that are behind (origin), and in the log of versions in
   /// memory.
   std::uint32_t anchor_interval = 16;
-  VersionsIn versions_in = VersionsIn::kDisk;
-  std::string memory_dir = "/dev/shm";  ///< a file system in memory
-  std::string memory_directory;         ///< run_daemon() sets it; "": versions lie in `state`
-  std::string congestion;               ///< "" leaves the host's default
-  std::uint32_t streams = 1;            ///< worker only: connections to each parent
+  VersionsIn versions_in = VersionsIn::kAuto;
+  std::string memory_dir = "/dev/shm";            ///< a file system in memory
+  std::optional<std::uint64_t> memory_bytes_max;  ///< that kAuto may take of it
+  StorePlace place;                               ///< run_daemon() sets it
+  std::string congestion;                         ///< "" leaves the host's default
+  std::uint32_t streams = 1;                      ///< worker only: connections to each parent
   DiskBackend disk = DiskBackend::kAuto;
   unsigned threads = 0;  ///< that take over, pack, unpack, compare and recover; 0: half of the usable cores, at most 8
   AdmissionLimits admission;                             ///< run_daemon() sets it by the descriptors that there are

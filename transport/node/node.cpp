@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+#include "proto/limits.h"
 #include "transport/io/log.h"
 #include "transport/node/origin_node.h"
 #include "transport/node/tell_changes.h"
@@ -20,7 +22,8 @@ Status Node::open_base(const DaemonConfig& config) {
   options.single_copy = config.single_copy;
   options.single_copy_wait = config.single_copy_wait;
   options.backend = config.disk;
-  options.memory_directory = config.memory_directory;
+  options.place = config.place;
+  options.choose_place = environment_.choose_place;
   options.log.patches_max = config.anchor_interval;
   if (config.role == Role::kOrigin) {
     // Not 0, which is no run.
@@ -49,7 +52,12 @@ Status Node::serve() {
   log_info("{} {} listens on {}, keeps its state in {}, {} disk", config_.role == Role::kOrigin ? "origin" : "worker",
            config_.name, endpoint().to_string(), config_.state,
            store_->backend() == DiskBackend::kIoUring ? "io_uring" : "thread-pool");
-  if (!config_.memory_directory.empty()) log_info("versions lie in {}", config_.memory_directory);
+  if (const StorePlace* place = store_->place(); place == nullptr) {
+    log_info("the first version decides whether versions lie in memory or on the disk");
+  } else {
+    log_info("versions lie {}: {}",
+             place->memory_directory.empty() ? "on the disk" : "in " + place->memory_directory.native(), place->why);
+  }
   return {};
 }
 
@@ -78,8 +86,14 @@ void Node::go_by(const Revocations& revoked) {
 }
 
 void Node::describe_self(local::NodeStatus& self) const {
-  self.set_versions_in(
-      std::string(to_string(config_.memory_directory.empty() ? VersionsIn::kDisk : VersionsIn::kMemory)));
+  if (const StorePlace* place = store_->place(); place == nullptr) {
+    self.set_versions_in(std::string(to_string(VersionsIn::kAuto)));
+    self.set_versions_in_why("the first version decides");
+  } else {
+    self.set_versions_in(
+        std::string(to_string(place->memory_directory.empty() ? VersionsIn::kDisk : VersionsIn::kMemory)));
+    self.set_versions_in_why(std::string(cut_text(place->why, kReasonBytesMax)));
+  }
   self.set_disk_bytes_written(disk_bytes_written());
   const auto add = [&](std::string_view reason, std::uint64_t count) {
     if (count == 0) return;

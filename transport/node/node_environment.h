@@ -29,6 +29,8 @@ struct NodeEnvironment {
   std::shared_ptr<const ManifestSigner> signer = nullptr;
   /// A worker's: judges what it is told. Null: everything is accepted.
   std::shared_ptr<const ManifestTrust> trust = nullptr;
+  /// StoreOptions::choose_place. Null: DaemonConfig::place holds.
+  std::function<StorePlace(std::uint64_t version_bytes)> choose_place = {};
 };
 
 }  // namespace weightcast

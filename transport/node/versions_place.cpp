@@ -1,8 +1,10 @@
 #include "transport/node/versions_place.h"
 
 #include <fmt/format.h>
+#include <linux/magic.h>
+#include <pwd.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +15,8 @@
 
 #include "base/checksum.h"
 #include "base/units.h"
+#include "transport/io/store/store_layout.h"
+#include "transport/io/store/version_record.h"
 
 namespace weightcast {
 namespace {
@@ -20,6 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kSpare = 1.1;
+constexpr std::string_view kNodePrefix = "weightcast-";
+// In a node's directory in memory: the bytes that it may come to take.
+constexpr const char* kClaim = "claim";
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
 /// The number behind `key` in a file of lines "key number".
@@ -34,17 +41,23 @@ std::optional<std::uint64_t> number_in(const fs::path& file, std::string_view ke
 }
 
 /// Of the cgroup that this process is in, version 2; nothing where it has no limit.
-std::optional<std::uint64_t> group_free() {
-  std::ifstream groups("/proc/self/cgroup");
+std::optional<std::uint64_t> group_free(const fs::path& root) {
+  std::ifstream groups(root / "proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     if (!line.starts_with("0::")) continue;
     std::optional<std::uint64_t> least;
     // The limits of those above count as well.
     for (fs::path group = line.substr(3);; group = group.parent_path()) {
-      const fs::path directory = fs::path("/sys/fs/cgroup") / group.relative_path();
+      const fs::path directory = root / "sys/fs/cgroup" / group.relative_path();
       const auto limit = number_in(directory / "memory.max", "");
       const auto used = number_in(directory / "memory.current", "");
-      if (limit && used) least = std::min(least.value_or(kUnlimited), *limit - std::min(*limit, *used));
+      if (limit && used) {
+        // The page cache makes room for others, and may have taken all there is.
+        const std::uint64_t cached = number_in(directory / "memory.stat", "active_file ").value_or(0) +
+                                     number_in(directory / "memory.stat", "inactive_file ").value_or(0);
+        const std::uint64_t held = *used - std::min(*used, cached);
+        least = std::min(least.value_or(kUnlimited), *limit - std::min(*limit, held));
+      }
       if (group == group.parent_path()) return least;
     }
   }
@@ -59,6 +72,42 @@ std::uint64_t bytes_below(const fs::path& directory) {
     if (::lstat(at->path().c_str(), &info) == 0) bytes += std::uint64_t(info.st_blocks) * 512;
   }
   return bytes;
+}
+
+/// What other nodes have chosen to take of `memory_dir` and do not take yet: they may begin at the same moment. A
+/// directory that this user may not read counts by what lies in it alone, as everything else in memory.
+std::uint64_t claimed_by_others(const fs::path& memory_dir, const fs::path& ours) {
+  std::uint64_t claimed = 0;
+  std::error_code ignored;
+  for (fs::directory_iterator at(memory_dir, ignored), end; at != end; at.increment(ignored)) {
+    const fs::path& path = at->path();
+    if (path == ours || !path.filename().native().starts_with(kNodePrefix)) continue;
+    const std::uint64_t claim = number_in(path / kClaim, "").value_or(0);
+    if (claim > 0) claimed += claim - std::min(claim, bytes_below(path));
+  }
+  return claimed;
+}
+
+/// Of the versions that the records in a state directory tell of.
+std::uint64_t largest_version_bytes(FileSystem& files, const StoreLayout& layout) {
+  std::uint64_t largest = 0;
+  for (const fs::path& folder : {layout.records(), layout.anchors()}) {
+    for (const std::string& name : files.list(folder).value_or(std::vector<std::string>{})) {
+      const Result<VersionRecord> record = read_record(files, folder / name);
+      if (record.has_value()) largest = std::max(largest, record->manifest.snapshot_bytes());
+    }
+  }
+  return largest;
+}
+
+/// Whether versions lie below `home`, whole or partly there. Errors: kIo.
+Result<bool> holds_versions(FileSystem& files, const fs::path& home) {
+  for (const char* folder : {"versions", "incoming"}) {
+    const Result<std::vector<std::string>> names = files.list(home / folder);
+    if (names.has_value() && !names->empty()) return true;
+    if (!names.has_value() && names.error().code != Errc::kNotFound) return names.error();
+  }
+  return false;
 }
 
 }  // namespace
@@ -79,26 +128,45 @@ Result<VersionsIn> parse_versions_in(std::string_view text) {
   return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("--versions-in {}: auto, memory or disk", text));
 }
 
+std::uint64_t bytes_needed(std::uint64_t version_bytes, std::uint32_t copies) {
+  return static_cast<std::uint64_t>(kSpare * static_cast<double>(version_bytes) * copies);
+}
+
 PlaceChoice choose_place(std::uint64_t version_bytes, std::uint32_t copies, const MemoryRoom& room) {
-  if (version_bytes == 0) return {false, "how large a version is will be known at the next start"};
-  const auto needed = static_cast<std::uint64_t>(kSpare * static_cast<double>(version_bytes) * copies);
+  const std::uint64_t needed = bytes_needed(version_bytes, copies);
   const std::string need =
       fmt::format("{} copies of {} take {}", copies, format_bytes(version_bytes), format_bytes(needed));
   const auto lacks = [&](std::string_view where, std::uint64_t free) {
-    return PlaceChoice{false, fmt::format("{}, and {} has {}", need, where, format_bytes(free))};
+    return PlaceChoice{false, fmt::format("{}, and {} {}", need, where, format_bytes(free))};
   };
-  if (room.directory_free < needed) return lacks("the file system in memory", room.directory_free);
+  if (!room.directory_in_memory) return {false, "--memory-dir is in no file system in memory"};
+  if (room.emptied_at_logout) {
+    return {false,
+            "systemd-logind deletes this user's files in /dev/shm when its last session ends; allow it to linger "
+            "(loginctl enable-linger), or give another --memory-dir"};
+  }
+  if (room.allowed && *room.allowed < needed) return lacks("--memory-max allows", *room.allowed);
+  const auto left = [&](std::uint64_t bytes) { return bytes - std::min(bytes, room.claimed); };
+  const std::string others =
+      room.claimed == 0 ? std::string() : fmt::format("beside the {} of other nodes ", format_bytes(room.claimed));
+  if (left(room.directory_free) < needed) {
+    return lacks(fmt::format("{}the file system in memory has", others), left(room.directory_free));
+  }
   // What else runs there wants some, too.
-  const std::uint64_t available = room.host_available - room.host_available / 8;
-  if (available < needed) return lacks("the host", available);
-  if (room.group_free && *room.group_free < needed) return lacks("the cgroup", *room.group_free);
-  return {true, need};
+  const std::uint64_t available = left(room.host_available - room.host_available / 8);
+  if (available < needed) return lacks(fmt::format("{}the host has", others), available);
+  if (room.group_free && left(*room.group_free) < needed) {
+    return lacks(fmt::format("{}the cgroup has", others), left(*room.group_free));
+  }
+  const std::uint64_t least =
+      std::min({left(room.directory_free), available, room.group_free ? left(*room.group_free) : kUnlimited});
+  return {true, fmt::format("{} of {}", need, format_bytes(least))};
 }
 
 fs::path memory_directory_of(const fs::path& memory_dir, const fs::path& state) {
   const std::string path = fs::weakly_canonical(fs::absolute(state)).native();
   const std::string digest = checksum_of(std::as_bytes(std::span(path))).hex();
-  return memory_dir / fmt::format("weightcast-{}-{}", ::geteuid(), digest.substr(0, 16));
+  return memory_dir / fmt::format("{}{}-{}", kNodePrefix, ::geteuid(), digest.substr(0, 16));
 }
 
 Result<fs::path> make_memory_directory(const fs::path& memory_dir, const fs::path& state) {
@@ -123,15 +191,66 @@ Result<fs::path> make_memory_directory(const fs::path& memory_dir, const fs::pat
   return path;
 }
 
-MemoryRoom memory_room(const fs::path& memory_dir, const fs::path& versions) {
+bool is_emptied_at_logout(const fs::path& memory_dir, const fs::path& root, uid_t user) {
+  constexpr uid_t kSystemUsersMax = 999;
+  std::error_code ignored;
+  const fs::path shm = "/dev/shm", clean = fs::weakly_canonical(memory_dir, ignored);
+  const bool in_shm = std::ranges::mismatch(shm, clean).in1 == shm.end();
+  if (user <= kSystemUsersMax || !in_shm) return false;
+  if (!fs::exists(root / "run/systemd/seats", ignored)) return false;
+  const passwd* const entry = ::getpwuid(user);
+  return entry == nullptr || !fs::exists(root / "var/lib/systemd/linger" / entry->pw_name, ignored);
+}
+
+MemoryRoom memory_room(const fs::path& memory_dir, const fs::path& versions, const fs::path& root) {
   const std::uint64_t ours = bytes_below(versions);
-  MemoryRoom room{kUnlimited, kUnlimited, std::nullopt};
-  struct statvfs info {};
-  if (::statvfs(memory_dir.c_str(), &info) == 0)
-    room.directory_free = std::uint64_t(info.f_bavail) * info.f_frsize + ours;
-  if (const auto kib = number_in("/proc/meminfo", "MemAvailable:")) room.host_available = *kib * kKiB + ours;
-  if (const auto free = group_free()) room.group_free = *free + ours;
+  MemoryRoom room{.directory_free = kUnlimited, .host_available = kUnlimited};
+  struct statfs info {};
+  if (::statfs(memory_dir.c_str(), &info) == 0) {
+    room.directory_in_memory = info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC;
+    // Of a tmpfs without a limit, and of a ramfs, there are no blocks.
+    if (info.f_blocks > 0) room.directory_free = std::uint64_t(info.f_bavail) * std::uint64_t(info.f_bsize) + ours;
+  }
+  if (const auto kib = number_in(root / "proc/meminfo", "MemAvailable:")) room.host_available = *kib * kKiB + ours;
+  if (const auto free = group_free(root)) room.group_free = *free + ours;
+  room.emptied_at_logout = is_emptied_at_logout(memory_dir, root, ::geteuid());
+  room.claimed = claimed_by_others(memory_dir, versions);
   return room;
+}
+
+Result<StorePlace> VersionsPlace::in_memory(std::string why) const {
+  WC_TRY(make_directories(files_, options_.state));
+  WC_ASSIGN(fs::path directory, make_memory_directory(options_.memory_dir, options_.state));
+  return StorePlace{std::move(directory), std::move(why)};
+}
+
+Result<std::optional<StorePlace>> VersionsPlace::at_start() const {
+  if (options_.versions_in == VersionsIn::kDisk) return StorePlace{{}, "as told"};
+  if (options_.versions_in == VersionsIn::kMemory) return in_memory("as told");
+  // A move would lose what is not durable, at every start after a kill.
+  WC_ASSIGN(const fs::path home, StoreLayout::home_of_versions(files_, options_.state));
+  WC_ASSIGN(const bool there, holds_versions(files_, home));
+  if (there && home == memory_directory_of(options_.memory_dir, options_.state)) return in_memory("they were there");
+  WC_ASSIGN(const bool on_disk, holds_versions(files_, options_.state));
+  if (on_disk) return StorePlace{{}, "they were there; --versions-in memory moves them"};
+  const std::uint64_t bytes = largest_version_bytes(files_, StoreLayout(files_, options_.state));
+  if (bytes == 0) return std::nullopt;
+  return for_version(bytes);
+}
+
+StorePlace VersionsPlace::for_version(std::uint64_t bytes) const {
+  Result<StorePlace> memory = in_memory("");
+  if (!memory.has_value()) return {{}, memory.error().detail};
+  // Before the look at the others' claims: of two nodes that choose at once, one at least sees the other.
+  std::ofstream(memory->memory_directory / kClaim) << bytes_needed(bytes, options_.copies) << '\n';
+  MemoryRoom room = memory_room(options_.memory_dir, memory->memory_directory);
+  room.allowed = options_.bytes_max;
+  PlaceChoice choice = choose_place(bytes, options_.copies, room);
+  memory->why = std::move(choice.why);
+  if (choice.in_memory) return *std::move(memory);
+  std::error_code ignored;
+  fs::remove_all(memory->memory_directory, ignored);
+  return {{}, std::move(memory->why)};
 }
 
 std::uint64_t disk_bytes_written() { return number_in("/proc/self/io", "write_bytes:").value_or(0); }

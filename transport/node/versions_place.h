@@ -1,12 +1,16 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/file_system.h"
 #include "base/result.h"
+#include "transport/io/store/store.h"
 
 namespace weightcast {
 
@@ -14,7 +18,7 @@ namespace weightcast {
 enum class VersionsIn : std::uint8_t {
   kDisk,    ///< in the state directory: each version is written to the disk whole
   kMemory,  ///< in memory: the disk gets patches, and a whole version from time to time
-  kAuto,    ///< in memory where there is room, else on the disk
+  kAuto,    ///< in memory where there is room for the first one and those beside it, else on the disk
 };
 [[nodiscard]] std::string_view to_string(VersionsIn where);
 /// Errors: kInvalidArgument.
@@ -22,16 +26,22 @@ enum class VersionsIn : std::uint8_t {
 
 /// What there is, in bytes. What versions in memory of this node take already counts as free.
 struct MemoryRoom {
-  std::uint64_t directory_free = 0;         ///< in the file system in memory
-  std::uint64_t host_available = 0;         ///< MemAvailable of /proc/meminfo
-  std::optional<std::uint64_t> group_free;  ///< below the memory limit of this process's cgroup, if it has one
+  bool directory_in_memory = true;                         ///< whether it is one: a tmpfs
+  bool emptied_at_logout = false;                          ///< of this user's files: systemd-logind's RemoveIPC
+  std::uint64_t directory_free = 0;                        ///< in that file system
+  std::uint64_t host_available = 0;                        ///< MemAvailable of /proc/meminfo
+  std::optional<std::uint64_t> group_free = std::nullopt;  ///< below the memory limit of this process's cgroup
+  std::optional<std::uint64_t> allowed = std::nullopt;     ///< --memory-max
+  std::uint64_t claimed = 0;  ///< that other nodes of this user have chosen, and not taken yet
 };
 
-/// Whether `copies` of a version fit in memory with a tenth to spare, and an eighth of the host's memory beside them.
-/// `version_bytes`: 0 where no version is known yet. Pure. The second: why, for the log.
+/// What `copies` of a version take in memory, with a tenth to spare.
+[[nodiscard]] std::uint64_t bytes_needed(std::uint64_t version_bytes, std::uint32_t copies);
+
+/// Whether that fits, with an eighth of the host's memory beside it. Pure.
 struct PlaceChoice {
   bool in_memory = false;
-  std::string why;
+  std::string why;  ///< for people
 };
 [[nodiscard]] PlaceChoice choose_place(std::uint64_t version_bytes, std::uint32_t copies, const MemoryRoom& room);
 
@@ -44,8 +54,41 @@ struct PlaceChoice {
 [[nodiscard]] std::filesystem::path memory_directory_of(const std::filesystem::path& memory_dir,
                                                         const std::filesystem::path& state);
 
-/// Reads the host's files; what cannot be read does not limit.
-[[nodiscard]] MemoryRoom memory_room(const std::filesystem::path& memory_dir, const std::filesystem::path& versions);
+/// Whether systemd-logind deletes what that user has in `memory_dir` when its last session ends: by default what is in
+/// /dev/shm, unless the user lingers or is the system's (PostgreSQL's manual, "systemd RemoveIPC"). `root`: see below.
+[[nodiscard]] bool is_emptied_at_logout(const std::filesystem::path& memory_dir, const std::filesystem::path& root,
+                                        uid_t user);
+
+/// Reads the host's files, which are below `root`; what cannot be read does not limit. `versions` is this node's own
+/// directory.
+[[nodiscard]] MemoryRoom memory_room(const std::filesystem::path& memory_dir, const std::filesystem::path& versions,
+                                     const std::filesystem::path& root = "/");
+
+/// Decides for one node where its versions lie.
+class VersionsPlace {
+ public:
+  struct Options {
+    VersionsIn versions_in = VersionsIn::kAuto;
+    std::filesystem::path state;
+    std::filesystem::path memory_dir;
+    std::uint32_t copies = 0;  ///< of a version at once
+    std::optional<std::uint64_t> bytes_max = std::nullopt;
+  };
+  /// `files` outlives this.
+  VersionsPlace(FileSystem& files, Options options) : files_(files), options_(std::move(options)) {}
+
+  /// At the start of a daemon. With kAuto versions stay where they are; without any, what is known of their size
+  /// decides. Nothing: their size is not known yet. Errors: those of make_memory_directory(); kIo.
+  [[nodiscard]] Result<std::optional<StorePlace>> at_start() const;
+  /// With kAuto, of a node that has no version, for one of that size. Any thread.
+  [[nodiscard]] StorePlace for_version(std::uint64_t bytes) const;
+
+ private:
+  [[nodiscard]] Result<StorePlace> in_memory(std::string why) const;
+
+  FileSystem& files_;
+  const Options options_;
+};
 
 /// Bytes that this process has caused to be written to disks: write_bytes of /proc/self/io. 0 where that is not told.
 [[nodiscard]] std::uint64_t disk_bytes_written();

@@ -1,5 +1,6 @@
 #include "transport/node/verify_version.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +13,7 @@
 namespace weightcast {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 /// A store with version 1, which came whole, and version 2, which a patch made of it.
@@ -144,12 +146,92 @@ TEST_F(VerifyVersionTest, BelievesOneClusterAloneAndNoRevokedKey) {
   EXPECT_EQ(verify(1).error().code, Errc::kNotAllowed);
 }
 
-TEST_F(VerifyVersionTest, OfAPatchedVersionNeedsTheOriginsWordOnItsBytes) {
-  rewrite(2, [&](Manifest& m) {
-    m.snapshot_tree = {};
-    ManifestAuthor{RunId{0xa}, signer_}.sign(m);
-  });
-  EXPECT_THAT(error(2), HasSubstr("says nothing of the version's bytes"));
+/// After those two, versions 3 to 5, each published by its patch alone: nobody has signed their SHA-256.
+class VerifyPatchedTest : public VerifyVersionTest {
+ protected:
+  void SetUp() override {
+    VerifyVersionTest::SetUp();
+    store_->pin({Version{2}});
+    Publication before = second_;
+    for (std::uint64_t version = 3; version <= 5; ++version) {
+      Publication after = next_of(before, version);
+      Publication step = patch_of(before, after);
+      sign(step);
+      ASSERT_TRUE(install(step).has_value());
+      before = std::move(after);
+    }
+  }
+  [[nodiscard]] std::filesystem::path model(std::uint64_t version) const {
+    return layout().complete(Version{version}) / "model.safetensors";
+  }
+};
+
+TEST_F(VerifyPatchedTest, AreProvenByAnEarlierVersionAndTheSignedPatchesFromThere) {
+  for (const std::uint64_t version : {4, 5}) {
+    const auto proven = verify(version);
+    ASSERT_TRUE(proven.has_value()) << proven.error().message();
+    EXPECT_EQ(proven->by, Version{2});
+    EXPECT_FALSE(proven->by_anchor);
+    EXPECT_EQ(proven->patches, version - 2);
+  }
+  // Version 2, too, is somewhere on the way only.
+  std::filesystem::remove_all(layout().complete(Version{2}));
+  EXPECT_THAT(error(5), HasSubstr("go back to version 1, which")) << "where nothing is";
+  std::filesystem::create_directories(layout().anchor(Version{1}));
+  for (const auto& [name, begin, size] :
+       {std::tuple{"config.json", std::size_t{0}, std::size_t{100}}, {"model.safetensors", 100, kBytes}}) {
+    std::ofstream(layout().anchor(Version{1}) / name) << first_.stream.substr(begin, size);
+  }
+  ASSERT_TRUE(write_record(real_files(), layout().anchor_record(Version{1}),
+                           {first_.manifest, ChunkDigests(first_.manifest, first_.digests)})
+                  .has_value());
+  const auto proven = verify(5);
+  ASSERT_TRUE(proven.has_value()) << proven.error().message();
+  EXPECT_EQ(proven->by, Version{2});
+  EXPECT_FALSE(proven->by_anchor) << "the nearest that is proven is what patches make of it";
+  EXPECT_EQ(proven->patches, 3u);
+  damage(layout().anchor(Version{1}) / "model.safetensors", 7);
+  EXPECT_THAT(error(5), HasSubstr(layout().anchor(Version{1}).native() + ": its bytes are not those"));
+}
+
+TEST_F(VerifyPatchedTest, ADamagedByteIsFoundWhereverItIs) {
+  const std::filesystem::path patch = layout().patch(weightcast::patch_of(Version{4}, Version{3}));
+  const auto patch_bytes = std::filesystem::file_size(patch / kPatchFileName);
+  ASSERT_EQ(error(5), "");
+  for (const double share : {0.0, 0.3, 0.999}) {
+    const auto offset = static_cast<std::uint64_t>(share * kBytes);
+    damage(model(5), offset);
+    EXPECT_THAT(error(5), HasSubstr(fmt::format("{}: byte {} is not what", model(5).native(), offset)));
+    EXPECT_EQ(error(4), "");
+    damage(model(5), offset);
+
+    damage(model(2), offset);
+    EXPECT_THAT(error(5), HasSubstr(layout().complete(Version{2}).native() + ": its bytes are not those"));
+    damage(model(2), offset);
+
+    const auto in_patch = static_cast<std::uint64_t>(share * static_cast<double>(patch_bytes));
+    damage(patch / kPatchFileName, in_patch);
+    EXPECT_THAT(error(5), HasSubstr(fmt::format("{}: its chunk {} is not what was signed", patch.native(),
+                                                in_patch / kChunkBytesMin)));
+    damage(patch / kPatchFileName, in_patch);
+    ASSERT_EQ(error(5), "");
+  }
+}
+
+TEST_F(VerifyPatchedTest, APatchThatNobodySignedProvesNothing) {
+  const std::filesystem::path path = layout().record(weightcast::patch_of(Version{4}, Version{3}));
+  const Result<VersionRecord> record = read_record(real_files(), path);
+  ASSERT_TRUE(record.has_value());
+  VersionRecord forged = *record;
+  forged.manifest.signature = {};
+  ASSERT_TRUE(rewrite_record(real_files(), path, forged).has_value());
+  EXPECT_THAT(error(5), AllOf(HasSubstr(path.native()), HasSubstr("it is not signed")));
+  // One of another run has nothing to do with it.
+  forged.manifest.run = RunId{0xb};
+  ASSERT_TRUE(rewrite_record(real_files(), path, forged).has_value());
+  EXPECT_THAT(error(5), HasSubstr("go back to version 4, which has none either"));
+  std::filesystem::remove_all(layout().patches());
+  EXPECT_THAT(error(5), HasSubstr("go back to version 5, which has none either"));
 }
 
 TEST_F(VerifyVersionTest, VersionThatWasPublishedByItsPatchIsProvenOnceItsOwnDigestsAreThere) {
@@ -164,7 +246,7 @@ TEST_F(VerifyVersionTest, VersionThatWasPublishedByItsPatchIsProvenOnceItsOwnDig
   std::optional<Result<StoredVersion>> stored;
   store_->finish_import(by_patch, {}, [&](auto r) { stored = std::move(r); });
   ASSERT_TRUE(await(stored).has_value());
-  EXPECT_THAT(error(3), HasSubstr("says nothing of the version's bytes"));
+  EXPECT_THAT(error(3), HasSubstr("nothing here proves its bytes"));
 
   sign(third);
   std::optional<Status> added;

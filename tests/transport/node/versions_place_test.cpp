@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
+
+#include "base/posix_file_system.h"
 #include "base/units.h"
 #include "tests/patch/temp_dir.h"
 
@@ -10,10 +13,12 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr MemoryRoom kRoom{32 * kGiB, 32 * kGiB, std::nullopt};
+constexpr MemoryRoom kRoom{.directory_free = 32 * kGiB, .host_available = 32 * kGiB};
 
 TEST(VersionsPlace, IsMemoryWhereAllCopiesFitWithRoomToSpare) {
-  EXPECT_TRUE(choose_place(8 * kGiB, 3, kRoom).in_memory);
+  const PlaceChoice memory = choose_place(8 * kGiB, 3, kRoom);
+  EXPECT_TRUE(memory.in_memory);
+  EXPECT_EQ(memory.why, "3 copies of 8.00 GiB take 26.40 GiB of 28.00 GiB");
   EXPECT_FALSE(choose_place(9 * kGiB, 3, kRoom).in_memory) << "a tenth, and an eighth of the host's";
   EXPECT_FALSE(choose_place(8 * kGiB, 4, kRoom).in_memory);
 }
@@ -32,7 +37,124 @@ TEST(VersionsPlace, IsTheDiskWhereAnythingIsTooSmall) {
   EXPECT_THAT(choose_place(8 * kGiB, 3, room).why, HasSubstr("the host has 14.00 GiB"));
 }
 
-TEST(VersionsPlace, IsTheDiskUntilTheSizeOfAVersionIsKnown) { EXPECT_FALSE(choose_place(0, 3, kRoom).in_memory); }
+TEST(VersionsPlace, IsTheDiskWhereMemoryIsNotTheNodesOwn) {
+  MemoryRoom room = kRoom;
+  room.allowed = 26 * kGiB;
+  EXPECT_EQ(choose_place(8 * kGiB, 3, room).why,
+            "3 copies of 8.00 GiB take 26.40 GiB, and --memory-max allows 26.00 GiB");
+  room.allowed = 27 * kGiB;
+  EXPECT_TRUE(choose_place(8 * kGiB, 3, room).in_memory);
+  room.claimed = 2 * kGiB;
+  EXPECT_THAT(choose_place(8 * kGiB, 3, room).why,
+              HasSubstr("beside the 2.00 GiB of other nodes the host has 26.00 GiB"));
+  room.claimed = 100 * kGiB;
+  EXPECT_THAT(choose_place(8 * kGiB, 3, room).why, HasSubstr("the file system in memory has 0 B"));
+  room = kRoom;
+  room.directory_in_memory = false;
+  EXPECT_THAT(choose_place(1, 3, room).why, HasSubstr("in no file system in memory"));
+  room = kRoom;
+  room.emptied_at_logout = true;
+  EXPECT_THAT(choose_place(1, 3, room).why, HasSubstr("enable-linger"));
+}
+
+/// What a host's /proc and /sys say.
+struct FakeHost {
+  TempDir temp;
+
+  void write(const std::filesystem::path& path, std::string_view text) const {
+    const std::filesystem::path file = temp.file(path.native());
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  [[nodiscard]] MemoryRoom room() const { return memory_room(TempDir::in_memory(), temp.file("none"), temp.path()); }
+};
+
+TEST(MemoryRoom, IsWhatTheHostAndEachCgroupAboveLeave) {
+  const FakeHost host;
+  EXPECT_FALSE(host.room().group_free.has_value());
+  host.write("proc/meminfo", "MemTotal: 100 kB\nMemAvailable: 64 kB\n");
+  host.write("proc/self/cgroup", "0::/a/b\n");
+  host.write("sys/fs/cgroup/a/b/memory.max", "max\n");
+  host.write("sys/fs/cgroup/a/b/memory.current", "100\n");
+  EXPECT_EQ(host.room().host_available, 64 * kKiB);
+  EXPECT_FALSE(host.room().group_free.has_value());
+  host.write("sys/fs/cgroup/a/memory.max", "1000\n");
+  host.write("sys/fs/cgroup/a/memory.current", "950\n");
+  EXPECT_EQ(host.room().group_free, 50u);
+  host.write("sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_anon 7\nactive_file 100\ninactive_file 300\n");
+  EXPECT_EQ(host.room().group_free, 450u) << "the page cache makes room";
+}
+
+TEST(MemoryRoom, IsNoneThatAnotherDeletesAtLogout) {
+  constexpr uid_t kNobody = 65534;
+  const FakeHost host;
+  const auto is_emptied = [&](uid_t user, const char* directory = "/dev/shm/weights") {
+    return is_emptied_at_logout(directory, host.temp.path(), user);
+  };
+  EXPECT_FALSE(is_emptied(kNobody)) << "without logind";
+  std::filesystem::create_directories(host.temp.file("run/systemd/seats"));
+  EXPECT_TRUE(is_emptied(kNobody));
+  EXPECT_FALSE(is_emptied(0));
+  EXPECT_FALSE(is_emptied(kNobody, "/mnt/memory"));
+  host.write("var/lib/systemd/linger/nobody", "");
+  EXPECT_FALSE(is_emptied(kNobody));
+}
+
+/// A node's state directory, and a file system in memory beside those of others.
+struct PlaceOfANode : testing::Test {
+  TempDir state;
+  TempDir memory{TempDir::in_memory()};
+  PosixFileSystem files;
+
+  [[nodiscard]] VersionsPlace places(VersionsIn versions_in, std::optional<std::uint64_t> bytes_max = {}) {
+    return {files, {versions_in, state.path(), memory.path(), 3, bytes_max}};
+  }
+  [[nodiscard]] std::filesystem::path in_memory() const { return memory_directory_of(memory.path(), state.path()); }
+};
+
+TEST_F(PlaceOfANode, IsDecidedByTheFirstVersion) {
+  ASSERT_EQ(places(VersionsIn::kAuto).at_start().value(), std::nullopt);
+  EXPECT_EQ(places(VersionsIn::kDisk).at_start().value()->memory_directory, "");
+  EXPECT_EQ(places(VersionsIn::kMemory).at_start().value()->memory_directory, in_memory());
+
+  EXPECT_EQ(places(VersionsIn::kAuto).for_version(kMiB).memory_directory, in_memory());
+  const StorePlace disk = places(VersionsIn::kAuto, kMiB).for_version(kMiB);
+  EXPECT_EQ(disk.memory_directory, "");
+  EXPECT_EQ(disk.why, "3 copies of 1.0 MiB take 3.3 MiB, and --memory-max allows 1.0 MiB");
+  EXPECT_FALSE(std::filesystem::exists(in_memory())) << "nothing is left behind";
+}
+
+TEST_F(PlaceOfANode, StaysWhereVersionsAre) {
+  std::filesystem::create_directories(state.file("versions/000000000001"));
+  std::optional<StorePlace> place = places(VersionsIn::kAuto).at_start().value();
+  ASSERT_TRUE(place);
+  EXPECT_EQ(place->memory_directory, "");
+  EXPECT_THAT(place->why, HasSubstr("--versions-in memory moves them"));
+
+  std::filesystem::remove_all(state.file("versions"));
+  std::filesystem::create_directories(in_memory() / "incoming" / "000000000001");
+  ASSERT_EQ(places(VersionsIn::kAuto).at_start().value(), std::nullopt) << "nothing leads there";
+  std::filesystem::create_symlink(in_memory(), state.file("memory"));
+  place = places(VersionsIn::kAuto, 1).at_start().value();
+  ASSERT_TRUE(place);
+  EXPECT_EQ(place->memory_directory, in_memory());
+}
+
+TEST_F(PlaceOfANode, LeavesOthersWhatTheyHaveChosen) {
+  const MemoryRoom before = memory_room(memory.path(), in_memory());
+  EXPECT_EQ(before.claimed, 0u);
+  const TempDir other;
+  const VersionsPlace theirs(files, {VersionsIn::kAuto, other.path(), memory.path(), 3, {}});
+  const std::filesystem::path there = theirs.for_version(kMiB).memory_directory;
+  const std::uint64_t claimed = memory_room(memory.path(), in_memory()).claimed;
+  EXPECT_LE(claimed, bytes_needed(kMiB, 3));
+  EXPECT_GT(claimed, 3 * kMiB) << "but for what the claim itself takes";
+  EXPECT_EQ(memory_room(memory.path(), there).claimed, 0u) << "its own";
+  std::ofstream(there / "taken") << std::string(2 * kMiB, 'x');
+  const std::uint64_t left = memory_room(memory.path(), in_memory()).claimed;
+  EXPECT_LE(left, claimed - 2 * kMiB);
+  EXPECT_GT(left, 0u);
+}
 
 TEST(VersionsPlace, EachStateDirectoryHasItsOwn) {
   const TempDir temp;

@@ -19,7 +19,8 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
                      std::unique_ptr<Disk> disk, StoreRun run, RecoveredStore found)
     : loop_(loop),
       options_(std::move(options)),
-      layout_(files, options_.directory, options_.memory_directory, run.count),
+      place_(options_.choose_place && found.empty() ? std::nullopt : std::optional(options_.place)),
+      layout_(files, options_.directory, options_.place.memory_directory, run.count),
       lock_(std::move(lock)),
       run_(run),
       current_(found.current),
@@ -141,6 +142,10 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
       });
       return;
     }
+  }
+  if (waits_for_place_choice(
+          payload, manifest.snapshot_bytes(), [this, manifest, done] { begin(manifest, done); }, done)) {
+    return;
   }
   IncomingRef there;
   std::vector<PayloadId> others;
@@ -520,7 +525,7 @@ Result<std::unique_ptr<Store>> Store::open(UvLoop& loop, FileSystem& files, Stor
 
 Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, FileSystem& files, StoreOptions options,
                                            std::unique_ptr<Disk> disk) {
-  const StoreLayout layout(files, options.directory, options.memory_directory);
+  const StoreLayout layout(files, options.directory, options.place.memory_directory);
   WC_TRY(layout.create());
   WC_ASSIGN(std::unique_ptr<File> lock, layout.acquire());
   WC_ASSIGN(StoreRun run, read_run(layout));

@@ -22,6 +22,12 @@
 
 namespace weightcast {
 
+/// Where the versions of a store lie, and why there.
+struct StorePlace {
+  std::filesystem::path memory_directory = {};  ///< in memory (tmpfs), of this store alone; "": the store's directory
+  std::string why = {};
+};
+
 struct StoreOptions {
   std::filesystem::path directory;
   /// Complete versions that stay on disk, the current one included; at least 1. Until the newest is durable, the newest
@@ -41,9 +47,10 @@ struct StoreOptions {
   /// Recent chunks in memory, for the children that follow: a few round trips' worth. The kernel's page cache has the
   /// older ones.
   std::size_t cache_bytes_max = 2 * kMiB;
-  /// A directory in memory (tmpfs) for versions, of this store alone; "": they lie in `directory`. A power cut then
-  /// leaves what the log has: version_log.h. Not with single_copy.
-  std::filesystem::path memory_directory;
+  /// With versions in memory a power cut leaves what the log has: version_log.h. Not with single_copy.
+  StorePlace place;
+  /// Asked in place of `place` where the store opens empty: on a pool thread, once, with the size of the first version.
+  std::function<StorePlace(std::uint64_t version_bytes)> choose_place;
   VersionLog::Options log;
   /// The part of its time for which a disk is busy with a new anchor.
   double anchor_disk_share = 0.5;
@@ -106,8 +113,8 @@ struct ImportTarget {
 ///   DIR/aside/              foreign files that were in the folders above; never deleted
 ///   DIR/run                 which run the directory follows (run_file.h)
 ///
-/// With memory_directory, incoming/ of whole versions, versions/, spare/ and a trash/ and aside/ of their own are in
-/// that one. DIR/arriving/ has the payloads of patches, and DIR/anchors/ what the log goes on from. A version is
+/// With a directory in memory, incoming/ of whole versions, versions/, spare/ and a trash/ and aside/ of their own are
+/// in that one. DIR/arriving/ has the payloads of patches, and DIR/anchors/ what the log goes on from. A version is
 /// durable when the log holds it: version_log.h.
 ///
 /// N and B have 12 digits everywhere. A store holds the versions of one run, in whose names it is at home. When it
@@ -137,6 +144,8 @@ class Store {
   virtual ~Store() = default;
 
   [[nodiscard]] virtual DiskBackend backend() const = 0;
+  /// Null until the first version is made, where that decides.
+  [[nodiscard]] virtual const StorePlace* place() const = 0;
 
   /// Complete versions, oldest first.
   [[nodiscard]] virtual std::vector<StoredVersion> versions() const = 0;

@@ -21,8 +21,8 @@
 namespace weightcast {
 
 /// The Store. store.cpp has payloads that arrive, and reads; store_retention.cpp what becomes of complete versions;
-/// store_imports.cpp what the node makes itself; store_scrub.cpp the search for rot; store_single_copy.cpp in-place
-/// updates.
+/// store_imports.cpp what the node makes itself; store_place.cpp where versions lie; store_scrub.cpp the search for
+/// rot; store_single_copy.cpp in-place updates.
 class StoreImpl final : public Store {
  public:
   StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, std::unique_ptr<File> lock,
@@ -33,6 +33,7 @@ class StoreImpl final : public Store {
   StoreImpl& operator=(const StoreImpl&) = delete;
 
   [[nodiscard]] DiskBackend backend() const override { return disk_->backend(); }
+  [[nodiscard]] const StorePlace* place() const override { return place_ ? &*place_ : nullptr; }
   [[nodiscard]] Version current() const override { return current_; }
   [[nodiscard]] Version spare() const override { return spare_ ? spare_->version : kNoVersion; }
   [[nodiscard]] StoreRun run() const override { return run_; }
@@ -288,6 +289,8 @@ class StoreImpl final : public Store {
   /// Whether it is not the store's any more.
   [[nodiscard]] bool is_forgotten(const CompleteRef& complete) const;
   bool refuse_new(PayloadId payload, const std::function<void(Error)>& refuse);
+  bool waits_for_place_choice(PayloadId payload, std::uint64_t version_bytes, std::function<void()> begin,
+                              std::function<void(Error)> refuse);
   void begin_making(PayloadId payload, const std::vector<SnapshotFile>& table,
                     std::function<void(Result<ImportTarget>)> done);
   std::shared_ptr<VersionRecord> close_import(PayloadId payload, const Manifest& manifest,
@@ -296,7 +299,9 @@ class StoreImpl final : public Store {
 
   EventLoop& loop_;
   const StoreOptions options_;
-  const StoreLayout layout_;
+  std::optional<StorePlace> place_;  // nothing until the first version decides
+  bool choosing_place_ = false;
+  StoreLayout layout_;  // of the disk until then
   const std::unique_ptr<File> lock_;
   StoreRun run_;
   Version current_;

@@ -37,7 +37,11 @@ void StoreImpl::begin_making(PayloadId payload, const std::vector<SnapshotFile>&
 
 void StoreImpl::begin_import(Version version, std::vector<SnapshotFile> files,
                              std::function<void(Result<ImportTarget>)> done) {
-  if (!refuse_new(version, done)) begin_making(version, files, std::move(done));
+  if (refuse_new(version, done)) return;
+  std::uint64_t bytes = 0;
+  for (const SnapshotFile& file : files) bytes += file.size_bytes;
+  const auto begin = [this, version, files, done] { begin_import(version, files, done); };
+  if (!waits_for_place_choice(version, bytes, begin, done)) begin_making(version, files, std::move(done));
 }
 
 void StoreImpl::begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) {

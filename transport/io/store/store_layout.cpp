@@ -69,8 +69,10 @@ StoreLayout StoreLayout::around(FileSystem& files, const fs::path& versions, std
   return state.has_value() ? StoreLayout(files, *state, home, run) : StoreLayout(files, home, {}, run);
 }
 
-fs::path StoreLayout::home_of_versions(FileSystem& files, const fs::path& directory) {
-  return files.read_link(directory / kMemoryLink).value_or(directory);
+Result<fs::path> StoreLayout::home_of_versions(FileSystem& files, const fs::path& directory) {
+  const Result<fs::path> memory = files.read_link(directory / kMemoryLink);
+  if (memory.has_value() || memory.error().code != Errc::kNotFound) return memory;
+  return directory;
 }
 
 fs::path StoreLayout::incoming(PayloadId payload) const {

@@ -25,12 +25,16 @@ class StoreLayout {
   [[nodiscard]] StoreLayout of_run(std::uint32_t run) const { return {*files_, directory_, memory_, run}; }
   /// The same directory, with versions on its disk.
   [[nodiscard]] StoreLayout on_disk() const { return {*files_, directory_, {}, run_}; }
+  /// The same directory, with versions below `memory`.
+  [[nodiscard]] StoreLayout in_memory_at(std::filesystem::path memory) const {
+    return {*files_, directory_, std::move(memory), run_};
+  }
   /// The layout of a directory of versions, DIR/versions or MEMORY/versions, as create() left it. For those who look
   /// from outside.
   [[nodiscard]] static StoreLayout around(FileSystem& files, const std::filesystem::path& versions, std::uint32_t run);
-  /// Where the versions of a state directory lie: DIR, or MEMORY.
-  [[nodiscard]] static std::filesystem::path home_of_versions(FileSystem& files,
-                                                              const std::filesystem::path& directory);
+  /// Where the versions of a state directory lie: DIR, or MEMORY. Errors: kIo.
+  [[nodiscard]] static Result<std::filesystem::path> home_of_versions(FileSystem& files,
+                                                                      const std::filesystem::path& directory);
   [[nodiscard]] std::uint32_t run() const { return run_; }
 
   [[nodiscard]] FileSystem& files() const { return *files_; }

@@ -27,6 +27,10 @@ struct RecoveredStore {
   /// None once a version of this run is durable.
   std::vector<RecoveredVersion> earlier;
   std::uint32_t earlier_run = 0;
+
+  [[nodiscard]] bool empty() const {
+    return complete.empty() && patches.empty() && partial.empty() && earlier.empty() && anchor == kNoVersion;
+  }
 };
 
 /// Finds what a store's directory holds and puts it in order, at whatever moment the last process died. Blocks, and

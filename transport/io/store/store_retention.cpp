@@ -20,9 +20,9 @@ void StoreImpl::forget_old_patches() {
   if (!retained_) return;
   for (auto it = patches_.begin(); it != patches_.end();) {
     const Version leads_to = it->first.version;
-    const bool in_log =
-        log_.needs(it->first) || (layout_.in_memory() && leads_to > log_.anchor() && !log_.holds(leads_to));
-    if (in_log || it->second->reads_under_way > 0 || retained_->contains(it->first)) {
+    const bool may_be_logged =
+        layout_.in_memory() && it->first.is_patch() && leads_to > log_.anchor() && !log_.holds(leads_to);
+    if (log_.needs(it->first) || may_be_logged || it->second->reads_under_way > 0 || retained_->contains(it->first)) {
       ++it;
       continue;
     }
