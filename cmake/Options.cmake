@@ -12,6 +12,7 @@ option(WEIGHTCAST_UNITY "Compile eight files at a time: half the work for all fi
 option(WEIGHTCAST_TORCH "Build the learner, which takes LibTorch; without it only its parts that need none" ON)
 option(WEIGHTCAST_TRANSPORT "Build daemons, workers and the learner's loop; without, what a GPU host measures: model/, trainer/ but for its loop" ON)
 option(WEIGHTCAST_CLIENT_ONLY "Build the client library and nothing else: it needs a compiler and four header-only libraries" OFF)
+option(WEIGHTCAST_STATIC "Link all libraries but the C library into the programs, for systems with others or none" OFF)
 option(WEIGHTCAST_WERROR "Warnings are errors: for who changes the code, not for other compilers" OFF)
 set(WEIGHTCAST_SANITIZE "" CACHE STRING "Sanitizers to build with, as -fsanitize takes them")
 

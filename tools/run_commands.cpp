@@ -38,7 +38,8 @@ bool is_mistake(const Error& error) {
 std::string unknown_command(const CLI::App& app, std::span<char* const> words) {
   const CLI::App* command = &app;
   for (const std::string_view word : words) {
-    const std::vector<const CLI::App*> known = command->get_subcommands([](const CLI::App*) { return true; });
+    // A group of options is a subcommand without a name.
+    const auto known = command->get_subcommands([](const CLI::App* one) { return !one->get_name().empty(); });
     if (word.starts_with('-') || known.empty()) return "";
     std::vector<std::string> names;
     for (const CLI::App* one : known) names.push_back(one->get_name());

@@ -6,9 +6,6 @@ import pathlib
 import subprocess
 import tempfile
 
-import numpy
-import safetensors.numpy
-
 NAME = "tiny"
 CONTEXT = 512
 CONFIG = {
@@ -38,19 +35,25 @@ def tokenizer_json():
                   "vocab": {character: byte for byte, character in enumerate(byte_characters())}, "merges": []}})
 
 
-def tensors():
-    source = numpy.random.default_rng(7)
+def shapes():
     hidden, inner, head = CONFIG["hidden_size"], CONFIG["intermediate_size"], CONFIG["head_dim"]
     queries, keys = CONFIG["num_attention_heads"] * head, CONFIG["num_key_value_heads"] * head
-    shapes = {"model.embed_tokens.weight": (259, hidden), "lm_head.weight": (259, hidden), "model.norm.weight": (hidden,)}
+    of = {"model.embed_tokens.weight": (259, hidden), "lm_head.weight": (259, hidden), "model.norm.weight": (hidden,)}
     for layer in range(CONFIG["num_hidden_layers"]):
         for name, shape in {
                 "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,), "self_attn.q_norm": (head,),
                 "self_attn.k_norm": (head,), "self_attn.q_proj": (queries, hidden), "self_attn.k_proj": (keys, hidden),
                 "self_attn.v_proj": (keys, hidden), "self_attn.o_proj": (hidden, queries), "mlp.gate_proj": (inner, hidden),
                 "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}.items():
-            shapes[f"model.layers.{layer}.{name}.weight"] = shape
-    return {name: (source.normal(0, 0.3, shape) + (len(shape) == 1)).astype(numpy.float32) for name, shape in shapes.items()}
+            of[f"model.layers.{layer}.{name}.weight"] = shape
+    return of
+
+
+def tensors():
+    import numpy
+
+    source = numpy.random.default_rng(7)
+    return {name: (source.normal(0, 0.3, shape) + (len(shape) == 1)).astype(numpy.float32) for name, shape in shapes().items()}
 
 
 class Served:
@@ -58,6 +61,8 @@ class Served:
     path with `name_is_path`."""
 
     def __init__(self, *flags, chat_template=None, name_is_path=False):
+        import safetensors.numpy
+
         self.folder = tempfile.TemporaryDirectory()
         self.model = pathlib.Path(self.folder.name) / NAME
         self.model.mkdir()

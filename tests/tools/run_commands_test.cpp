@@ -51,6 +51,24 @@ TEST(RunCommands, TellsMistakesFromFailures) {
   EXPECT_EQ(status_of({"publsih", "x"}, failing(Errc::kIo, Op::kListen)), 2);
 }
 
+// CLI11 holds a group of options as a subcommand without a name.
+TEST(RunCommands, TakesAWordBeforeTheOptionsOfAGroup) {
+  CLI::App app("", "program");
+  CLI::App* const command = app.add_subcommand("generate");
+  std::string directory;
+  command->add_option("DIR", directory);
+  std::string prompt;
+  command->add_option_group("prompt")->require_option(1)->add_option("--prompt", prompt);
+  std::vector<std::string> words = {"program", "generate", "model", "--prompt", "text"};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  EXPECT_EQ(run_commands(
+                app, []() -> Status { return {}; }, int(arguments.size()), arguments.data()),
+            0);
+  EXPECT_EQ(directory, "model");
+  EXPECT_EQ(prompt, "text");
+}
+
 // Whoever reads the log may end before the program does.
 TEST(RunCommands, OfACommandWithALogOutlivesItsReader) {
   CLI::App app("", "program");

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <random>
 
+#include "base/entropy.h"
 #include "base/json_text.h"
 #include "tasks/run_description.h"
 
@@ -19,8 +19,7 @@ constexpr std::uint64_t kFileBytesMax = 4096;
 Result<GroupLeases> GroupLeases::open(FileSystem& files, std::filesystem::path path, bool resumed) {
   GroupLeases leases(files, std::move(path));
   if (!resumed) {
-    std::random_device device;
-    leases.run_id_ = fmt::format("{:08x}{:08x}", device(), device());
+    leases.run_id_ = fmt::format("{:016x}", host_entropy());
     WC_TRY(leases.write(0));
     return leases;
   }

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <span>
 #include <thread>
 
+#include "base/entropy.h"
 #include "base/json_text.h"
 #include "base/steady_clock.h"
 #include "base/text.h"
@@ -61,8 +61,7 @@ RolloutBodies bodies_of(const HttpRequest& request, const TrajectoryLimits& limi
 Intake::Intake(FileSystem& files, Options options, SharedReplayBuffer& buffer)
     : files_(files), options_(std::move(options)), buffer_(buffer), table_(options_.silence_max), kept_(kKeptBytesMax) {
   if (options_.sync) sync_.emplace(*options_.sync);
-  std::random_device device;
-  life_ = fmt::format("{:08x}{:08x}", device(), device());
+  life_ = fmt::format("{:016x}", host_entropy());
 }
 
 Intake::~Intake() {

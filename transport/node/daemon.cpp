@@ -11,12 +11,12 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/descriptors.h"
+#include "base/entropy.h"
 #include "base/heap.h"
 #include "base/parallel.h"
 #include "base/posix_file_system.h"
@@ -191,11 +191,6 @@ Result<gid_t> group_named(const std::string& name) {
   // Not a mistake for certain: where a directory service names groups, it may not be up yet.
   return fail(Errc::kInvalidArgument, Op::kRead,
               fmt::format("--api-group {}: this host has no such group", printable(name)));
-}
-
-std::uint64_t host_entropy() {
-  std::random_device entropy;
-  return (std::uint64_t{entropy()} << 32) | entropy();
 }
 
 }  // namespace

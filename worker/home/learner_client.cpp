@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <set>
 #include <thread>
 
+#include "base/entropy.h"
 #include "base/json_text.h"
 #include "base/random.h"
 #include "base/text.h"
@@ -37,10 +37,7 @@ constexpr Duration kBackoffMax = std::chrono::seconds(5);
 constexpr std::size_t kAbandonedMax = 40'000;  // of 20 digits: the learner reads 1 MiB of a call
 constexpr std::string_view kVersionUnknown = "version_unknown";
 
-std::string random_hex() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}", device(), device());
-}
+std::string random_hex() { return fmt::format("{:016x}", host_entropy()); }
 
 /// What the learner answers beside what was asked for.
 struct Reply {
@@ -390,7 +387,7 @@ class Client final : public LearnerClient {
   // ---- the sender
 
   void send_all() {
-    Random random(std::random_device{}());
+    Random random(host_entropy());
     Duration backoff = kBackoffMin;
     std::size_t count_max = kBatchCountMax;
     std::unique_lock lock(mutex_);

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <random>
 
+#include "base/entropy.h"
 #include "base/json_text.h"
 #include "base/steady_clock.h"
 #include "base/text.h"
@@ -107,7 +107,7 @@ void Generation::handle_waited() {
 }
 
 void Generation::add_requests() {
-  const std::uint64_t seed = call_.seed ? *call_.seed : std::random_device{}();
+  const std::uint64_t seed = call_.seed ? *call_.seed : host_entropy();
   choices_.resize(call_.prompts.size() * call_.n);
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     choices_[i].prompt = i / call_.n;
