@@ -1,0 +1,235 @@
+"""The real vLLM follows a worker's daemon by itself: after each install it computes what transformers computes over the
+published files. Run by the Python that vLLM has."""
+
+import json
+import os
+import pathlib
+import random
+import sys
+import threading
+import time
+import tomllib
+import unittest
+import urllib.error
+import urllib.request
+
+import torch
+import transformers
+import weightcast
+from daemons import DaemonTest, eventually
+from loop_test import Vllm
+
+HERE = pathlib.Path(__file__).resolve().parent
+PYTHON = HERE.parents[1] / "python"
+TOLERANCE = 1e-5
+INSTALL_S_MAX = 120
+PROMPT = [5, 6, 7, 8]
+
+
+def write_site(folder, **more):
+    """What pip leaves of a package: its entry points, here over the sources."""
+    project = tomllib.loads((PYTHON / "pyproject.toml").read_text())["project"]
+    points = {group: dict(found) for group, found in project["entry-points"].items()}
+    points["vllm.general_plugins"].update(more)
+    information = folder / "weightcast-0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: weightcast\nVersion: 0\n")
+    lines = [line for group, found in points.items() for line in (f"[{group}]", *(f"{k} = {v}" for k, v in found.items()))]
+    (information / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    return os.pathsep.join(map(str, (folder, PYTHON, HERE)))
+
+
+class Following(DaemonTest):
+    TIED = False
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(1)
+        config = transformers.Qwen3Config(
+            vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=32, max_position_embeddings=1024, tie_word_embeddings=self.TIED)
+        self.model = transformers.Qwen3ForCausalLM(config).eval()
+        self.weights = {name: tensor for name, tensor in self.model.state_dict().items()
+                        if not (self.TIED and name == "lm_head.weight")}
+        self.path = self.directory / "model"
+        self.model.save_pretrained(self.path)
+        self.worker = self.start_worker()
+        self.publisher = weightcast.Publisher(self.origin.state)
+        self.addCleanup(self.publisher.close)
+        self.faults = self.directory / "faults"
+        self.faults.touch()
+
+    def serve(self, *flags, **variables):
+        self.vllm = Vllm(
+            self.path, self.directory, "--skip-tokenizer-init", "--served-model-name", "m", "--max-num-seqs", "8",
+            "--weight-transfer-config", '{"backend": "weightcast"}', *flags, VLLM_PLUGINS="weightcast,faults",
+            PYTHONPATH=write_site(self.directory / "site", faults="faults:register"), WEIGHTCAST_STATE=self.worker.state,
+            WEIGHTCAST_TEST_FAULTS=str(self.faults), **variables)
+        self.addCleanup(self.vllm.stop)
+        self.vllm.wait_until_ready()
+
+    def get(self, route):
+        with urllib.request.urlopen(f"http://{self.vllm.address}{route}", timeout=60) as answer:
+            return json.loads(answer.read())
+
+    def status(self):
+        return self.get("/weightcast/status")
+
+    def generate(self, tokens=8, seed=0):
+        body = {"model": "m", "token_ids": PROMPT, "sampling_params": {
+            "max_tokens": tokens, "ignore_eos": True, "seed": seed, "detokenize": False, "logprobs": 0, "temperature": 1.0}}
+        request = urllib.request.Request(f"http://{self.vllm.address}/inference/v1/generate", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=INSTALL_S_MAX) as answer:
+            return json.loads(answer.read())["choices"][0]
+
+    def distance(self, choice, begin=0):
+        """By how much its log-probabilities differ from those of transformers, over the version that the daemon has."""
+        with weightcast.load(self.worker.state) as weights:
+            reference = transformers.Qwen3ForCausalLM(self.model.config).eval()
+            reference.load_state_dict({name: tensor.clone() for name, tensor in weights.torch().items()}, strict=not self.TIED)
+            if self.TIED:
+                reference.tie_weights()
+            ids = choice["token_ids"]
+            with torch.no_grad():
+                logits = reference(torch.tensor([PROMPT + ids])).logits[0, len(PROMPT) - 1:-1]
+        wanted = logits.float().log_softmax(-1)[torch.arange(len(ids)), torch.tensor(ids)]
+        got = torch.tensor([entry["logprob"] for entry in choice["logprobs"]["content"]])
+        return float((got - wanted)[begin:].abs().max())
+
+    def expect(self, version, kind):
+        """The server says the version and computes with it."""
+        eventually(lambda: self.status()["version"] == version, INSTALL_S_MAX)
+        told = self.status()
+        self.assertEqual((told["kind"], told["refuses"], told["why"]), (kind, False, ""), told)
+        self.assertEqual(self.get("/weight_info")["weight_version"], str(version))
+        choice = self.generate(seed=version)
+        self.assertEqual([part["version"] for part in choice["weight_versions"]], [str(version)])
+        self.assertLess(self.distance(choice), TOLERANCE)
+        return told
+
+    def publish(self, **options):
+        """All tensors, with other values."""
+        with torch.no_grad():
+            for tensor in self.weights.values():
+                tensor.add_(torch.randn_like(tensor) * 0.02)
+        return self.publisher.publish(self.weights, **options)
+
+    def publish_cells(self, share=0.02):
+        """A few cells of each tensor."""
+        changes = {}
+        for name, tensor in self.weights.items():
+            flat = tensor.view(-1)
+            indices = torch.sort(torch.randperm(len(flat))[:max(1, int(len(flat) * share))]).values
+            flat[indices] += 0.05
+            changes[name] = (indices, flat[indices])
+        return self.publisher.publish_sparse(changes, base=self.publisher.next_version() - 1)
+
+
+class FollowTest(Following):
+    def test_versions_in_place_and_what_goes_wrong(self):
+        self.serve(WEIGHTCAST_VLLM_UNPACKED="1")
+        # Before the first version: what it was started with.
+        self.assertEqual(self.status()["version"], None)
+        self.assertEqual(self.generate()["weight_versions"][0]["version"], "default")
+        self.expect(self.publish(files=self.path), "reload")
+        self.assertIn("the probe found each of their bits", self.vllm.log.read_text())
+        for _ in range(3):
+            self.expect(self.publish_cells(), "cells")
+        self.expect(self.publish(), "copies")  # so many changes that the daemon gives no list
+
+        # An answer under way goes on under the next version, with keys and values that are computed anew.
+        answer = []
+        thread = threading.Thread(target=lambda: answer.append(self.generate(tokens=700)))
+        thread.start()
+        time.sleep(1)
+        version = self.publish_cells()
+        self.expect(version, "cells")
+        thread.join()
+        parts = answer[0]["weight_versions"]
+        self.assertEqual([part["version"] for part in parts], [str(version - 1), str(version)])
+        self.assertLess(self.distance(answer[0], begin=parts[1]["start"]), TOLERANCE)
+
+        # A version without a tensor is not taken, and the next one is.
+        missing = dict(self.weights)
+        missing.pop("model.layers.1.mlp.up_proj.weight")
+        refused = self.publisher.publish(missing, new_model=True, files=self.path)
+        eventually(lambda: "up_proj" in self.status()["why"], INSTALL_S_MAX)
+        told = self.status()
+        self.assertEqual((told["version"], told["newest"], told["refuses"]), (version, refused, False))
+        self.assertEqual([part["version"] for part in self.generate()["weight_versions"]], [str(version)])
+        self.expect(self.publish(new_model=True, files=self.path), "copies")
+        self.expect(self.publish_cells(), "cells")
+
+        # Writing fails in the middle: all is loaded again before an answer is given.
+        self.faults.write_text("a fault in the middle\n")
+        version = self.publish_cells()
+        self.assertEqual(self.expect(version, "copies")["why"], "")
+        self.assertIn("a fault in the middle", self.vllm.log.read_text())
+        # And that fails, too: requests are refused, until it succeeds.
+        self.faults.write_text("a first fault\na second fault\na third fault\n")
+        version = self.publish_cells()
+        refusals = []
+
+        def is_refused():
+            try:
+                self.generate(tokens=1)
+            except urllib.error.HTTPError as error:
+                refusals.append(error.read().decode())
+                return error.code == 503
+            return False
+
+        eventually(is_refused, INSTALL_S_MAX)
+        self.assertIn("fault", refusals[-1])
+        self.expect(version, "copies")
+
+        # The daemon dies: what was in stays in. It comes back: so does what it brings.
+        self.worker.kill()
+        eventually(lambda: self.generate()["weight_versions"][0]["version"] == str(version))
+        self.worker.start()
+        self.expect(self.publish_cells(), "cells")
+
+        # The engine dies: the server ends, and the daemon does not notice.
+        self.assertIsNone(self.vllm.process.poll())
+
+    def test_a_version_that_is_there_at_the_start_is_in_before_the_first_answer(self):
+        version = self.publish(files=self.path)
+        eventually(lambda: self.worker.node()["version"] == version)
+        self.serve(WEIGHTCAST_VLLM_UNPACKED="1", WEIGHTCAST_VLLM_IN_FLIGHT="drain")
+        self.assertEqual(self.status()["version"], version)
+        self.expect(version, "reload")
+        answer = []
+        thread = threading.Thread(target=lambda: answer.append(self.generate(tokens=300)))
+        thread.start()
+        time.sleep(1)
+        self.expect(self.publish_cells(), "cells")
+        thread.join()
+        self.assertEqual([part["version"] for part in answer[0]["weight_versions"]], [str(version)])
+
+
+class PackedTest(Following):
+    """As vLLM is on a CPU by itself, where it packs weights: each version is reloaded, the tied head, too."""
+
+    TIED = True
+
+    def test_versions_are_reloaded(self):
+        self.serve()
+        self.expect(self.publish(files=self.path), "reload")
+        self.assertIn("vLLM packs weights for the CPU", self.vllm.log.read_text())
+        for _ in range(2):
+            told = self.expect(self.publish_cells(), "reload")
+            self.assertIn("packs weights", told["kind_because"])
+
+
+class TiedTest(Following):
+    TIED = True
+
+    def test_tied_tensors_are_written_once(self):
+        self.serve(WEIGHTCAST_VLLM_UNPACKED="1")
+        self.expect(self.publish(files=self.path), "reload")
+        self.expect(self.publish_cells(), "cells")
+        self.expect(self.publish(), "copies")
+
+
+if __name__ == "__main__":
+    unittest.main()
