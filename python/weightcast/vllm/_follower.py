@@ -56,17 +56,16 @@ class Follower:
         self._why = ""
         self._idle = asyncio.Event()
         self._has_ended = False
-        self.last: dict[str, Any] = {}
+        self.last: dict[str, Any] = {"version": None, "digest": None}
 
     @property
     def is_refusing(self) -> bool:
         return self._installs.is_refusing or (self._has_ended and not self._installs.is_intact)
 
     def status(self) -> dict[str, Any]:
-        held, newest = self._installs.held, self._installs.newest
+        """`version`: what answers are computed with, since it was resumed with; None: what the server was started with."""
+        newest = self._installs.newest
         return {
-            "version": held.number if held else None,
-            "digest": held.digest if held else None,
             "newest": newest.number if newest else None,
             "follows": self._subscription is not None,
             "refuses": self.is_refusing,
@@ -208,6 +207,7 @@ class Follower:
         if action.step is Step.RESUME and installs.held == action.version and not installs.why:
             wrote = installs.written[0]
             self.last = {
+                "version": action.version.number, "digest": action.version.digest,
                 "kind": wrote["kind"], "cells": sum(rank["cells"] for rank in installs.written), "kind_because": wrote["why"],
                 "prepare_s": max(rank["prepare_s"] for rank in installs.prepared),
                 "write_s": max(rank["write_s"] for rank in installs.written),
