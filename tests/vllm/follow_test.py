@@ -45,10 +45,7 @@ class Following(DaemonTest):
     def setUp(self):
         super().setUp()
         torch.manual_seed(1)
-        config = transformers.Qwen3Config(
-            vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, head_dim=32, max_position_embeddings=1024, tie_word_embeddings=self.TIED)
-        self.model = transformers.Qwen3ForCausalLM(config).eval()
+        self.model = self.make_model(self.make_config())
         self.weights = {name: tensor for name, tensor in self.model.state_dict().items()
                         if not (self.TIED and name == "lm_head.weight")}
         self.path = self.directory / "model"
@@ -58,6 +55,14 @@ class Following(DaemonTest):
         self.addCleanup(self.publisher.close)
         self.faults = self.directory / "faults"
         self.faults.touch()
+
+    def make_config(self):
+        return transformers.Qwen3Config(
+            vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=32, max_position_embeddings=1024, tie_word_embeddings=self.TIED)
+
+    def make_model(self, config):
+        return transformers.AutoModelForCausalLM.from_config(config).eval()
 
     def serve(self, *flags, **variables):
         self.vllm = Vllm(
@@ -78,15 +83,18 @@ class Following(DaemonTest):
     def generate(self, tokens=8, seed=0):
         body = {"model": "m", "token_ids": PROMPT, "sampling_params": {
             "max_tokens": tokens, "ignore_eos": True, "seed": seed, "detokenize": False, "logprobs": 0, "temperature": 1.0}}
-        request = urllib.request.Request(f"http://{self.vllm.address}/inference/v1/generate", json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=INSTALL_S_MAX) as answer:
+        with self.post("/inference/v1/generate", body) as answer:
             return json.loads(answer.read())["choices"][0]
+
+    def post(self, route, body):
+        request = urllib.request.Request(f"http://{self.vllm.address}{route}", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        return urllib.request.urlopen(request, timeout=INSTALL_S_MAX)
 
     def distance(self, choice, begin=0):
         """By how much its log-probabilities differ from those of transformers, over the version that the daemon has."""
         with weightcast.load(self.worker.state) as weights:
-            reference = transformers.Qwen3ForCausalLM(self.model.config).eval()
+            reference = self.make_model(self.model.config)
             reference.load_state_dict({name: tensor.clone() for name, tensor in weights.torch().items()}, strict=not self.TIED)
             if self.TIED:
                 reference.tie_weights()
