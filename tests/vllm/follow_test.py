@@ -94,10 +94,7 @@ class Following(DaemonTest):
     def distance(self, choice, begin=0):
         """By how much its log-probabilities differ from those of transformers, over the version that the daemon has."""
         with weightcast.load(self.worker.state) as weights:
-            reference = self.make_model(self.model.config)
-            reference.load_state_dict({name: tensor.clone() for name, tensor in weights.torch().items()}, strict=not self.TIED)
-            if self.TIED:
-                reference.tie_weights()
+            reference = transformers.AutoModelForCausalLM.from_pretrained(weights.directory, dtype=torch.float32)
             ids = choice["token_ids"]
             with torch.no_grad():
                 logits = reference(torch.tensor([PROMPT + ids])).logits[0, len(PROMPT) - 1:-1]
@@ -123,11 +120,11 @@ class Following(DaemonTest):
                 tensor.add_(torch.randn_like(tensor) * 0.02)
         return self.publisher.publish(self.weights, **options)
 
-    def publish_cells(self, share=0.02):
-        """A few cells of each tensor."""
+    def publish_cells(self, share=0.02, names=None):
+        """A few cells of each tensor, or of those."""
         changes = {}
-        for name, tensor in self.weights.items():
-            flat = tensor.view(-1)
+        for name in names or self.weights:
+            flat = self.weights[name].view(-1)
             indices = torch.sort(torch.randperm(len(flat))[:max(1, int(len(flat) * share))]).values
             flat[indices] += 0.05
             changes[name] = (indices, flat[indices])
@@ -237,6 +234,30 @@ class TiedTest(Following):
         self.expect(self.publish(files=self.path), "reload")
         self.expect(self.publish_cells(), "cells")
         self.expect(self.publish(), "copies")
+
+
+class ExpertsTest(Following):
+    """Two ranks, and experts, which vLLM packs for a CPU."""
+
+    def make_config(self):
+        return transformers.Qwen3MoeConfig(
+            vocab_size=256, hidden_size=64, intermediate_size=96, moe_intermediate_size=64, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=32, num_experts=4, num_experts_per_tok=2,
+            norm_topk_prob=True, decoder_sparse_step=1, max_position_embeddings=1024, tie_word_embeddings=False)
+
+    def setUp(self):
+        super().setUp()
+        # By the names that they have in a checkpoint, each expert by itself.
+        self.weights = {name: tensor.torch().clone() for name, tensor in weightcast.Snapshot(self.path).items()}
+
+    def test_experts_are_reloaded_and_all_else_is_written_in_place_on_both_ranks(self):
+        self.serve("--tensor-parallel-size", "2", WEIGHTCAST_VLLM_UNPACKED="1")
+        self.expect(self.publish(files=self.path), "reload")
+        told = self.expect(self.publish_cells(), "reload")
+        self.assertIn("experts", told["kind_because"])
+        dense = [name for name in self.weights if ".experts." not in name]
+        for _ in range(2):
+            self.expect(self.publish_cells(names=dense), "cells")
 
 
 if __name__ == "__main__":

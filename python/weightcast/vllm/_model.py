@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Optional
 
 import numpy
@@ -11,11 +11,14 @@ import torch
 from vllm.config import set_current_vllm_config
 from vllm.logger import init_logger
 from vllm.model_executor.layers.attention import is_deferred_attention_layer
+from vllm.model_executor.layers.fused_moe.modular_kernel import FusedMoEExperts
 from vllm.model_executor.model_loader.reload.layerwise import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.v1.attention.backend import AttentionImplBase
 
+from .._errors import Error
 from .._snapshot import Snapshot
 from .._subscription import Change
+from .._tensors import RawTensor
 from . import UNPACKED
 from ._places import Places
 from ._rank import NotInPlace, Refused, Staged
@@ -30,8 +33,9 @@ _SAMPLE = 4096  # elements of a tensor whose cells the probe follows one by one
 
 
 class VllmModel:
-    """Its places are recorded with the first version: after vLLM has loaded that, the probe compares each recorded cell with
-    the element that it is said to hold, by their bits. What differs, or keeps something made from its weights, is reloaded."""
+    """Its places are recorded with the first version. A probe compares each recorded cell with the element that it is said to
+    hold, by their bits: before that version with what the server was started with, and after it. What differs, or keeps
+    something made from its weights, is reloaded."""
 
     def __init__(self, vllm_config: Any, device: torch.device, model: torch.nn.Module) -> None:
         self._config, self._device, self._model = vllm_config, device, model
@@ -108,7 +112,7 @@ class VllmModel:
                 raise NotInPlace(f"tensor {name}: {why}")
         return self._places
 
-    def _pairs(self, places: Places, snapshot: Snapshot) -> Iterator[tuple[torch.Tensor, torch.Tensor, str]]:
+    def _pairs(self, places: Places, snapshot: Mapping[str, RawTensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor, str]]:
         """Of each place what it writes to and what with, as views, and the tensor's name."""
         for name, tensor in snapshot.items():
             whole = tensor.torch().reshape(-1)
@@ -125,6 +129,7 @@ class VllmModel:
         if not self._why_not:
             try:
                 places = self._record(snapshot)
+                self._probe(places, self._checkpoint(snapshot))
             except Refused:
                 raise
             except Exception as error:
@@ -146,13 +151,19 @@ class VllmModel:
             finally:
                 # Also after a failure: what a layer has already would else count for the next load.
                 finalize_layerwise_reload(model, self._config.model_config)
-            for module in model.modules():
-                # vLLM packs a tied head for the CPU once, and not again when the embedding changes.
-                if _is_packed(module) and module.weight.numel():
-                    module.quant_method.process_weights_after_loading(module)
+            self._pack_again()
         missing = self._missing(loaded)
         if missing:
             raise RuntimeError(f"the version has nothing for {missing}")
+
+    def _pack_again(self) -> None:
+        """What vLLM packs for a CPU when it starts, and its reload forgets: tied heads, and experts."""
+        for module in self._model.modules() if self._device.type == "cpu" else ():
+            if _is_packed(module) and module.weight.numel():
+                module.quant_method.process_weights_after_loading(module)
+            experts = _packing_experts(module)
+            if experts is not None:
+                experts.process_weights_after_loading(module)
 
     def _missing(self, loaded: Optional[set[str]]) -> str:
         if loaded is None or self._config.model_config.quantization is not None:
@@ -203,6 +214,8 @@ class VllmModel:
             why = ""
             if method is not None and type(method).__name__ not in _AS_LOADED:
                 why = f"{type(method).__name__} of {name} processes it"
+            elif _packing_experts(module) is not None:
+                why = f"{type(_packing_experts(module)).__name__} of {name} packs it"
             elif is_deferred_attention_layer(module):
                 implementation = type(getattr(module, "impl", None))
                 if type(module).__name__ != "Attention" or _overrides(implementation):
@@ -213,7 +226,18 @@ class VllmModel:
                     found[memory_of(tensor)] = why
         return found
 
-    def _probe(self, places: Places, snapshot: Snapshot) -> None:
+    def _checkpoint(self, snapshot: Snapshot) -> dict[str, RawTensor]:
+        """What the server was started with, of the tensors that the version has, too; none where that is no directory."""
+        if self._config.load_config.load_format == "dummy":
+            return {}
+        try:
+            found = Snapshot(self._config.model_config.model)
+        except (OSError, Error):
+            return {}
+        return {name: tensor for name, tensor in found.items() if name in snapshot and snapshot[name].shape == tensor.shape}
+
+    def _probe(self, places: Places, snapshot: Mapping[str, RawTensor]) -> None:
+        """Gives up what is not, bit for bit, at its recorded cells."""
         for target, source, name in self._pairs(places, snapshot):
             if not _same_bits(target, source):
                 places.give_up(name, "its layer changes it after loading")
@@ -245,6 +269,14 @@ class VllmModel:
 
 def _is_packed(module: torch.nn.Module) -> bool:
     return getattr(module, "cpu_linear", torch.nn.functional.linear) is not torch.nn.functional.linear
+
+
+def _packing_experts(module: torch.nn.Module) -> Any:
+    """The kernel of a layer of experts, if it makes something else of their weights; else None."""
+    kernel = getattr(getattr(module, "quant_method", None), "moe_kernel", None)
+    experts = getattr(kernel, "fused_experts", None)
+    hook = getattr(type(experts), "process_weights_after_loading", None)
+    return experts if hook is not getattr(FusedMoEExperts, "process_weights_after_loading", None) else None
 
 
 def _overrides(implementation: type) -> bool:
