@@ -375,7 +375,7 @@ class RankTest(unittest.TestCase):
         patch.start()
         self.addCleanup(patch.stop)
         self.rank = _rank.Rank(self, self.subscribe)
-        self.addCleanup(self.rank.close)
+        self.addCleanup(self.rank.call, "drop")
 
     def subscribe(self):
         self.subscriptions.append(Subscription(self))
@@ -492,6 +492,11 @@ class Events:
     def fileno(self):
         return self._pipe[0]
 
+    def current(self):
+        if self.events and not isinstance(self.events[0], Exception):
+            return self.events[0]
+        raise Error(Code.NOT_FOUND, "acquire", "no version is there yet")
+
     def next(self, timeout):
         found = self.events.pop(0) if self.events else None
         if isinstance(found, Exception):
@@ -573,7 +578,7 @@ class FollowerTest(unittest.IsolatedAsyncioTestCase):
     async def test_an_install_is_timed_and_told(self):
         self.follow(Events(installed(4)))
         await self.follower.first(5)
-        await self.until(lambda: self.follower.status()["version"] == 4)
+        self.assertEqual(self.follower.status()["version"], 4)
         self.assertEqual(self.client.calls, ["prepare", "ask", ("keep", True), "write", "4", "resume"])
         told = self.follower.status()
         self.assertEqual((told["kind"], told["cells"], told["refuses"], told["follows"]), ("cells", 3, False, True))

@@ -67,9 +67,10 @@ class Following(DaemonTest):
     def serve(self, *flags, **variables):
         self.vllm = Vllm(
             self.path, self.directory, "--skip-tokenizer-init", "--served-model-name", "m", "--max-num-seqs", "8",
-            "--weight-transfer-config", '{"backend": "weightcast"}', *flags, VLLM_PLUGINS="weightcast,faults",
-            PYTHONPATH=write_site(self.directory / "site", faults="faults:register"), WEIGHTCAST_STATE=self.worker.state,
-            WEIGHTCAST_TEST_FAULTS=str(self.faults), **variables)
+            "--weight-transfer-config", '{"backend": "weightcast"}', *flags, **{
+                "VLLM_PLUGINS": "weightcast,faults", "WEIGHTCAST_STATE": self.worker.state,
+                "PYTHONPATH": write_site(self.directory / "site", faults="faults:register"),
+                "WEIGHTCAST_TEST_FAULTS": str(self.faults), **variables})
         self.addCleanup(self.vllm.stop)
         self.vllm.wait_until_ready()
 
@@ -234,6 +235,39 @@ class TiedTest(Following):
         self.expect(self.publish(files=self.path), "reload")
         self.expect(self.publish_cells(), "cells")
         self.expect(self.publish(), "copies")
+
+
+class DrivenTest(Following):
+    """A trainer drives vLLM's own routes, by vLLM's own trainer interface, and no follower is loaded."""
+
+    def test_the_trainers_half(self):
+        from vllm.distributed.weight_transfer.base import ModuleSource
+        from vllm.distributed.weight_transfer.clients import HTTPVLLMWeightSyncClient
+        from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+
+        import weightcast.vllm
+        from weightcast.vllm._trainer import WeightcastTrainerInit
+
+        weightcast.vllm.register()
+        self.serve(VLLM_PLUGINS=None, WEIGHTCAST_VLLM_UNPACKED="1")
+        trainer = WeightTransferTrainerFactory.trainer_init(
+            WeightcastTrainerInit(state_dir=self.origin.state, files=str(self.path), rank=0),
+            client=HTTPVLLMWeightSyncClient(f"http://{self.vllm.address}"), source=ModuleSource(self.model))
+        self.addCleanup(trainer.shutdown)
+        for version in (1, 2):
+            with torch.no_grad():
+                for tensor in self.model.parameters():
+                    tensor.view(-1)[version::50] += 0.05
+            self.post("/pause?mode=keep&clear_cache=true", {}).close()
+            trainer.send_weights()
+            self.post("/resume", {}).close()
+            choice = self.generate(seed=version)
+            self.assertEqual([part["version"] for part in choice["weight_versions"]], [str(version)])
+            self.assertLess(self.distance(choice), TOLERANCE)
+        with self.assertRaises(urllib.error.HTTPError):
+            self.post("/start_weight_update", {}).close()
+            self.post("/update_weights", {"update_info": {"version": 9}})
+        self.assertLess(self.distance(self.generate()), TOLERANCE)
 
 
 class ExpertsTest(Following):

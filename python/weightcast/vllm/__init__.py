@@ -21,13 +21,15 @@ UNPACKED = "WEIGHTCAST_VLLM_UNPACKED"
 
 def register() -> None:
     """Of vllm.general_plugins: it runs in every process of vLLM, and may run more than once in one."""
-    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+    from vllm.distributed.weight_transfer import factory
     from vllm.v1.worker.gpu_worker import Worker
 
     try:
-        WeightTransferEngineFactory.register_engine(BACKEND, "weightcast.vllm._engine", "WeightcastEngine")
+        factory.WeightTransferEngineFactory.register_engine(BACKEND, "weightcast.vllm._engine", "WeightcastEngine")
     except ValueError:  # it is registered
         return
+    if hasattr(factory, "WeightTransferTrainerFactory"):  # older releases have none
+        factory.WeightTransferTrainerFactory.register_engine(BACKEND, "weightcast.vllm._trainer", "WeightcastTrainer")
     Worker.weightcast = _call_rank
     if os.environ.get(UNPACKED) == "1":
         _leave_unpacked()

@@ -8,8 +8,8 @@ import os
 import time
 from typing import Any, Callable, Optional
 
-from .._errors import Error
-from .._subscription import EventKind, Subscription
+from .._errors import Code, Error
+from .._subscription import Event, EventKind, Subscription
 from ._installs import Action, InFlight, Installs, Limits, Step, Version
 
 IN_FLIGHT = "WEIGHTCAST_VLLM_IN_FLIGHT"
@@ -77,7 +77,7 @@ class Follower:
         try:
             while not self._engine.errored:
                 if self._subscription is None:
-                    self._connect()
+                    await self._connect()
                 self._hear()
                 action = self._installs.poll_action(self._clock())
                 if action is None:
@@ -100,16 +100,29 @@ class Follower:
 
     # The daemon.
 
-    def _connect(self) -> None:
+    async def _connect(self) -> None:
         try:
-            self._subscription = self._subscribe()
+            self._subscription, event = await asyncio.to_thread(self._subscribe_and_ask)
         except Error as error:
             if self._why != str(error):
                 self._log.warning("weightcast: %s", error)
             self._why = str(error)
             return
         self._why = ""
+        if event is not None:
+            self._hear_of(event)
         asyncio.get_running_loop().add_reader(self._subscription.fileno(), self._readable.set)
+
+    def _subscribe_and_ask(self) -> tuple[Subscription, Optional[Event]]:
+        """Its events say the same, but later: a server that starts waits for the version that is there."""
+        subscription = self._subscribe()
+        try:
+            return subscription, subscription.current()
+        except Error as error:
+            if error.code is Code.NOT_FOUND:
+                return subscription, None
+            subscription.close()
+            raise
 
     def _hear(self) -> None:
         self._readable.clear()
@@ -125,10 +138,13 @@ class Follower:
             if event is None:
                 return
             if event.kind is EventKind.INSTALLED:
-                version = Version(event.version, event.digest, event.run)
-                if version != self._installs.newest:
-                    self._told = self._clock()
-                self._installs.handle_installed(self._clock(), version)
+                self._hear_of(event)
+
+    def _hear_of(self, event: Event) -> None:
+        version = Version(event.version, event.digest, event.run)
+        if version != self._installs.newest:
+            self._told = self._clock()
+        self._installs.handle_installed(self._clock(), version)
 
     async def _wait(self) -> None:
         deadline = self._installs.poll_deadline()
@@ -160,10 +176,16 @@ class Follower:
         try:
             results = call.result()
         except Exception as error:
+            results = [{"ok": False}]
             self._installs.handle_failed(now, str(error) or type(error).__name__)
         else:
             self._installs.handle_done(now, results)
-        self._tell(action, now)
+        if not all(result["ok"] for result in results):
+            state = "requests are refused" if self.is_refusing else "generation is paused" if self._installs.is_paused else "the version before is served"
+            self._log.error("weightcast: %s of version %d failed: %s; %s", action.step.value, action.version.number,
+                            self._installs.why, state)
+        elif action.step is Step.RESUME and self._installs.held == action.version and not self._installs.why:
+            self._tell(action.version, now)
 
     async def _call(self, action: Action) -> list[dict[str, Any]]:
         engine, version = self._engine, action.version
@@ -202,25 +224,25 @@ class Follower:
             await self._engine.renderer.clear_mm_cache_async()
         await core.pause_scheduler_async(mode=mode, clear_cache=clear_cache)
 
-    def _tell(self, action: Action, now: float) -> None:
-        installs = self._installs
-        if action.step is Step.RESUME and installs.held == action.version and not installs.why:
-            wrote = installs.written[0]
-            self.last = {
-                "version": action.version.number, "digest": action.version.digest,
-                "kind": wrote["kind"], "cells": sum(rank["cells"] for rank in installs.written), "kind_because": wrote["why"],
-                "prepare_s": max(rank["prepare_s"] for rank in installs.prepared),
-                "write_s": max(rank["write_s"] for rank in installs.written),
-                "paused_s": now - self._paused_at, "install_s": now - self._told,
-            }  # fmt: skip
-            self._log.info(
-                "weightcast: version %d is in (%s, %d cells): %.1f ms after the daemon's install, of which generation was "
-                "paused for %.1f ms, and writing took %.1f ms", action.version.number, self.last["kind"], self.last["cells"],
-                1e3 * self.last["install_s"], 1e3 * self.last["paused_s"], 1e3 * self.last["write_s"],
-            )  # fmt: skip
-        elif installs.why and action.step is not Step.RESUME and action.step is not Step.DROP:
-            state = "requests are refused" if self.is_refusing else "the version before is served"
-            self._log.error("weightcast: version %d: %s failed: %s; %s", action.version.number, action.step.value, installs.why, state)
+    def _tell(self, version: Version, now: float) -> None:
+        prepared, written = self._installs.prepared, self._installs.written
+        most = max(written, key=lambda rank: ("cells", "copies", "reload").index(rank["kind"]))
+        self.last = {
+            "version": version.number,
+            "digest": version.digest,
+            "kind": most["kind"],
+            "kind_because": most["why"],
+            "cells": sum(rank["cells"] for rank in written),
+            "prepare_s": max(rank["prepare_s"] for rank in prepared),
+            "write_s": max(rank["write_s"] for rank in written),
+            "paused_s": now - self._paused_at,
+            "install_s": now - self._told,
+        }
+        self._log.info(
+            "weightcast: version %d is in (%s, %d cells): %.1f ms after the daemon's install, of which generation was "
+            "paused for %.1f ms, and writing took %.1f ms", version.number, self.last["kind"], self.last["cells"],
+            1e3 * self.last["install_s"], 1e3 * self.last["paused_s"], 1e3 * self.last["write_s"],
+        )  # fmt: skip
 
 
 class Refusal:

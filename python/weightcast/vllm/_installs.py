@@ -68,7 +68,8 @@ class Installs:
         self.written: list[dict[str, Any]] = []
         #: All ranks have the same weights, whole.
         self.is_intact = True
-        self._is_paused = False
+        #: By these decisions; not whether somebody else has paused it.
+        self.is_paused = False
         self._running: Optional[Action] = None
         self._next: Optional[Step] = None  # None: PREPARE, where a version is to be had
         self._at = 0.0  # when `_next` is due
@@ -103,12 +104,12 @@ class Installs:
         elif action.step is Step.ASK:
             self._handle_asked(now, action, results)
         elif action.step is Step.PAUSE:
-            self._is_paused, self._pause_end = True, now + self._limits.write_s
+            self.is_paused, self._pause_end = True, now + self._limits.write_s
             self._do(Step.WRITE, now)
         elif action.step is Step.LABEL:
             self._do(Step.RESUME, now)
         elif action.step is Step.RESUME:
-            self._is_paused = False
+            self.is_paused = False
             if self.held == self._target:
                 self.is_refusing, self.why = False, ""
             else:
@@ -135,7 +136,7 @@ class Installs:
         if action.step is Step.PAUSE:
             self.handle_failed(now, f"the engine did not pause within {action.limit_s:g} s")
             return True
-        if self._is_paused:
+        if self.is_paused:
             self.is_refusing = True
             self.why = f"{action.step.value} takes longer than {action.limit_s:.0f} s"
         return False
@@ -179,7 +180,7 @@ class Installs:
     def _handle_asked(self, now: float, action: Action, results: list[dict[str, Any]]) -> None:
         if any(result.get("pending") for result in results):
             end = self._prepare_end
-            if self._is_paused and not self.is_refusing:
+            if self.is_paused and not self.is_refusing:
                 end = min(end, self._pause_end)
             if now >= end:
                 self._fail(now, action, "preparing takes too long")
@@ -188,7 +189,7 @@ class Installs:
             self._ask_s = min(self._ask_s * 1.5, _ASK_S_MAX)
             return
         self.prepared = results
-        self._do(Step.WRITE if self._is_paused else Step.PAUSE, now)
+        self._do(Step.WRITE if self.is_paused else Step.PAUSE, now)
 
     def _handle_written(self, now: float, results: list[dict[str, Any]], failed: list[dict[str, Any]]) -> None:
         if not failed:
@@ -215,7 +216,7 @@ class Installs:
             if not self.is_refusing:
                 self.is_refusing = True
                 self._do(Step.REFUSE, now)
-        elif self._is_paused or action.step is Step.PAUSE:
+        elif self.is_paused or action.step is Step.PAUSE:
             self._do(Step.RESUME, now)
         elif action.step is not Step.DROP:
             self._do(Step.DROP, now)

@@ -77,10 +77,6 @@ class Rank:
         except Exception as error:
             return _failed(error)
 
-    def close(self) -> None:
-        self.call("drop")
-        self._pool.shutdown(wait=False)
-
     def _prepare(self, version: int, digest: str, whole: bool, limit_s: float) -> dict[str, Any]:
         self._drop()
         job = self._job = _Job(version, digest, None if whole else self._held)
