@@ -418,6 +418,13 @@ class RankTest(unittest.TestCase):
         self.rank._pool.submit(lambda: None).result()
         self.assertTrue(all(one.is_closed for one in self.subscriptions))
 
+    def test_the_version_that_it_has_needs_no_list(self):
+        self.prepare(1)
+        self.rank.call("write")
+        self.assertEqual(self.prepare(1)["cells"], 0)
+        self.assertTrue(self.rank.call("write")["ok"])
+        self.assertEqual((self.written, self.asked), (["/v1"], []))
+
     def test_what_cannot_be_prepared_is_an_answer(self):
         self.assertEqual(self.prepare(7), {"ok": False, "error": "there is no version 7"})
         answer = self.rank.call("write")

@@ -4,8 +4,7 @@ published files. Run by the Python that vLLM has."""
 import json
 import os
 import pathlib
-import random
-import sys
+import signal
 import threading
 import time
 import tomllib
@@ -114,6 +113,13 @@ class Following(DaemonTest):
         self.assertLess(self.distance(choice), TOLERANCE)
         return told
 
+    def engine_process(self):
+        for status in pathlib.Path("/proc").glob("[0-9]*/status"):
+            text = status.read_text()
+            if f"\nPPid:\t{self.vllm.process.pid}\n" in text and "EngineCore" in status.with_name("cmdline").read_text():
+                return int(status.parent.name)
+        raise AssertionError("no process is the engine's")
+
     def publish(self, **options):
         """All tensors, with other values."""
         with torch.no_grad():
@@ -195,8 +201,11 @@ class FollowTest(Following):
         self.worker.start()
         self.expect(self.publish_cells(), "cells")
 
-        # The engine dies: the server ends, and the daemon does not notice.
-        self.assertIsNone(self.vllm.process.poll())
+        # The engine dies: the server ends, and nothing stays pinned at the daemon.
+        os.kill(self.engine_process(), signal.SIGKILL)
+        eventually(lambda: self.vllm.process.poll() is not None, INSTALL_S_MAX)
+        version = self.publish_cells()
+        eventually(lambda: self.worker.node()["version"] == version)
 
     def test_a_version_that_is_there_at_the_start_is_in_before_the_first_answer(self):
         version = self.publish(files=self.path)

@@ -141,7 +141,7 @@ class Follower:
                 self._hear_of(event)
 
     def _hear_of(self, event: Event) -> None:
-        version = Version(event.version, event.digest, event.run)
+        version = Version(event.version, event.digest)
         if version != self._installs.newest:
             self._told = self._clock()
         self._installs.handle_installed(self._clock(), version)

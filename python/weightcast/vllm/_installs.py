@@ -25,8 +25,7 @@ class InFlight(str, enum.Enum):
 
 class Version(NamedTuple):
     number: int
-    digest: str
-    run: int = 1
+    digest: str  # another run of the trainer may give the number again
 
 
 class Step(enum.Enum):

@@ -138,6 +138,8 @@ class Rank:
             raise RuntimeError(f"this host's daemon has another version {job.version}: {pin.digest}, not {job.digest}")
         snapshot = Snapshot(pin.directory)
         self._model.check(snapshot)
+        if job.base == (job.version, job.digest):
+            return Staged("cells", _nothing, 0, "")
         if job.base is None:
             return self._model.stage_whole(snapshot, "it is the first one here")
         while True:
