@@ -190,10 +190,13 @@ class Follower:
     async def _call(self, action: Action) -> list[dict[str, Any]]:
         engine, version = self._engine, action.version
         if action.step is Step.PREPARE:
-            if not action.whole and await engine.is_paused():
+            prepare = self._ranks("prepare", version=version.number, digest=version.digest, whole=action.whole,
+                                  limit_s=self._limits.prepare_s)
+            # Together, because the engine answers between two of its steps.
+            results, is_paused = await asyncio.gather(prepare, engine.is_paused())
+            if is_paused and not self._installs.is_paused:
                 raise RuntimeError("somebody else has paused the engine; resume it")
-            return await self._ranks("prepare", version=version.number, digest=version.digest, whole=action.whole,
-                                     limit_s=self._limits.prepare_s)
+            return results
         if action.step in (Step.ASK, Step.WRITE, Step.DROP):
             return await self._ranks(action.step.value)
         if action.step is Step.PAUSE:
