@@ -255,12 +255,11 @@ class DrivenTest(Following):
         from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
         import weightcast.vllm
-        from weightcast.vllm._trainer import WeightcastTrainerInit
 
         weightcast.vllm.register()
         self.serve(VLLM_PLUGINS=None, WEIGHTCAST_VLLM_UNPACKED="1")
         trainer = WeightTransferTrainerFactory.trainer_init(
-            WeightcastTrainerInit(state_dir=self.origin.state, files=str(self.path), rank=0),
+            weightcast.vllm.WeightcastTrainerInit(state_dir=self.origin.state, files=str(self.path), rank=0),
             client=HTTPVLLMWeightSyncClient(f"http://{self.vllm.address}"), source=ModuleSource(self.model))
         self.addCleanup(trainer.shutdown)
         for version in (1, 2):

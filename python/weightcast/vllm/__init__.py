@@ -19,6 +19,14 @@ BACKEND = "weightcast"
 UNPACKED = "WEIGHTCAST_VLLM_UNPACKED"
 
 
+def __getattr__(name: str) -> Any:
+    if name == "WeightcastTrainerInit":  # for the trainer's process: it imports vLLM
+        from ._trainer import WeightcastTrainerInit
+
+        return WeightcastTrainerInit
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def register() -> None:
     """Of vllm.general_plugins: it runs in every process of vLLM, and may run more than once in one."""
     from vllm.distributed.weight_transfer import factory
