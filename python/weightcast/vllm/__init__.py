@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
 def register() -> None:
     """Of vllm.general_plugins: it runs in every process of vLLM, and may run more than once in one."""
     from vllm.distributed.weight_transfer import factory
-    from vllm.v1.worker.gpu_worker import Worker
+    from vllm.v1.worker.worker_base import WorkerBase
 
     try:
         factory.WeightTransferEngineFactory.register_engine(BACKEND, "weightcast.vllm._engine", "WeightcastEngine")
@@ -38,15 +38,14 @@ def register() -> None:
         return
     if hasattr(factory, "WeightTransferTrainerFactory"):  # older releases have none
         factory.WeightTransferTrainerFactory.register_engine(BACKEND, "weightcast.vllm._trainer", "WeightcastTrainer")
-    Worker.weightcast = _call_rank
+    WorkerBase.weightcast = _call_rank
     if os.environ.get(UNPACKED) == "1":
         _leave_unpacked()
 
 
 def _call_rank(worker: Any, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """For collective_rpc(): a method of vLLM's workers. Never raises, see Rank.call()."""
-    engine = worker.weight_transfer_engine
-    rank = getattr(engine, "rank", None)
+    rank = getattr(getattr(worker, "weight_transfer_engine", None), "rank", None)
     if rank is None:
         return {"ok": False, "error": f"the server needs --weight-transfer-config '{{\"backend\": \"{BACKEND}\"}}'"}
     result = rank.call(operation, **arguments)
