@@ -5,8 +5,8 @@
     vllm serve MODEL --weight-transfer-config '{"backend": "weightcast"}'
 
 vLLM finds register() by the entry point group vllm.general_plugins, in every process, and the follower by
-vllm.endpoint_plugins, in its API server. Start with _installs.py (what is done when), then _rank.py (one worker process),
-_places.py and _recording.py (where the model's loader puts what), _model.py, _engine.py and _follower.py (vLLM's side).
+vllm.endpoint_plugins, in its API server. Start with _installs.py (what is done when), then _rank.py (one worker
+process), _places.py and _recording.py (where the model's loader puts what), _model.py, _engine.py and _follower.py (vLLM's side).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 from typing import Any
 
 BACKEND = "weightcast"
-#: Set to 1: vLLM's CPU builds leave weights as they are, instead of packing them for oneDNN, so that they can be written to.
+#: Set to 1: vLLM's CPU builds leave weights as they are, so that they can be written to, and do not pack them for oneDNN.
 UNPACKED = "WEIGHTCAST_VLLM_UNPACKED"
 
 

@@ -24,7 +24,8 @@ def settings(environment: Any = os.environ) -> tuple[InFlight, Limits]:
     """What the environment says. Errors: ValueError, with what to set."""
     in_flight = environment.get(IN_FLIGHT, InFlight.RECOMPUTE.value)
     if in_flight not in [one.value for one in InFlight]:
-        raise ValueError(f"weightcast: {IN_FLIGHT} is {in_flight!r}; set it to {', '.join(one.value for one in InFlight)}")
+        known = ", ".join(one.value for one in InFlight)
+        raise ValueError(f"weightcast: {IN_FLIGHT} is {in_flight!r}; set it to one of {known}")
     limits = Limits()
     for name, fields in ((DRAIN_S_MAX, ("drain_s",)), (INSTALL_S_MAX, ("prepare_s", "write_s"))):
         text = environment.get(name)
@@ -96,7 +97,8 @@ class Follower:
         try:
             await asyncio.wait_for(self._idle.wait(), limit_s)
         except asyncio.TimeoutError:
-            self._log.warning("weightcast: the first version is not in after %g s; serving what the server was started with", limit_s)
+            served = "what the server was started with is served"
+            self._log.warning("weightcast: the first version is not in after %g s; %s", limit_s, served)
 
     # The daemon.
 
@@ -181,11 +183,15 @@ class Follower:
         else:
             self._installs.handle_done(now, results)
         if not all(result["ok"] for result in results):
-            state = "requests are refused" if self.is_refusing else "generation is paused" if self._installs.is_paused else "the version before is served"
-            self._log.error("weightcast: %s of version %d failed: %s; %s", action.step.value, action.version.number,
-                            self._installs.why, state)
+            step, version, why = action.step.value, action.version.number, self._installs.why
+            self._log.error("weightcast: %s of version %d failed: %s; %s", step, version, why, self._state())
         elif action.step is Step.RESUME and self._installs.held == action.version and not self._installs.why:
             self._tell(action.version, now)
+
+    def _state(self) -> str:
+        if self.is_refusing:
+            return "requests are refused"
+        return "generation is paused" if self._installs.is_paused else "the version before is served"
 
     async def _call(self, action: Action) -> list[dict[str, Any]]:
         engine, version = self._engine, action.version
@@ -263,8 +269,8 @@ class Refusal:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1013, "reason": "weights are not of one version"})
             return
-        why = f"weightcast: the weights are not of one version, and no answer is given with them: {follower.status()['why']}"
-        body = json.dumps({"error": {"message": why, "type": "ServiceUnavailable", "code": 503}}).encode()
+        message = f"weightcast: no answer is given while the weights are not of one version: {follower.status()['why']}"
+        body = json.dumps({"error": {"message": message, "type": "ServiceUnavailable", "code": 503}}).encode()
         headers = [(b"content-type", b"application/json"), (b"retry-after", b"1")]
         await send({"type": "http.response.start", "status": 503, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -301,9 +307,13 @@ class EndpointPlugin:
         config = engine_client.vllm_config
         transfer = config.weight_transfer_config
         if transfer is None or transfer.backend != BACKEND:
-            raise ValueError(f"weightcast: start the server with --weight-transfer-config '{{\"backend\": \"{BACKEND}\"}}'")
+            flag = json.dumps({"backend": BACKEND})
+            raise ValueError(f"weightcast: start the server with --weight-transfer-config '{flag}'")
         if config.parallel_config.data_parallel_size > 1 or (getattr(args, "api_server_count", None) or 1) > 1:
-            raise ValueError("weightcast: one API server follows for one engine; start a server for each data-parallel replica")
+            raise ValueError(
+                "weightcast: one API server follows for one engine; start a server for each data-parallel replica, "
+                "without --data-parallel-size and --api-server-count"
+            )
         in_flight, limits = settings()
         log = init_logger("vllm.weightcast")
         self._follower = Follower(engine_client, Installs(in_flight, limits), limits, log)

@@ -52,8 +52,10 @@ class VllmModel:
             if tensor is None:
                 raise ValueError(f"tensor {name} of the served model is missing in it")
             if (tensor.dtype, tensor.shape) != known:
-                raise ValueError(f"tensor {name} is {tensor.dtype} {tensor.shape} in it, and {known[0]} {known[1]} in the "
-                                 "served model; start the server anew for another model")
+                raise ValueError(
+                    f"tensor {name} is {tensor.dtype} {tensor.shape} in it, and {known[0]} {known[1]} in the served model; "
+                    "start the server anew for another model"
+                )
         extra = next((name for name in snapshot if name not in self._tensors), None)
         if extra is not None:
             raise ValueError(f"the served model has no tensor {extra}; start the server anew for another model")
@@ -189,8 +191,9 @@ class VllmModel:
     def _record(self, snapshot: Snapshot) -> Places:
         tensors = [*self._model.parameters(), *self._model.buffers()]
         recorder = Recorder(tensors)
+        given = recorder.given((name, tensor.torch()) for name, tensor in snapshot.items())
         with torch.no_grad(), set_current_vllm_config(self._config), recorder:
-            loaded = self._model.load_weights(recorder.given((name, tensor.torch()) for name, tensor in snapshot.items()))
+            loaded = self._model.load_weights(given)
         missing = self._missing(loaded)
         if missing:
             raise Refused(f"the version has nothing for {missing} of the served model")
@@ -234,7 +237,8 @@ class VllmModel:
             found = Snapshot(self._config.model_config.model)
         except (OSError, Error):
             return {}
-        return {name: tensor for name, tensor in found.items() if name in snapshot and snapshot[name].shape == tensor.shape}
+        known = {name: tensor.shape for name, tensor in snapshot.items()}
+        return {name: tensor for name, tensor in found.items() if known.get(name) == tensor.shape}
 
     def _probe(self, places: Places, snapshot: Mapping[str, RawTensor]) -> None:
         """Gives up what is not, bit for bit, at its recorded cells."""
@@ -260,8 +264,10 @@ class VllmModel:
         reasons = collections.defaultdict(list)
         for name, why in self._places.reasons.items():
             reasons[why].append(name)
-        logger.info("weightcast: changes of %d of %d tensors are written in place; the probe found each of their bits",
-                    len(snapshot) - len(self._places.reasons), len(snapshot))
+        logger.info(
+            "weightcast: changes of %d of %d tensors are written in place; the probe found each of their bits",
+            len(snapshot) - len(self._places.reasons), len(snapshot),
+        )  # fmt: skip
         for why, names in reasons.items():
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             logger.warning("weightcast: a change of %s%s takes a reload: %s", ", ".join(names[:3]), more, why)

@@ -56,7 +56,8 @@ class Place:
 
     def follow(self, indices: Any) -> tuple[Any, Any]:
         """Of `indices`, ascending: which lie in the box (a slice, or numbers), and to which cells those go (int64)."""
-        first, last = (int(numpy.searchsorted(indices, _like(indices, end))) for end in (self.source.offset, self.source.end))
+        first = int(numpy.searchsorted(indices, _like(indices, self.source.offset)))
+        last = int(numpy.searchsorted(indices, _like(indices, self.source.end)))
         rest = indices[first:last].astype(numpy.int64)
         rest -= self.source.offset
         if not self._axes or (len(self._axes) == 1 and self._axes[0][1:] == (1, 1)):
@@ -146,7 +147,8 @@ class Record:
             for one, another in _overlaps(writes):
                 for write, over in ((one, another), (another, one)):
                     if write.name is not None:
-                        found.give_up(write.name, over.why or f"its cells are also those of {over.name or 'a constant'}")
+                        why = over.why or f"its cells are also those of {over.name or 'a constant'}"
+                        found.give_up(write.name, why)
             for write in writes:
                 if write.name is None:
                     continue

@@ -1,5 +1,5 @@
-"""What one worker process of an engine does with its daemon's versions: it prepares one beside generation, and writes it when
-generation is paused. It needs neither torch nor vLLM: the model is an argument."""
+"""What one worker process of an engine does with its daemon's versions: it prepares one beside generation, and writes it
+when generation is paused. It needs neither torch nor vLLM: the model is an argument."""
 
 from __future__ import annotations
 
@@ -126,7 +126,8 @@ class Rank:
             if job.is_dropped:
                 raise RuntimeError("it was dropped")
             job.staged = found
-            return {"ok": True, "kind": found.kind, "cells": found.cells, "why": found.why, "prepare_s": time.perf_counter() - begin}
+            prepare_s = time.perf_counter() - begin
+            return {"ok": True, "kind": found.kind, "cells": found.cells, "why": found.why, "prepare_s": prepare_s}
         except Exception as error:
             return _failed(error)
 

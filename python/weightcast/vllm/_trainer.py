@@ -50,7 +50,10 @@ class WeightcastTrainer(TrainerWeightTransferEngine[WeightcastTrainerInit]):
             for _ in self.source:  # its gathers are collective
                 pass
             return
-        infos = [TensorInfo(meta.name, _DTYPES[str(meta.dtype).rpartition(".")[2]], meta.shape) for meta in self.source.metadata()]
+        infos = [
+            TensorInfo(meta.name, _DTYPES[str(meta.dtype).rpartition(".")[2]], meta.shape)
+            for meta in self.source.metadata()
+        ]
         with self._publisher.begin(infos, files=self._init_info.files) as publication:
             for name, tensor in self.source:
                 publication.fill(name, tensor)
