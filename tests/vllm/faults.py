@@ -18,9 +18,8 @@ def register():
                 if faults:
                     with open(path, "w") as file:
                         file.writelines(line + "\n" for line in faults[1:])
-                    for places in self._places.places.values():
-                        for memory, _ in places:
-                            self._flat[memory].zero_()  # what is there when it fails
+                    for flat in self._flat.values():
+                        flat.zero_()  # what is there when it fails
                     raise RuntimeError(faults[0])
 
             return found._replace(write=write)

@@ -44,7 +44,7 @@ class Measure(Following):
         try:
             told = [self.follow() for _ in range(VERSIONS)]
             self.assertEqual({one["kind"] for one in told}, {"cells"})
-            for name in ("prepare_s", "write_s", "paused_s", "install_s"):
+            for name in ("prepare_s", "pausing_s", "write_s", "paused_s", "install_s"):
                 self.print_ms(name, [one[name] for one in told])
             dense = [self.follow(dense=True) for _ in range(VERSIONS)]
             self.assertEqual({one["kind"] for one in dense}, {"copies"})

@@ -53,7 +53,7 @@ class Follower:
         self._subscription: Optional[Subscription] = None
         self._readable = asyncio.Event()
         self._told = 0.0  # when the newest version was heard of
-        self._paused_at = 0.0
+        self._paused_at = self._pausing_s = 0.0
         self._why = ""
         self._idle = asyncio.Event()
         self._has_ended = False
@@ -206,9 +206,11 @@ class Follower:
         if action.step in (Step.ASK, Step.WRITE, Step.DROP):
             return await self._ranks(action.step.value)
         if action.step is Step.PAUSE:
-            self._paused_at = self._clock()
+            begin = self._clock()
             drains, keeps = action.in_flight is InFlight.DRAIN, action.in_flight is InFlight.KEEP
             await self._pause("wait" if drains else "keep", clear_cache=not keeps)
+            self._paused_at = self._clock()
+            self._pausing_s = self._paused_at - begin
         elif action.step is Step.LABEL:
             await engine.update_weight_version(str(version.number))
             if action.in_flight is InFlight.KEEP:
@@ -244,6 +246,7 @@ class Follower:
             "cells": sum(rank["cells"] for rank in written),
             "prepare_s": max(rank["prepare_s"] for rank in prepared),
             "write_s": max(rank["write_s"] for rank in written),
+            "pausing_s": self._pausing_s,
             "paused_s": now - self._paused_at,
             "install_s": now - self._told,
         }

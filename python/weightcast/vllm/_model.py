@@ -42,6 +42,7 @@ class VllmModel:
         self._tensors: Optional[dict[str, tuple[str, tuple[int, ...]]]] = None  # of the first version: dtype and shape
         self._places: Optional[Places] = None
         self._why_not = ""  # there are no places
+        self._is_untouched = True  # it has what the server was started with
         self._flat: dict[Hashable, torch.Tensor] = {}
 
     def check(self, snapshot: Snapshot) -> None:
@@ -131,14 +132,21 @@ class VllmModel:
         if not self._why_not:
             try:
                 places = self._record(snapshot)
-                self._probe(places, self._checkpoint(snapshot))
+                if self._is_untouched:
+                    self._probe(places, self._checkpoint(snapshot))
             except Refused:
                 raise
             except Exception as error:
-                self._why_not = f"where its loader writes cannot be recorded: {error}"
+                places, self._why_not = None, f"where its loader writes cannot be recorded: {error}"
+        self._is_untouched = False
         self._load(snapshot)
+        used: set[Hashable] = set()
         if places is not None:
             self._probe(places, snapshot)
+            exact = [found for name, found in places.places.items() if name not in places.reasons]
+            used = {memory for found in exact for memory, _ in found}
+        # Of a layer that is processed again vLLM may replace the rest, which must not be kept here.
+        self._flat = {memory: flat for memory, flat in self._flat.items() if memory in used}
         self._places = places
         self._tensors = {name: (tensor.dtype, tensor.shape) for name, tensor in snapshot.items()}
         self._report(snapshot)
