@@ -49,6 +49,7 @@ class Vllm:
         variables = dict(os.environ, VLLM_SERVER_DEV_MODE="1", VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1",
                          VLLM_NO_USAGE_STATS="1", VLLM_CPU_OMP_THREADS_BIND="nobind", OMP_NUM_THREADS="1",
                          VLLM_CONFIG_ROOT=str(folder / "vllm"), VLLM_CACHE_ROOT=str(folder / "vllm"), **more_variables)
+        variables = {name: value for name, value in variables.items() if value is not None}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [os.environ["WEIGHTCAST_VLLM"], "serve", str(model), "--host", "127.0.0.1", "--port", self.address.split(":")[1],

@@ -1,0 +1,173 @@
+"""What one worker process of an engine does with its daemon's versions: it prepares one beside generation, and writes it
+when generation is paused. It needs neither torch nor vLLM: the model is an argument."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Callable, NamedTuple, Optional, Protocol
+
+from .._errors import Code, Error
+from .._snapshot import Snapshot
+from .._subscription import Change, Subscription
+
+_CONNECT_S_MAX = 5.0
+_BUSY_S = 0.01  # between two questions for a list, which the daemon makes one by one
+
+
+class Staged(NamedTuple):
+    """What is to be written, in the model's own terms."""
+
+    kind: str  # "cells": those that changed; "copies": all, in place; "reload": all, by vLLM
+    write: Callable[[], None]
+    cells: int
+    why: str  # of "copies" and "reload": why it is not less
+
+
+class Model(Protocol):
+    def check(self, snapshot: Snapshot) -> None:
+        """Errors: ValueError (it is not of this model: what is missing or different)."""
+
+    def stage_cells(self, changes: dict[str, Change]) -> Staged: ...
+
+    def stage_whole(self, snapshot: Snapshot, why: str) -> Staged: ...
+
+    def settle(self) -> None:
+        """Returns when what was written is in the model."""
+
+
+class _Held(NamedTuple):
+    version: int
+    digest: str
+
+
+class _Job:
+    """A version that is being prepared, or has been. Its subscription pins it until close()."""
+
+    def __init__(self, version: int, digest: str, base: Optional[_Held]) -> None:
+        self.version, self.digest, self.base = version, digest, base
+        self.is_dropped = False
+        self.subscription: Optional[Subscription] = None
+        self.staged: Optional[Staged] = None
+        self.future: Future[dict[str, Any]]
+
+    def close(self) -> None:
+        self.staged = None
+        if self.subscription is not None:
+            self.subscription.close()
+            self.subscription = None
+
+
+class Rank:
+    def __init__(self, model: Model, subscribe: Callable[[], Subscription]) -> None:
+        """`subscribe` connects to this host's daemon; for each version anew, so that no connection can be out of date."""
+        self._model, self._subscribe = model, subscribe
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="weightcast")
+        self._job: Optional[_Job] = None
+        self._held: Optional[_Held] = None
+        self._lock = threading.Lock()  # the engine's thread and an HTTP route's may both call
+
+    def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """One of prepare, ask, write, drop. Never raises: where one of several ranks raises, vLLM mixes up the answers of the
+        others with those to the next call."""
+        try:
+            with self._lock:
+                return {"ok": True, **getattr(self, "_" + operation)(**arguments)}
+        except Exception as error:
+            return _failed(error)
+
+    def _prepare(self, version: int, digest: str, whole: bool, limit_s: float) -> dict[str, Any]:
+        self._drop()
+        job = self._job = _Job(version, digest, None if whole else self._held)
+        job.future = self._pool.submit(self._run, job, time.monotonic() + limit_s)
+        return {}
+
+    def _ask(self) -> dict[str, Any]:
+        if self._job is None:
+            raise RuntimeError("nothing is being prepared")
+        return self._job.future.result() if self._job.future.done() else {"pending": True}
+
+    def _drop(self) -> dict[str, Any]:
+        job, self._job = self._job, None
+        if job is not None:
+            job.is_dropped = True
+            subscription = job.subscription
+            if subscription is not None and not job.future.done():
+                subscription.cancel()
+            self._pool.submit(job.close)  # behind the job itself
+        return {}
+
+    def _write(self) -> dict[str, Any]:
+        job = self._job
+        staged = job.staged if job is not None and job.future.done() else None
+        if job is None or staged is None:
+            return {"ok": False, "wrote": False, "error": "nothing was prepared"}
+        begin = time.perf_counter()
+        self._held = None
+        try:
+            staged.write()
+            self._model.settle()
+        except Refused as error:
+            self._held = job.base
+            return {**_failed(error), "wrote": False}
+        except Exception as error:
+            return {**_failed(error), "wrote": True}
+        self._held = _Held(job.version, job.digest)
+        self._drop()
+        return {"kind": staged.kind, "cells": staged.cells, "why": staged.why, "write_s": time.perf_counter() - begin}
+
+    def _run(self, job: _Job, end: float) -> dict[str, Any]:
+        """In the pool's thread: the answer to ask()."""
+        try:
+            begin = time.perf_counter()
+            job.subscription = self._subscribe()
+            found = self._stage(job, end)
+            if job.is_dropped:
+                raise RuntimeError("it was dropped")
+            job.staged = found
+            prepare_s = time.perf_counter() - begin
+            return {"ok": True, "kind": found.kind, "cells": found.cells, "why": found.why, "prepare_s": prepare_s}
+        except Exception as error:
+            return _failed(error)
+
+    def _stage(self, job: _Job, end: float) -> Staged:
+        subscription = job.subscription
+        assert subscription is not None
+        pin = subscription.acquire(job.version, timeout=_CONNECT_S_MAX)
+        if pin.digest != job.digest:
+            raise RuntimeError(f"this host's daemon has another version {job.version}: {pin.digest}, not {job.digest}")
+        snapshot = Snapshot(pin.directory)
+        self._model.check(snapshot)
+        if job.base == (job.version, job.digest):
+            return Staged("cells", _nothing, 0, "")
+        if job.base is None:
+            return self._model.stage_whole(snapshot, "it is the first one here")
+        while True:
+            try:
+                changes = subscription.changes(job.base, pin, timeout=max(0.0, end - time.monotonic()))
+                return self._model.stage_cells(changes) if changes else Staged("cells", _nothing, 0, "")
+            except NotInPlace as error:
+                return self._model.stage_whole(snapshot, str(error))
+            except Error as error:
+                if error.code is Code.TOO_FAR:
+                    return self._model.stage_whole(snapshot, str(error))
+                if error.code is not Code.BUSY or job.is_dropped or time.monotonic() >= end:
+                    raise
+            time.sleep(_BUSY_S)
+
+
+class NotInPlace(Exception):
+    """These changes take a reload; it says why."""
+
+
+class Refused(Exception):
+    """The version is not for this model. Nothing was written."""
+
+
+def _nothing() -> None:
+    pass
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    return {"ok": False, "error": str(error) or type(error).__name__}
