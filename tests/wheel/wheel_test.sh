@@ -94,8 +94,8 @@ clean_root() {
   # The mounts end with the namespace that they are in.
   unshare --mount --pid --fork sh -c '
     mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/dev/shm" &&
-    exec env -i PATH=/usr/bin:/bin HOME=/root PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INDEX=1 \
-      chroot "$1" python3 -B /try/tests/wheel/use.py "/try/$2" /try' sh "$work/root" "$(basename "$(wheel)")"
+    exec chroot "$1" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/root PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INDEX=1 \
+      python3 -B /try/tests/wheel/use.py "/try/$2" /try' sh "$work/root" "$(basename "$(wheel)")"
 }
 
 "$part"
