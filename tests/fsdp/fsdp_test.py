@@ -269,10 +269,15 @@ def fail_in_many_ways(rank, state_dir):
         publisher.wait()
         said["at last"] = published(state_dir), whole(good)
         attempt("other calls", publisher.publish if rank else publisher.publish_changed, good)
-        for name, changed in (("many", torch.tensor([0, 77])), ("order", torch.tensor([1, 1])), ("floats", torch.ones(10)),
+        for name, changed in (("many", torch.tensor([0, 77])), ("floats", torch.ones(10)),
                               ("mask", torch.ones(3, dtype=torch.bool))):  # fmt: skip
             publisher.publish(good)
             attempt(name, publisher.publish_changed, good, {"w": changed})
+        publisher.publish(good)
+        publisher.publish_changed(good, {"w": torch.tensor([1, 1])})
+        attempt("order", publisher.wait)
+        publisher.publish_changed(good, {"w": torch.tensor([1])})  # the whole
+        publisher.wait()
     said["closed"] = message_of(publisher.publish, good)
     missing = message_of(ShardedPublisher, state_dir + "-absent", timeout=20)
     return said, missing
@@ -371,7 +376,7 @@ class Sharded(DaemonTest):
                 ("nan", "NaN", 3),
                 ("other calls", "make the same calls on all ranks", 4),
                 ("many", "none of its 10 local elements", None),
-                ("order", "do not ascend", None),
+                ("order", "sort them, and give each once", None),
                 ("floats", "give a row of integers, or a mask", None),
                 ("mask", "a mask of shape .3,. for a local tensor of .10,.", None),
             ):

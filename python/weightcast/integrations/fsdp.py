@@ -539,7 +539,7 @@ class ShardedPublisher:
                 among &= (place >= begin) & (place < begin + length)
                 inside = inside * length + (place - begin)
             numbers, inside = numbers[among], inside[among]
-        values = tensor.reshape(-1)[numbers].cpu()
+        values = tensor.reshape(-1).index_select(0, numbers).cpu()
         inside = inside.cpu()
         if self._shadow is not None:
             self._shadow[name, box].view(-1)[inside] = values
@@ -559,11 +559,9 @@ def _numbers_of(name: str, given: Any, tensor: Any) -> Any:
     if given.dim() != 1 or given.is_floating_point() or given.is_complex():
         raise ValueError(f"tensor {name!r}: changes of {given.dtype} {tuple(given.shape)}; give a row of integers, or a mask")
     numbers = given.to(torch.int64)
-    if len(numbers) and not (0 <= numbers[0] and numbers[-1] < tensor.numel() and (numbers[1:] > numbers[:-1]).all()):
-        raise ValueError(
-            f"tensor {name!r}: changes that do not ascend, or are none of its {tensor.numel()} local elements; sort them, "
-            "and give each once"
-        )
+    # Whether they ascend the origin finds out, and tells wait().
+    if len(numbers) and not (0 <= numbers[0] and numbers[-1] < tensor.numel()):
+        raise ValueError(f"tensor {name!r}: changes that are none of its {tensor.numel()} local elements")
     return numbers
 
 
