@@ -36,6 +36,9 @@ here = pathlib.Path(weightcast.__file__).parent
 assert "site-packages" in str(here), here
 assert (here / "py.typed").exists() and (here / "libweightcast.so.0").exists(), list(here.iterdir())
 import importlib.metadata
+for group in ("vllm.general_plugins", "vllm.endpoint_plugins"):
+    (point,) = [one for one in importlib.metadata.distribution("weightcast").entry_points if one.group == group]
+    assert callable(point.load()), point  # vLLM itself is imported later
 assert importlib.metadata.version("weightcast") == weightcast.library_version(), weightcast.library_version()
 PYTHON
 
