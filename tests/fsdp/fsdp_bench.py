@@ -108,8 +108,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--percent", type=float, default=1.0)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="weightcast-fsdp-", dir="/var/tmp") as directory:
-        origin = Daemon(directory, "origin", "--role", "origin", "--listen", "127.0.0.1:0", "--versions-in", "memory")
+    with tempfile.TemporaryDirectory(prefix="weightcast-fsdp-", dir="/dev/shm") as directory:
+        origin = Daemon(directory, "origin", "--role", "origin", "--listen", "127.0.0.1:0", "--versions-in", "memory",
+                        "--memory-dir", directory)  # fmt: skip
         try:
             by_rank = run(directory, WORLD, measure, origin.state, options)
         finally:
