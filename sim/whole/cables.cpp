@@ -416,6 +416,17 @@ std::unique_ptr<Network> Cables::attach(HostIndex host, HostLoop& loop) {
   return std::make_unique<HostNetwork>(*this, host, loop);
 }
 
+void Cables::set_uplink(HostIndex host, Rate rate) {
+  Host& at = hosts_[host];
+  const Instant now = clock_.now();
+  const auto rate_of = [](Rate uplink) { return (uplink.limited() ? uplink : kFastest).bytes_per_s; };
+  // Frames that are on their way arrive when they were to: those of new connections do not wait for them.
+  if (at.uplink_free > now) {
+    at.uplink_free = now + from_seconds(to_seconds(at.uplink_free - now) * rate_of(at.uplink) / rate_of(rate));
+  }
+  at.uplink = rate;
+}
+
 void Cables::partition(HostIndex a, HostIndex b, Instant until) {
   Instant& open = partitions_[std::minmax(a, b)];
   open = std::max(open, until);

@@ -35,7 +35,8 @@ class Cables {
   /// The network of a process on that host. Destroying it ends the process, and its connections break.
   [[nodiscard]] std::unique_ptr<Network> attach(HostIndex host, HostLoop& loop);
 
-  void set_uplink(HostIndex host, Rate rate) { hosts_[host].uplink = rate; }
+  /// What waits there goes at the new rate, too.
+  void set_uplink(HostIndex host, Rate rate);
   void set_latency(HostIndex host, Duration latency) { hosts_[host].latency = latency; }
   /// This share of the chunks that the host sends arrives with a wrong bit.
   void set_corruption(HostIndex host, double share) { hosts_[host].corruption = share; }

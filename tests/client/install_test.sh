@@ -40,7 +40,7 @@ for unit in "$source"/deploy/*.service; do
 done
 diff "$source/deploy/worker.toml" "$work/opt/share/weightcast/worker.toml"
 
-"$weightcast" daemon --role origin --state "$work/state" --listen 127.0.0.1:0 --insecure >"$work/daemon.log" 2>&1 &
+"$weightcast" daemon --role origin --state "$work/state" --listen 127.0.0.1:0 --insecure --versions-in disk >"$work/daemon.log" 2>&1 &
 daemon=$!
 for _ in $(seq 300); do
   "$weightcast" status --state "$work/state" >/dev/null 2>&1 && break

@@ -74,7 +74,7 @@ TEST_F(PatchCrashTest, OriginThatDiesWhileItSendsAPatchThatItIsMakingMakesItAgai
   bool was_open = false;
   std::uint64_t version = 2;
   for (; version <= 25 && !was_open; ++version) {
-    large.step();
+    large.move_many();
     published.insert(large.digest());
     std::thread publishing([&] { static_cast<void>(cluster.publish(large.path(), version, {})); });
     run_until_chunks_arrive(cluster, "a", version);

@@ -261,6 +261,12 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
     manifest.part_chunks = kDigestsPerPart;
     manifest_ = std::move(manifest);
     if (!encodes_) return run(&ChangedVersion::hash_version, &ChangedVersion::finish_full);
+    if (!request_.proves_result) return begin_patch();
+    tree_chunk_bytes_ = request_.choose_chunk_bytes(manifest_.snapshot_bytes());
+    run(&ChangedVersion::hash_result, &ChangedVersion::begin_patch);
+  }
+
+  void begin_patch() {
     store_.begin_patch(patch_id(), [self = shared_from_this()](const Result<std::filesystem::path>& path) {
       if (!path.has_value()) return self->fail_with(path.error());
       self->patch_path_ = *path;
@@ -279,19 +285,36 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   }
 
   Status hash_version() {
+    WC_ASSIGN(std::vector<ContentDigest> digests, chunk_digests(manifest_.chunk_bytes));
+    sign(std::move(digests));
+    return {};
+  }
+
+  Status hash_result() {
+    Manifest whole = manifest_;
+    whole.kind = PayloadKind::kFull;
+    whole.payload_bytes = manifest_.snapshot_bytes();
+    whole.chunk_bytes = tree_chunk_bytes_;
+    WC_ASSIGN(const std::vector<ContentDigest> digests, chunk_digests(whole.chunk_bytes));
+    whole.part_digests = part_digests_of(digests, whole.part_chunks);
+    manifest_.snapshot_tree = whole.tree_of_snapshot();
+    return {};
+  }
+
+  /// Of the version that was made.
+  Result<std::vector<ContentDigest>> chunk_digests(std::uint32_t chunk_bytes) {
     const std::uint64_t bytes = base_->size_bytes();
-    std::vector<ContentDigest> digests(manifest_.chunk_count());
+    std::vector<ContentDigest> digests((bytes + chunk_bytes - 1) / chunk_bytes);
     for_each_index(digests.size(), jobs_.loop().threads_per_job_max(), [&](std::size_t i) {
       if (stopped_) return;
       if (jobs_.cancelled()) return note(Jobs::cancelled_error(Op::kPublish));
-      const std::uint64_t begin = i * manifest_.chunk_bytes;
-      std::vector<std::byte> chunk(std::min<std::uint64_t>(manifest_.chunk_bytes, bytes - begin));
+      const std::uint64_t begin = i * std::uint64_t{chunk_bytes};
+      std::vector<std::byte> chunk(std::min<std::uint64_t>(chunk_bytes, bytes - begin));
       note(read_stream(*target_, begin, chunk));
       digests[i] = content_digest_of(chunk);
     });
     if (error_) return *error_;
-    sign(std::move(digests));
-    return {};
+    return digests;
   }
 
   void sign(std::vector<ContentDigest> digests) {
@@ -351,6 +374,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   std::vector<std::byte> patch_;
   std::filesystem::path patch_path_;
   Checksum result_digest_;
+  std::uint32_t tree_chunk_bytes_ = 0;
   Manifest manifest_;
   MadePayload made_;
 };

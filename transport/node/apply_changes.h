@@ -16,7 +16,8 @@ struct ChangesRequest {
   Version base{};  ///< which the changes are against; complete in the store, and stays until it is done
   std::unique_ptr<ChangeSource> changes;
   std::string model_id;
-  bool makes_patch = true;  ///< false: the full payload is made
+  bool makes_patch = true;     ///< false: the full payload is made
+  bool proves_result = false;  ///< the patch vouches for the SHA-256 tree over the version, which takes a pass over it
   ManifestAuthor author = {};
   /// Called on the loop's thread with the payload's size.
   std::function<std::uint32_t(std::uint64_t payload_bytes)> choose_chunk_bytes;

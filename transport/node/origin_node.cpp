@@ -54,6 +54,9 @@ Status OriginNode::start() {
   config.addresses_allowed = config_.addresses_allowed;
   config.timeouts = config_.timeouts;
   core_ = std::make_unique<OriginCore>(std::move(config));
+  const std::vector<StoredVersion> versions = store_->versions();
+  const bool is_proven = !versions.empty() && versions.back().manifest.tree_of_snapshot().chunk_bytes != 0;
+  unproven_ = is_proven ? 0 : config_.anchor_interval;
   for (const StoredVersion& stored : store_->versions()) core_->restore(signed_again(stored), stored.chunk_digests);
   for (const StoredPatch& stored : store_->patches()) core_->restore_patch(signed_again(stored), stored.chunk_digests);
   core_->restore_peers(loop().now(), PeerRecordsFile(environment_.files, config_.state).read());
@@ -220,6 +223,8 @@ void OriginNode::publish_changes(Publishing publishing, std::unique_ptr<ChangeSo
   changes.changes = std::move(source);
   changes.model_id = config_.model_id;
   changes.makes_patch = config_.patches;
+  // So often a worker takes a new anchor, behind which older proofs are gone.
+  changes.proves_result = environment_.signer != nullptr && unproven_ + 1 >= config_.anchor_interval;
   changes.author = author();
   changes.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop().now(), bytes).chunk_bytes; };
   note_started(publishing.version);
@@ -245,6 +250,7 @@ void OriginNode::end_publication(const Publishing& publishing, const Result<Made
     driver_->pump();
     return publishing.taken(made.error());
   }
+  unproven_ = made->manifest->tree_of_snapshot().chunk_bytes != 0 ? 0 : unproven_ + 1;
   core_->handle_publish(loop().now(), publishing.started_at, *made);
   driver_->pump();
   publishing.taken(TakenOver{made->manifest->snapshot_bytes()});

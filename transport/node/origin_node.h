@@ -74,6 +74,7 @@ class OriginNode final : public Node {
   std::optional<EnrolmentDesk> enrolment_desk_;  // of an origin that enrols workers
   std::uint64_t peer_records_written_ = 0;       // generation
   bool writing_peer_records_ = false;
+  std::uint32_t unproven_ = 0;          // publications since one whose SHA-256 tree is signed
   double encode_s_ = 0;                 // of the last patch
   std::map<Version, Started> started_;  // the last few publications
 };

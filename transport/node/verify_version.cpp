@@ -113,8 +113,8 @@ class WayToVersion {
         Errc::kNotAllowed, Op::kVerify,
         fmt::format("{}: nothing here proves its bytes: the origin published version {} by its patch, without a "
                     "SHA-256 of all of it, and the signed patches that are here go back to version {}, which "
-                    "has none either; what follows the next version that is published whole can be proven, and "
-                    "so can this one on nodes that get it whole",
+                    "has none either; an origin with keys hashes a version every --anchor-interval publications, and "
+                    "what follows the next one can be proven",
                     layout_.complete(manifest_.version).native(), manifest_.version.value, last->value));
   }
 
