@@ -173,9 +173,10 @@ void StoreImpl::give_up_lost(const CompleteRef& complete, const Error& why) {
   const Version version = complete->stored.manifest.version;
   complete->lost = true;
   complete->syncing = true;
-  const Error lost = fail(Errc::kCorrupt, Op::kSync,
-                          fmt::format("version {} in {}: some of its bytes are lost ({}); look after the disk",
-                                      version.value, layout_.directory().native(), why.detail));
+  const Error lost =
+      fail(Errc::kCorrupt, Op::kSync,
+           fmt::format("version {} in {}: some of its bytes are lost ({}); check this host's memory and disk",
+                       version.value, layout_.directory().native(), why.detail));
   auto result = std::make_shared<Result<std::optional<RecoveredVersion>>>();
   serial_.run(
       [layout = layout_, version, next = newest(), threads = loop_.threads_per_job_max(),
