@@ -118,8 +118,14 @@ const Kernels* avx512_kernels() {
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512vbmi2")) {
     return nullptr;
   }
-  static const Kernels kernels{"avx512",    avx2->weigh,     diff,       avx2->split, avx2->merge,
-                               avx2->range, avx2->put_bytes, take_bytes, take_cells};
+  static const Kernels kernels = [] {
+    Kernels mixed = *avx2;
+    mixed.name = "avx512";
+    mixed.diff = diff;
+    mixed.take_bytes = take_bytes;
+    mixed.take_cells = take_cells;
+    return mixed;
+  }();
   return &kernels;
 }
 

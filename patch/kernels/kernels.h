@@ -56,6 +56,11 @@ struct Kernels {
   /// The inverse of split(). `before` may be `cells`. It is null if it was null in split().
   void (*merge)(unsigned cell_bytes, bool rotate, const std::byte* const* planes, const std::byte* before,
                 std::size_t count, std::byte* cells);
+  /// The sum of `count` little-endian words of four bytes at `bytes`, each times its weight, modulo 2^64.
+  std::uint64_t (*weighted_sum)(const std::byte* bytes, const std::uint32_t* weights, std::size_t count);
+  /// How many of `count` cells of `cell_bytes` equal `value` under `mask`, both of which fit into a cell.
+  std::uint64_t (*count_equal)(unsigned cell_bytes, std::uint64_t mask, std::uint64_t value, const std::byte* cells,
+                               std::size_t count);
   /// The least and the greatest of `count` bytes, of which there is one at least.
   ByteRange (*range)(const std::byte* bytes, std::size_t count);
   /// Puts `count` bytes, a multiple of kByteLanes, the last one first. Words go down from `words`, below which there is

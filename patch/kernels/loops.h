@@ -90,5 +90,56 @@ void merge_cells(bool rotate, const std::byte* const* planes, const std::byte* b
   }
 }
 
+// Of blocks of a fixed length the compiler makes vectors.
+constexpr std::size_t kVectorBytes = 256;
+
+inline std::uint64_t weighted_sum(const std::byte* bytes, const std::uint32_t* weights, std::size_t count) {
+  constexpr std::size_t kBlock = kVectorBytes / sizeof weights[0];
+  std::uint64_t sum = 0;
+  const auto add = [&](std::size_t i) {
+    std::uint32_t word;
+    std::memcpy(&word, bytes + i * sizeof word, sizeof word);
+    sum += std::uint64_t{word} * weights[i];
+  };
+  std::size_t i = 0;
+  for (; count - i >= kBlock; i += kBlock) {
+    for (std::size_t k = 0; k < kBlock; ++k) add(i + k);
+  }
+  for (; i < count; ++i) add(i);
+  return sum;
+}
+
+template <unsigned CellBytes>
+std::uint64_t count_equal_cells(std::uint64_t mask, std::uint64_t value, const std::byte* cells, std::size_t count) {
+  using Cell = typename CellInt<CellBytes>::Unsigned;
+  constexpr std::size_t kBlock = kVectorBytes / CellBytes;
+  const auto equal = [&, m = Cell(mask), v = Cell(value)](std::size_t i) {
+    Cell cell;
+    std::memcpy(&cell, cells + i * CellBytes, CellBytes);
+    return (cell & m) == v;
+  };
+  std::uint64_t found = 0;
+  std::size_t i = 0;
+  for (; count - i >= kBlock; i += kBlock) {
+    // In the cell's own width, which keeps the vectors full; most blocks have none.
+    Cell any = 0;
+    for (std::size_t k = 0; k < kBlock; ++k) any = Cell(any | Cell(equal(i + k)));
+    if (any == 0) continue;
+    for (std::size_t k = 0; k < kBlock; ++k) found += equal(i + k);
+  }
+  for (; i < count; ++i) found += equal(i);
+  return found;
+}
+
+inline std::uint64_t count_equal(unsigned cell_bytes, std::uint64_t mask, std::uint64_t value, const std::byte* cells,
+                                 std::size_t count) {
+  switch (cell_bytes) {
+    case 1: return count_equal_cells<1>(mask, value, cells, count);
+    case 2: return count_equal_cells<2>(mask, value, cells, count);
+    case 4: return count_equal_cells<4>(mask, value, cells, count);
+    default: return count_equal_cells<8>(mask, value, cells, count);
+  }
+}
+
 }  // namespace
 }  // namespace weightcast

@@ -111,7 +111,8 @@ std::size_t take_cells(const ByteSlots& slots, ByteStates& states, const std::by
 }  // namespace
 
 const Kernels& scalar_kernels() {
-  static constexpr Kernels kernels{"scalar", weigh, diff, split, merge, range, put_bytes, take_bytes, take_cells};
+  static constexpr Kernels kernels{"scalar",    weigh, diff,      split,      merge,     weighted_sum,
+                                   count_equal, range, put_bytes, take_bytes, take_cells};
   return kernels;
 }
 

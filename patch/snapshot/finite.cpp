@@ -2,37 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
+#include "patch/kernels/kernels.h"
 #include "patch/snapshot/snapshot.h"
 
 namespace weightcast {
 namespace {
 
-// Copied to an aligned array of this size first, so that the compiler makes vectors of the loop over it whatever the
-// alignment of the data; it stays in the first-level cache. Also bounds what the narrow per-block counters must hold.
-constexpr std::size_t kBlockBytes = 4096;
-
 /// Elements of `data` that, under `mask`, equal `value`. By default an exponent of all ones.
 template <typename Word, Word mask, Word value = mask>
 std::uint64_t count_masked(Bytes data) {
-  constexpr std::size_t kWords = kBlockBytes / sizeof(Word);
-  alignas(64) std::array<Word, kWords> block;
-  std::uint64_t total = 0;
-  for (; data.size() >= kBlockBytes; data = data.subspan(kBlockBytes)) {
-    std::memcpy(block.data(), data.data(), kBlockBytes);
-    // The dot is in Word's own width, which keeps the vectors full; checked for being nonzero only.
-    Word any = 0;
-    for (const Word word : block) any |= static_cast<Word>((word & mask) == value);
-    if (any == 0) continue;
-    for (const Word word : block) total += (word & mask) == value;
-  }
-  for (; data.size() >= sizeof(Word); data = data.subspan(sizeof(Word))) {
-    Word word;
-    std::memcpy(&word, data.data(), sizeof word);
-    total += (word & mask) == value;
-  }
-  return total;
+  return best_kernels().count_equal(sizeof(Word), mask, value, data.data(), data.size() / sizeof(Word));
 }
 
 }  // namespace

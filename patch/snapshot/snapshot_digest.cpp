@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/parallel.h"
+#include "patch/kernels/kernels.h"
 #include "patch/snapshot/snapshot.h"
 
 namespace weightcast {
@@ -43,17 +44,6 @@ constexpr std::array<std::uint32_t, kBlockWords> kWordWeights = [] {
 }();
 
 std::uint64_t block_weight(std::uint64_t block) { return mix((std::uint64_t{1} << 32) + block) | 1; }
-
-/// Of whole words of one block. The compiler makes vectors of it.
-std::uint64_t weigh_words(const std::byte* bytes, const std::uint32_t* weights, std::size_t words) {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < words; ++i) {
-    std::uint32_t word = 0;
-    std::memcpy(&word, bytes + i * kWordBytes, kWordBytes);
-    sum += std::uint64_t{word} * weights[i];
-  }
-  return sum;
-}
 
 /// Of bytes of one word.
 std::uint64_t weigh_part(std::uint64_t offset, Bytes bytes) {
@@ -95,7 +85,7 @@ std::uint64_t stream_sum(std::uint64_t offset, Bytes bytes) {
     }
     const std::size_t words = part.size() / kWordBytes;
     const std::uint32_t* const weights = kWordWeights.data() + offset / kWordBytes % kBlockWords;
-    weighed += weigh_words(take(words * kWordBytes).data(), weights, words);
+    weighed += best_kernels().weighted_sum(take(words * kWordBytes).data(), weights, words);
     if (!part.empty()) {
       const std::uint64_t at = offset;
       weighed += weigh_part(at, take(part.size()));

@@ -50,6 +50,35 @@ RC_GTEST_PROP(Kernels, AllEqualScalar, ()) {
   }
 }
 
+RC_GTEST_PROP(Kernels, SumAndCountAsScalarDoes, ()) {
+  std::mt19937_64 random(*rc::gen::arbitrary<std::uint64_t>());
+  const std::size_t bytes = *rc::gen::element<std::size_t>(0, 8, 248, 256, 264, 4096, 5000);
+  const std::size_t misaligned = *rc::gen::inRange<std::size_t>(0, 8);
+  std::vector<std::byte> cells(bytes + misaligned);
+  for (std::byte& byte : cells) byte = std::byte(random() % 4 == 0 ? 0x7f : random());
+  std::vector<std::uint32_t> weights(bytes / sizeof(std::uint32_t));
+  for (std::uint32_t& weight : weights) weight = std::uint32_t(random());
+  const std::byte* const at = cells.data() + misaligned;
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, at + i * sizeof word, sizeof word);
+    sum += std::uint64_t{word} * weights[i];
+  }
+  const unsigned width = *rc::gen::element(1u, 2u, 4u, 8u);
+  const std::uint64_t mask = width == 1 ? 0x7c : std::uint64_t{0x7f} << 8 * (width - 1);
+  std::uint64_t count = 0;
+  for (std::size_t i = 0; i < bytes / width; ++i) {
+    std::uint64_t cell = 0;
+    std::memcpy(&cell, at + i * width, width);
+    count += (cell & mask) == mask;
+  }
+  for (const Kernels* kernels : available_kernels()) {
+    RC_ASSERT(kernels->weighted_sum(at, weights.data(), weights.size()) == sum);
+    RC_ASSERT(kernels->count_equal(width, mask, mask, at, bytes / width) == count);
+  }
+}
+
 RC_GTEST_PROP(Kernels, SplitAndMergeAsScalarDoes, ()) {
   std::mt19937_64 random(*rc::gen::arbitrary<std::uint64_t>());
   const unsigned width = *rc::gen::element(1u, 2u, 4u, 8u);
