@@ -49,7 +49,7 @@ Result<LeaseJournal> LeaseJournal::open(FileSystem& files, std::filesystem::path
       journal.bytes_ = end + 1;
     }
   }
-  journal.lines_ = journal.found_.size();
+  journal.lines_ = journal.lines_kept_ = journal.found_.size();
   WC_TRY(journal.file_->truncate(journal.bytes_));
   return journal;
 }

@@ -56,7 +56,7 @@ class LeaseJournal {
   std::unique_ptr<File> file_;
   std::uint64_t bytes_ = 0;
   std::uint64_t lines_ = 0;
-  std::uint64_t lines_kept_ = 0;  // when some were dropped last
+  std::uint64_t lines_kept_ = 0;  // when it was opened, or written anew last
   std::vector<Record> found_;
 };
 
