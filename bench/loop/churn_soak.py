@@ -32,8 +32,9 @@ LIFE_MIN_S = 600  # of a process whose memory is judged: a learner of LibTorch t
 GROWTH_MAX = 1.10
 GROWTH_MAX_KIB = 4096
 # What a learner that goes on from a checkpoint may say of rollouts: they are of weights that it never had, or that are
-# too old now; or their group was completed or given up.
-EXPECTED_REFUSALS = {"stale", "version_unknown", "version_never_published", "group_closed"}
+# too old now; or their group was completed or given up. A worker that was paused, or whose daemon was, begins late what
+# was leased to it: then the lease is over.
+EXPECTED_REFUSALS = {"stale", "version_unknown", "version_never_published", "group_closed", "lease_ended"}
 EDGE_STEPS = 40  # whose mean reward is compared
 
 LEARNER = dict(

@@ -22,6 +22,8 @@ class GroupLeases {
   [[nodiscard]] static Result<GroupLeases> open(FileSystem& files, std::filesystem::path path, bool resumed);
 
   [[nodiscard]] const std::string& run_id() const { return run_id_; }
+  /// All numbers that were given out are less, those of earlier starts too.
+  [[nodiscard]] std::uint64_t next() const { return next_; }
   /// The next `count` numbers. Errors: those of the files; then none are given out.
   [[nodiscard]] Result<std::vector<std::uint64_t>> take(std::uint64_t count);
 

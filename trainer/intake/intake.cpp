@@ -38,8 +38,6 @@ constexpr std::size_t kCallBytesMax = kMiB;
 constexpr std::int64_t kRetryMin_ms = 20, kRetryMax_ms = 2000, kRetryPerWorker_ms = 2;
 constexpr Duration kStopGrace = milliseconds(500);
 constexpr Duration kFaultsInterval = std::chrono::seconds(1);
-// Lines of the journal of leases beyond those that count, until it is written anew.
-constexpr std::uint64_t kJournalSpare = 4096;
 
 HttpResponse json_response(const Json& json) { return {.body = json_text(json) + "\n"}; }
 
@@ -80,8 +78,11 @@ Status Intake::open(RunDescription run, bool resumed) {
   WC_ASSIGN(journal_, LeaseJournal::open(files_, options_.directory / LeaseJournal::kFile, resumed));
   const Instant now = steady_now();
   for (const LeaseJournal::Record& one : journal_->take_found()) {
+    // Of earlier ones the checkpoint says itself which are not over.
+    if (one.group < durable_next_group_) continue;
     buffer_->handle_leased_before(now, one.worker, one.group, one.first, one.size);
   }
+  next_group_ = leases_->next();
   // Their time begins when they can come.
   expect_restored();
   calls_ = std::make_unique<Queue>(kCallsWaitingMax, kCallsPerWorkerMax);
@@ -286,7 +287,8 @@ HttpResponse Intake::start_groups(const HttpRequest& request) {
   if (!numbers.has_value()) return http_error(503, numbers.error().message());
   std::vector<LeaseJournal::Record> records;
   for (std::uint64_t i = 0; i < granted; ++i) records.push_back({(*numbers)[i], first + i * size, size, worker});
-  if (const Status written = write_down(records); !written.has_value()) {
+  // Before the worker hears of them.
+  if (const Status written = journal_->append(records, journal_needed_from_); !written.has_value()) {
     return http_error(503, written.error().message());
   }
   Json begin_at_least = Json::array();
@@ -295,6 +297,7 @@ HttpResponse Intake::start_groups(const HttpRequest& request) {
     const auto buffer = buffer_.lock();
     for (const LeaseJournal::Record& one : records) {
       begin_at_least.push_back(buffer->lease(now, worker, one.group, one.first, one.size).value);
+      next_group_ = one.group + 1;
     }
   }
   answer["groups_begin_at_least"] = std::move(begin_at_least);
@@ -306,18 +309,6 @@ HttpResponse Intake::start_groups(const HttpRequest& request) {
   }
   answer["retry_ms"] = std::clamp(kRetryPerWorker_ms * static_cast<std::int64_t>(workers), kRetryMin_ms, kRetryMax_ms);
   return json_response(answer);
-}
-
-Status Intake::write_down(std::span<const LeaseJournal::Record> records) {
-  if (records.empty()) return {};
-  const std::size_t known = buffer_.lock()->leases().all().size();
-  if (journal_->size() > kJournalSpare + 2 * known) {
-    std::vector<LeaseJournal::Record> kept;
-    const LeaseTable leases = buffer_->leases();  // a copy: the disk may take seconds
-    for (const auto& [key, lease] : leases.all()) kept.push_back({lease.group, lease.first, lease.size, key.first});
-    WC_TRY(journal_->replace(kept));
-  }
-  return journal_->append(records);
 }
 
 HttpResponse Intake::take_heartbeat(const HttpRequest& request) {
@@ -503,21 +494,33 @@ Result<bool> Intake::fill(Instant now, SharedReplayBuffer& buffer) {
 }
 
 std::uint64_t Intake::handle_copied() {
+  const auto buffer = buffer_.lock();
   const std::scoped_lock lock(table_mutex_);
   copied_incarnations_ = table_.incarnations();
+  copied_next_group_ = next_group_;
   return ++copies_begun_;
+}
+
+void Intake::handle_durable(std::uint64_t copy) {
+  copies_durable_ = copy;
+  // A copy that was begun since says less of what is needed.
+  if (copy != copies_begun_) return;
+  journal_needed_from_ = std::exchange(durable_next_group_, copied_next_group_);
 }
 
 std::string Intake::save() const {
   const std::scoped_lock lock(table_mutex_);
-  return json_text({{"malformed", malformed_.load()}, {"workers", copied_incarnations_}});
+  return json_text(
+      {{"malformed", malformed_.load()}, {"workers", copied_incarnations_}, {"next_group", copied_next_group_}});
 }
 
 Status Intake::restore(std::string_view state) {
   try {
     const Json json = parse_json(state);
     malformed_ = natural_of(json.at("malformed"), std::numeric_limits<std::uint64_t>::max()).value_or(0);
-    const Json workers = json.value("workers", Json::object());  // absent in older checkpoints
+    // Both are absent in older checkpoints.
+    durable_next_group_ = natural_of(json.value("next_group", Json(0U))).value_or(0);
+    const Json workers = json.value("workers", Json::object());
     for (const auto& [name, incarnation] : workers.items()) restored_[name] = incarnation.get<std::string>();
     if (server_) expect_restored();
   } catch (const Json::exception& error) {

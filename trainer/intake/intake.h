@@ -77,7 +77,7 @@ class Intake final : public RolloutSource {
   std::string save() const override;
   Status restore(std::string_view state) override;
   std::uint64_t handle_copied() override;
-  void handle_durable(std::uint64_t copy) override { copies_durable_ = copy; }
+  void handle_durable(std::uint64_t copy) override;
 
   [[nodiscard]] const Endpoint& endpoint() const { return server_->endpoint(); }
   [[nodiscard]] std::vector<IntakeWorker> workers() const;
@@ -131,8 +131,6 @@ class Intake final : public RolloutSource {
   /// From now on workers of the checkpoint may tell what they have.
   void expect_restored();
   void look_for_silent(ReplayBuffer& buffer, Instant now);
-  /// Before a worker hears of these leases.
-  [[nodiscard]] Status write_down(std::span<const LeaseJournal::Record> records);
   void count_refused(Instant now, const std::string& worker, std::string_view reason);
 
   FileSystem& files_;
@@ -143,6 +141,12 @@ class Intake final : public RolloutSource {
   std::string run_text_;
   std::optional<GroupLeases> leases_;  // as the journal, of the thread for calls alone once it runs
   std::optional<LeaseJournal> journal_;
+  // The buffer has heard of all leases of groups before it; guarded by the buffer's lock.
+  std::uint64_t next_group_ = 0;
+  // As it was when the buffer was copied, and of the newest checkpoint; of the learner's thread.
+  std::uint64_t copied_next_group_ = 0, durable_next_group_ = 0;
+  // Of the checkpoint before, in case the newest is damaged.
+  std::atomic<std::uint64_t> journal_needed_from_ = 0;
   std::atomic<bool> ended_ = false;
   std::atomic<std::uint64_t> malformed_ = 0;
   std::atomic<std::uint64_t> copies_begun_ = 0, copies_durable_ = 0;

@@ -11,8 +11,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-// It is written anew long before.
+// One call's lines may go beyond what the file has otherwise.
 constexpr std::uint64_t kFileBytesMax = std::uint64_t{64} << 20;
+// Lines beyond twice as many as were needed last, until the file is written anew.
+constexpr std::uint64_t kSpareLines = 4096;
 
 std::string text_of(std::span<const LeaseJournal::Record> records) {
   std::string text;
@@ -34,8 +36,9 @@ std::optional<LeaseJournal::Record> record_of(std::string_view line) {
 
 }  // namespace
 
-Result<LeaseJournal> LeaseJournal::open(FileSystem& files, std::filesystem::path path, bool resumed) {
-  LeaseJournal journal(files, std::move(path));
+Result<LeaseJournal> LeaseJournal::open(FileSystem& files, std::filesystem::path path, bool resumed,
+                                        std::uint64_t bytes_max) {
+  LeaseJournal journal(files, std::move(path), bytes_max);
   WC_ASSIGN(journal.file_, files.open(journal.path_, {.write = true, .create = Create::kIfMissing}));
   if (resumed) {
     WC_ASSIGN(const std::string text, read_file(files, journal.path_, kFileBytesMax));
@@ -46,25 +49,36 @@ Result<LeaseJournal> LeaseJournal::open(FileSystem& files, std::filesystem::path
       journal.bytes_ = end + 1;
     }
   }
-  journal.records_ = journal.found_.size();
+  journal.lines_ = journal.lines_kept_ = journal.found_.size();
   WC_TRY(journal.file_->truncate(journal.bytes_));
   return journal;
 }
 
-Status LeaseJournal::append(std::span<const Record> records) {
+Status LeaseJournal::append(std::span<const Record> records, std::uint64_t needed_from) {
+  if (records.empty()) return {};
   const std::string text = text_of(records);
+  if (lines_ > kSpareLines + 2 * lines_kept_ || bytes_ + text.size() > bytes_max_) WC_TRY(drop_before(needed_from));
   WC_TRY(write_fully(*file_, bytes_, std::as_bytes(std::span(text)), path_.native()));
   bytes_ += text.size();
-  records_ += records.size();
+  lines_ += records.size();
   return {};
 }
 
-Status LeaseJournal::replace(std::span<const Record> records) {
-  const std::string text = text_of(records);
-  WC_TRY(replace_file(*files_, path_, text, Synced::kBytes));
+Status LeaseJournal::drop_before(std::uint64_t group) {
+  WC_ASSIGN(const std::string text, read_file(*files_, path_, kFileBytesMax));
+  // What an append that failed has left behind the last line is no part of it.
+  std::string_view kept = std::string_view(text).substr(0, bytes_);
+  std::uint64_t dropped = 0;
+  for (; !kept.empty(); ++dropped) {
+    const std::size_t end = kept.find('\n');
+    const auto first = record_of(kept.substr(0, end));
+    if (first && first->group >= group && kept.size() <= bytes_max_ / 2) break;
+    kept.remove_prefix(end + 1);
+  }
+  WC_TRY(replace_file(*files_, path_, kept, Synced::kBytes));
   WC_ASSIGN(file_, files_->open(path_, {.write = true}));
-  bytes_ = text.size();
-  records_ = records.size();
+  bytes_ = kept.size();
+  lines_kept_ = lines_ -= dropped;
   return {};
 }
 

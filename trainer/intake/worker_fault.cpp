@@ -23,7 +23,9 @@ WorkerFault fault_of(const IntakeWorker& row, const LeaseRecord& leases) {
   std::uint64_t others = 0;
   for (const auto& [reason, count] : row.refused) {
     // Rollouts that are late are nobody's fault.
-    if (reason != "stale" && reason != "group_closed" && reason != "version_unknown") others += count;
+    const bool is_late =
+        reason == "stale" || reason == "group_closed" || reason == "lease_ended" || reason == "version_unknown";
+    if (!is_late) others += count;
   }
   if (others <= row.admitted) return {};
   return {Kind::kRefused, fmt::format("{} of its rollouts were refused, {} admitted", others, row.admitted)};

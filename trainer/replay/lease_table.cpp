@@ -28,6 +28,8 @@ constexpr Duration kWeighInterval = std::chrono::milliseconds(100);
 // Of these, lapsed ones beyond that are forgotten.
 constexpr std::size_t kLeasesMax = 20'000;
 constexpr std::uint64_t kVersionsKept = 4;
+// Whose last numbers are known; as many as the learner hears.
+constexpr std::size_t kGrantedMax = 10'000;
 constexpr Duration kScanInterval = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -111,6 +113,7 @@ void LeaseTable::add(const std::string& worker, Lease lease) {
   const bool overlaps = look_up(worker, lease.first) != leases_.end() ||
                         (next != leases_.end() && next->first.first == worker && next->first.second <= last);
   if (overlaps) return;
+  restore_granted(worker, {lease.first + lease.size, lease.group});
   lease.settled.resize(lease.size);
   if (lease.state == Lease::State::kExpected) {
     Worker& its = workers_[worker];
@@ -292,8 +295,10 @@ std::uint64_t LeaseTable::handle_time(Instant now) {
     auto& entry = *at;
     Lease& lease = entry.second;
     if (lease.state == Lease::State::kLapsed) {
-      at = forgettable > 0 ? erase(at) : std::next(at);
-      forgettable -= forgettable > 0 ? 1 : 0;
+      // A restart brings many at once, and their workers have still to say with which they go on.
+      const bool stays = forgettable == 0 || (lease.is_from_before && now - lease.granted < time_max_);
+      at = stays ? std::next(at) : erase(at);
+      forgettable -= stays ? 0 : 1;
       continue;
     }
     ++at;
@@ -325,6 +330,19 @@ void LeaseTable::handle_renumbered(std::uint64_t shift) {
   for (auto& [key, lease] : leases_) {
     if (lease.version != kNoVersion) lease.version.value += shift;
   }
+}
+
+bool LeaseTable::has_ended(const std::string& worker, std::uint64_t sequence) const {
+  const auto granted = granted_.find(worker);
+  return granted != granted_.end() && sequence < granted->second.end;
+}
+
+void LeaseTable::restore_granted(const std::string& worker, const Granted& granted) {
+  Granted& known = granted_[worker];
+  known.end = std::max(known.end, granted.end);
+  known.group = std::max(known.group, granted.group);
+  if (granted_.size() <= kGrantedMax) return;
+  granted_.erase(std::ranges::min_element(granted_, {}, [](const auto& one) { return one.second.group; }));
 }
 
 std::uint64_t LeaseTable::rollouts_under_way() const {

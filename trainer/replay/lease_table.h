@@ -102,6 +102,18 @@ class LeaseTable {
   [[nodiscard]] std::optional<Instant> poll_deadline() const;
   void handle_renumbered(std::uint64_t shift);
 
+  /// Of a rollout that find() has no lease of: whether its lease is over. Workers' numbers ascend, so it is taken to
+  /// have had one if later numbers were leased to its worker.
+  [[nodiscard]] bool has_ended(const std::string& worker, std::uint64_t sequence) const;
+  /// One past the greatest number that was leased to a worker, and its last group. Of the workers that had leases last.
+  struct Granted {
+    std::uint64_t end = 0;
+    std::uint64_t group = 0;
+  };
+  [[nodiscard]] const std::map<std::string, Granted>& granted() const { return granted_; }
+  /// What granted() had of a worker before a restart.
+  void restore_granted(const std::string& worker, const Granted& granted);
+
   /// Groups that are expected.
   [[nodiscard]] std::uint64_t expected() const { return expected_; }
   /// Rollouts that are expected, or overdue.
@@ -150,6 +162,7 @@ class LeaseTable {
   Duration overdue_min_;
   Leases leases_;
   std::map<std::string, Worker> workers_;
+  std::map<std::string, Granted> granted_;
   std::uint64_t expected_ = 0;
   std::optional<double> group_s_;
   std::uint64_t groups_timed_ = 0;

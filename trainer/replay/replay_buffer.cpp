@@ -18,6 +18,7 @@ constexpr std::string_view kGroupClosed = "group_closed";
 constexpr std::string_view kSequenceTooOld = "sequence_too_old";
 constexpr std::string_view kTooManyWorkers = "too_many_workers";
 constexpr std::string_view kNotLeased = "not_leased";
+constexpr std::string_view kLeaseEnded = "lease_ended";
 constexpr std::string_view kOtherGroup = "other_group";
 // Until a lease may be overdue. Another group takes its place, at the cost of a group too many if the worker had but
 // paused. A synchronous batch keeps its groups as long as a worker may be silent before it is taken for lost.
@@ -143,6 +144,11 @@ void ReplayBuffer::give_back(const Trajectory& trajectory) {
 std::optional<Arrival> ReplayBuffer::refusal_of_lease(const Trajectory& trajectory) {
   if (!options_.leased_only) return std::nullopt;
   const Lease* lease = leases_.find(trajectory.worker, trajectory.sequence);
+  if (lease == nullptr && leases_.has_ended(trajectory.worker, trajectory.sequence)) {
+    return refuse(kLeaseEnded, fmt::format("the lease of number {} is over: its worker was silent for long, or gave "
+                                           "up others of its group",
+                                           trajectory.sequence));
+  }
   if (lease == nullptr) {
     return refuse(kNotLeased, fmt::format("number {} is of no group that was granted to this worker; ask for groups at "
                                           "/v1/starts first",

@@ -136,10 +136,12 @@ ReplayStats stats_from(const Json& json) {
 std::string ReplayBuffer::save(Instant now) const {
   Json open = Json::array(), complete = Json::array(), closed = Json::array(), leases = Json::array();
   Json aborts = Json::array(), workers = Json::object(), published = Json::array(), renumbered = Json::array();
+  Json granted = Json::object();
   for (const auto& [tag, group] : open_) open.push_back(to_json(group, now));
   for (const RolloutGroup& group : complete_) complete.push_back(to_json(group, now));
   for (const std::string& tag : closed_order_) closed.push_back({tag, closed_.at(tag).value});
   for (const auto& [key, lease] : leases_.all()) leases.push_back(to_json(key, lease, now));
+  for (const auto& [worker, its] : leases_.granted()) granted[worker] = {its.end, its.group};
   for (const auto& [worker, sequence] : aborts_) aborts.push_back({worker, sequence});
   for (const Version version : published_) published.push_back(version.value);
   for (const auto& [named, number] : renumbered_) renumbered.push_back({named.value, number.value});
@@ -161,6 +163,7 @@ std::string ReplayBuffer::save(Instant now) const {
                     {"closed", std::move(closed)},
                     {"workers", std::move(workers)},
                     {"leases", std::move(leases)},
+                    {"granted", std::move(granted)},
                     {"aborts", std::move(aborts)},
                     {"batches", batches_},
                     {"group_size", options_.group_size},
@@ -230,6 +233,11 @@ Result<ReplayBuffer> ReplayBuffer::restore(const ReplayOptions& options, const T
     for (const Json& one : json.value("leases", Json::array())) {
       WC_ASSIGN(Lease lease, lease_from(one, options, now));
       buffer.leases_.add(one.at("worker").get<std::string>(), std::move(lease));
+    }
+    // So are these.
+    const Json granted = json.value("granted", Json::object());
+    for (const auto& [worker, its] : granted.items()) {
+      buffer.leases_.restore_granted(worker, {number_from(its.at(0), kSequenceMax), number_from(its.at(1))});
     }
     for (const Json& id : json.at("aborts")) buffer.aborts_.emplace_back(id.at(0), number_from(id.at(1), kSequenceMax));
     buffer.batches_ = number_at(json, "batches");

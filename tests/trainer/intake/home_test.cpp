@@ -32,7 +32,7 @@ class HomeTest : public IntakeTest {
   void restart_learner(const std::string& checkpoint) {
     const Endpoint before = intake_->endpoint();
     intake_.reset();
-    buffer_.set(ReplayBuffer::restore(replay_options(), replay_rules(), checkpoint, Instant{}).value());
+    buffer_.set(ReplayBuffer::restore(replay_options(), replay_rules(), checkpoint, steady_now()).value());
     intake_ = std::make_unique<Intake>(
         files_, Intake::Options{.listen = before, .trust = {}, .directory = temp_.file(".")}, buffer_);
     WC_CHECK(intake_->restore(source_).has_value());
@@ -45,7 +45,7 @@ class HomeTest : public IntakeTest {
     const auto buffer = buffer_.lock();
     intake_->handle_copied();
     source_ = intake_->save();
-    return buffer->save(Instant{});
+    return buffer->save(steady_now());
   }
   template <typename Condition>
   static bool eventually(const Condition& condition) {
@@ -162,7 +162,7 @@ TEST_F(HomeTest, KeepsRolloutsWhileTheLearnerIsAway) {
   EXPECT_EQ(worker_->stats().restored, 4u);
   intake_ = std::make_unique<Intake>(
       files_, Intake::Options{.listen = address, .trust = {}, .directory = temp_.file(".")}, buffer_);
-  buffer_.set(ReplayBuffer::restore(replay_options(), replay_rules(), saved, Instant{}).value());
+  buffer_.set(ReplayBuffer::restore(replay_options(), replay_rules(), saved, steady_now()).value());
   ASSERT_TRUE(intake_->open({}, true).has_value());
   EXPECT_TRUE(worker_->drain(kLimit));
   EXPECT_EQ(buffer_->stats().admitted, 4u);

@@ -15,7 +15,7 @@ using testing::IsEmpty;
 TEST(WorkerFault, BlamesNobodyForWhatIsLate) {
   IntakeWorker row;
   EXPECT_EQ(fault_of(row, {}).kind, Kind::kNone);
-  row.refused = {{"stale", 90}, {"group_closed", 90}, {"version_unknown", 90}, {"vocabulary", 1}};
+  row.refused = {{"stale", 90}, {"group_closed", 90}, {"lease_ended", 90}, {"version_unknown", 90}, {"vocabulary", 1}};
   row.admitted = 1;
   EXPECT_EQ(fault_of(row, {}).kind, Kind::kNone);
   EXPECT_EQ(fault_of(row, {}).text, "");

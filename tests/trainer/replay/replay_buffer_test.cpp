@@ -410,11 +410,34 @@ TEST_F(ReplayBufferTest, TakesWhatWasLeasedToItsWorkerAndNothingElse) {
   EXPECT_EQ(came("w", 0, "a#0"), "admitted");
   EXPECT_EQ(came("w", 1, "b#0"), "other_group") << "a group has one tag";
   EXPECT_EQ(came("w", 2, "a#3"), "other_group");
-  EXPECT_EQ(came("w", 3, "a"), "not_leased") << "its group cannot become whole any more";
+  EXPECT_EQ(came("w", 3, "a"), "lease_ended") << "its group cannot become whole any more";
+  EXPECT_EQ(came("thief", 3, "a"), "not_leased");
   EXPECT_EQ(buffer_->buffered(), 0u);
   EXPECT_EQ(start("w", 4, 9), 2u) << "nobody waits for those";
   EXPECT_EQ(came("w", 4, "x#2"), "admitted");
   EXPECT_EQ(came("w", 5, "x#2"), "admitted");
+}
+
+TEST_F(ReplayBufferTest, SaysOfWhatComesAfterItsLeaseThatItIsLate) {
+  ReplayOptions options = replay_options();
+  options.leased_only = true;
+  make(options);
+  ASSERT_EQ(start("paused", 0, 1), 1u);
+  ASSERT_EQ(start("gives_back", 0, 1), 1u);
+  const auto came = [&](const std::string& worker, std::uint64_t sequence, std::uint64_t version) {
+    return std::string(buffer_->handle_trajectory(now_, rollout(worker, sequence, "g#0", version)).reason);
+  };
+  // One of the group is on its way while its worker gives up the other.
+  buffer_->handle_abandoned({"gives_back", 1});
+  EXPECT_EQ(came("gives_back", 0, 10), "lease_ended");
+  // The worker is paused, wakes after many steps, and begins then what was leased to it before.
+  buffer_->handle_worker_lost("paused");
+  for (std::uint64_t version = 11; version < 30; ++version) step(version);
+  EXPECT_EQ(came("paused", 0, 29), "lease_ended");
+  EXPECT_EQ(came("paused", 2, 29), "not_leased") << "nobody had that number";
+  const std::string saved = buffer_->save(now_);
+  ReplayBuffer restored = ReplayBuffer::restore(options, replay_rules(), saved, now_).value();
+  EXPECT_EQ(restored.handle_trajectory(now_, rollout("paused", 1, "g#0", 29)).reason, "lease_ended");
 }
 
 TEST_F(ReplayBufferTest, AHoarderHoldsUpTheOthersForABoundedTimeAndOnce) {
