@@ -376,7 +376,7 @@ def stand_ins():
     found["verl.checkpoint_engine.base"].CheckpointEngine = object
     found["verl.checkpoint_engine.base"].CheckpointEngineRegistry = Registry
     found["verl.utils.device"].get_device_name = lambda: "cpu"
-    found["verl.utils.device"].get_torch_device = None
+    found["verl.utils.device"].get_torch_device = lambda: types.SimpleNamespace(is_available=lambda: False)
     return found
 
 

@@ -33,8 +33,8 @@ from ._updates import Update, UpdateError, WeightsPublisher, pin_when_installed
 
 # How long a rank may take to reach rank 0.
 _CONNECT_S = 60.0
-# Who waits for others waits longer by this share of the time-out, so that a rank whose own time is over can say for what.
-_LONGER = 1.1
+# Who waits for other ranks waits this much longer, so that a rank whose own time is over can say what it waited for.
+_LONGER_S = 5.0
 
 
 class _TcpStore:
@@ -192,7 +192,7 @@ class WeightcastCheckpointEngine(CheckpointEngine):
         """
         update = self._joined(False)
         began = time.monotonic()
-        end, late = began + self._timeout, began + self._timeout * _LONGER
+        end, late = began + self._timeout, began + self._timeout + _LONGER_S
         with update.failing_for_all():
             if not self._is_master:
                 with torch.no_grad():
@@ -230,7 +230,7 @@ class WeightcastCheckpointEngine(CheckpointEngine):
         Errors: RuntimeError (out of order), this rank's own error, UpdateError; each before the first tensor.
         """
         update, subscription = self._joined(True), self._subscription
-        late = time.monotonic() + self._timeout * _LONGER
+        late = time.monotonic() + self._timeout + _LONGER_S
         try:
             with update.failing_for_all():
                 found = await asyncio.to_thread(update.wait_published, global_steps, late)
@@ -240,9 +240,9 @@ class WeightcastCheckpointEngine(CheckpointEngine):
                 )
                 tensors = Snapshot(pin.directory)
                 await self._wait_installed(update)
-            device = get_device_name()
-            if device != "cpu":
-                device = f"{device}:{get_torch_device().current_device()}"
+            device = "cpu"
+            if get_torch_device().is_available():
+                device = f"{get_device_name()}:{get_torch_device().current_device()}"
             for name, tensor in tensors.items():
                 yield name, tensor.torch().to(device)
         finally:
@@ -262,7 +262,7 @@ class WeightcastCheckpointEngine(CheckpointEngine):
 
     async def _wait_installed(self, update: Update) -> None:
         update.installed.passed()
-        await asyncio.to_thread(update.installed.wait, time.monotonic() + self._timeout * _LONGER)
+        await asyncio.to_thread(update.installed.wait, time.monotonic() + self._timeout + _LONGER_S)
 
     def _publish(self, publication: Any, global_steps: Optional[int], end: float) -> tuple[int, str]:
         """The version and its digest. Errors: those of WeightsPublisher.commit() and pin_when_installed()."""
