@@ -7,20 +7,26 @@ actors, its rollout workers and its configuration, unmodified, on the processor.
 
 import os
 import pathlib
-import sys
+import secrets
+import subprocess
+import tempfile
 import time
 import unittest
 
-os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+os.environ |= {  # before what looks at them
+    "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
+import hydra  # noqa: E402
 import ray  # noqa: E402
 import torch  # noqa: E402
+import verl  # noqa: E402
 import weightcast  # noqa: E402
 from daemons import DaemonTest, eventually  # noqa: E402
 from verl.checkpoint_engine import CheckpointEngineManager, CheckpointEngineRegistry, CheckpointEngineWorker  # noqa: E402
 from verl.single_controller.base import Worker  # noqa: E402
 from verl.single_controller.base.decorator import Dispatch, register  # noqa: E402
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup  # noqa: E402
+from verl.utils.config import omega_conf_to_dataclass  # noqa: E402
 from verl.utils.import_utils import import_external_libs  # noqa: E402
 from verl.workers.config import CheckpointEngineConfig, RolloutConfig  # noqa: E402
 from verl.workers.rollout import BaseRollout, RolloutReplica  # noqa: E402
@@ -109,12 +115,12 @@ class Adapter(BaseRollout):
 
     async def update_weights(self, weights, global_steps=None, wire_format="named_tensors", **_):
         assert wire_format == "named_tensors"
+        self.steps.append(global_steps)
         given = {}
         async for name, tensor in weights:
             assert name not in given
             given[name] = bytes_of(tensor)
         self.weights = given
-        self.steps.append(global_steps)
 
 
 class Rollout(CheckpointEngineWorker):
@@ -148,6 +154,25 @@ class Replica(RolloutReplica):
     get_ray_class_with_init_args = launch_servers
 
 
+class Example(unittest.TestCase):
+    def test_its_settings_are_ones_of_verls(self):
+        example = pathlib.Path(__file__).resolve().parent.parent.parent / "examples" / "train_verl.sh"
+        with tempfile.TemporaryDirectory(prefix="weightcast-test-", dir=os.environ.get("TMPDIR", "/var/tmp")) as directory:
+            stand_in = pathlib.Path(directory) / "python3"
+            stand_in.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+            stand_in.chmod(0o755)
+            printed = subprocess.run(
+                ["sh", example, "MODEL", "train.parquet", "test.parquet"], env={"PATH": f"{directory}:{os.environ['PATH']}"},
+                stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout.splitlines()
+        self.assertEqual(printed[:2], ["-m", "verl.experimental.fully_async_policy.fully_async_main"])
+        folder = pathlib.Path(verl.__file__).parent / "experimental" / "fully_async_policy" / "config"
+        with hydra.initialize_config_dir(config_dir=str(folder), version_base=None):
+            config = hydra.compose(config_name="fully_async_ppo_trainer", overrides=printed[2:])
+        made = omega_conf_to_dataclass(config.actor_rollout_ref.rollout.checkpoint_engine)
+        self.assertIsInstance(made, CheckpointEngineConfig)
+        self.assertEqual(type(engine_of(made, is_master=True)).__module__, "weightcast.integrations.verl")
+
+
 class VerlCheckpointEngine(DaemonTest):
     trainer = rollout = None  # the groups, from one test to the next: actors take long to start
 
@@ -156,7 +181,7 @@ class VerlCheckpointEngine(DaemonTest):
         here = pathlib.Path(__file__).resolve().parent
         paths = [here, here.parent / "python", here.parent.parent / "python"]
         path = os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")])
-        ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20,
+        ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20,
                  runtime_env={"env_vars": {"PYTHONPATH": path}})
         cls.addClassCleanup(ray.shutdown)
 
@@ -191,7 +216,7 @@ class VerlCheckpointEngine(DaemonTest):
         return self.manager.update_weights(global_steps=step)
 
     def expect_given(self, *steps):
-        """The steps that every rollout was given, and the weights of the last one."""
+        """The steps whose weights every rollout's engine was told of, and the weights of the last one."""
         expected = {name: bytes_of(tensor) for name, tensor in weights_of(steps[-1]).items()}
         for given, weights in self.rollout.given():
             self.assertEqual(given, list(steps))
@@ -230,7 +255,7 @@ class VerlCheckpointEngine(DaemonTest):
         self.expect_given(0, 1, 30, 30, 5)
         with weightcast.Publisher(self.origin.state) as publisher:
             outcome = publisher.wait(32)
-        self.assertEqual(outcome.payload, weightcast._publisher.Payload.PATCH)
+        self.assertEqual(outcome.payload, weightcast.Payload.PATCH)
         self.assertLess(outcome.payload_bytes, 2000)
 
     def test_replicas_may_come_and_go(self):
@@ -317,10 +342,11 @@ class VerlCheckpointEngine(DaemonTest):
     def test_daemons_may_be_started_again_between_two_updates(self):
         self.begin()
         self.update(1)
+        address = self.origin.node()["address"]
+        self.origin._flags[self.origin._flags.index("127.0.0.1:0")] = address  # where the worker looks for it
         for daemon in (self.worker, self.origin):
             daemon.kill()
             daemon.start()
-        eventually(lambda: weightcast.wait_until_ready(self.worker.state, timeout=30) is None)
         self.update(2)
         self.expect_given(1, 2)
 

@@ -28,7 +28,7 @@ from .._errors import Error
 from .._library import PathLike
 from .._publisher import Files, Publisher
 from .._snapshot import Snapshot
-from .._subscription import Subscription
+from .._subscription import Pin, Subscription
 from ._updates import Update, UpdateError, WeightsPublisher, pin_when_installed
 
 # How long a rank may take to reach rank 0.
@@ -200,7 +200,7 @@ class WeightcastCheckpointEngine(CheckpointEngine):
                         pass
                 update.gathered.passed()
                 await asyncio.to_thread(update.wait_published, global_steps, late)
-                await self._wait_installed(update)
+                await asyncio.to_thread(self._wait_installed, update)
                 return {}
             with torch.no_grad():
                 publication = self._publisher.fill(weights, end)
@@ -212,7 +212,7 @@ class WeightcastCheckpointEngine(CheckpointEngine):
             update.published.passed({"version": version, "digest": digest, "global_steps": global_steps})
             await asyncio.to_thread(update.wait_published, global_steps, late)
             published = time.monotonic()
-            await self._wait_installed(update)
+            await asyncio.to_thread(self._wait_installed, update)
         metrics = {
             "weightcast/version": version,
             "weightcast/gather_s": gathered - began,
@@ -223,30 +223,26 @@ class WeightcastCheckpointEngine(CheckpointEngine):
             metrics["weightcast/payload_bytes"] = (await asyncio.to_thread(self._publisher.outcome, version)).payload_bytes
         return metrics
 
-    async def receive_weights(self, global_steps: Optional[int] = None) -> AsyncIterator[tuple[str, torch.Tensor]]:
-        """Waits until all rollouts' hosts have the version that the trainer publishes for this step, and yields its
-        tensors: views of mapped files on the CPU; else on the rank's device, one after the other.
+    def receive_weights(self, global_steps: Optional[int] = None) -> AsyncIterator[tuple[str, torch.Tensor]]:
+        """The tensors of the version that the trainer publishes for this step, when all rollouts' hosts have it. They are
+        views of mapped files on the CPU; else on the rank's device, one after the other.
 
-        Errors: RuntimeError (out of order), this rank's own error, UpdateError; each before the first tensor.
+        It waits in this call, not in the iterator: verl tells its inference engine of new weights only after it, so an
+        engine never waits for those of an update that failed.
+        Errors: RuntimeError (out of order), this rank's own error, UpdateError.
         """
         update, subscription = self._joined(True), self._subscription
-        late = time.monotonic() + self._timeout + _LONGER_S
-        try:
-            with update.failing_for_all():
-                found = await asyncio.to_thread(update.wait_published, global_steps, late)
-                pin = await asyncio.to_thread(
-                    pin_when_installed, subscription, found["version"], found["digest"], time.monotonic() + self._timeout,
-                    update.installed.check,
-                )
+        with update.failing_for_all():
+            try:
+                found = update.wait_published(global_steps, time.monotonic() + self._timeout + _LONGER_S)
+                pin = pin_when_installed(
+                    subscription, found["version"], found["digest"], time.monotonic() + self._timeout, update.installed.check)
                 tensors = Snapshot(pin.directory)
-                await self._wait_installed(update)
-            device = "cpu"
-            if get_torch_device().is_available():
-                device = f"{get_device_name()}:{get_torch_device().current_device()}"
-            for name, tensor in tensors.items():
-                yield name, tensor.torch().to(device)
-        finally:
-            subscription.close()  # with it the pin goes
+                self._wait_installed(update)
+            except BaseException:
+                subscription.close()  # with it a pin goes
+                raise
+        return _yielded(tensors, pin, subscription)
 
     # -------------------------------------------------------------------------------------------------------------- parts
 
@@ -260,15 +256,26 @@ class WeightcastCheckpointEngine(CheckpointEngine):
             raise RuntimeError(f"weightcast: {call} is not for {'rollouts' if self._is_rollout else 'the trainer'}")
         return update
 
-    async def _wait_installed(self, update: Update) -> None:
+    def _wait_installed(self, update: Update) -> None:
         update.installed.passed()
-        await asyncio.to_thread(update.installed.wait, time.monotonic() + self._timeout + _LONGER_S)
+        update.installed.wait(time.monotonic() + self._timeout + _LONGER_S)
 
     def _publish(self, publication: Any, global_steps: Optional[int], end: float) -> tuple[int, str]:
         """The version and its digest. Errors: those of WeightsPublisher.commit() and pin_when_installed()."""
         version = self._publisher.commit(publication, global_steps, end)
         with Subscription(self._state_dir) as subscription, pin_when_installed(subscription, version, None, end) as pin:
             return version, pin.digest
+
+
+async def _yielded(
+    tensors: Snapshot, pin: Pin, subscription: Subscription
+) -> AsyncIterator[tuple[str, torch.Tensor]]:
+    device = "cpu"
+    if get_torch_device().is_available():
+        device = f"{get_device_name()}:{get_torch_device().current_device()}"
+    with subscription, pin:
+        for name, tensor in tensors.items():
+            yield name, tensor.torch().to(device)
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
