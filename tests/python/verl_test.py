@@ -423,11 +423,14 @@ class EngineTest(unittest.TestCase):
             for i, engine in enumerate(group):
                 engine.init_process_group(**{name: values[i] for name, values in arguments.items()})
 
-    def update(self, *weights, steps=(1, 1, 1, 1)):
+    def update(self, *weights, steps=(1, 1, 1, 1), read=None):
         """What each rank has in the end: metrics, tensors, or an exception. `weights` are each trainer's."""
 
+        async def read_all(given):
+            return {name: bytes(tensor.data) async for name, tensor in given}
+
         async def receive(engine, step):
-            return {name: bytes(tensor.data) async for name, tensor in engine.receive_weights(global_steps=step)}
+            return await (read or read_all)(engine.receive_weights(global_steps=step))
 
         calls = [engine.send_weights(given, global_steps=step)
                  for engine, given, step in zip(self.trainers, weights, steps)]
@@ -471,6 +474,26 @@ class EngineTest(unittest.TestCase):
             self.assertEqual(results[1:], [{}, {"a": data}, {"a": data}])
             self.assertIsNone(next(walked, None), "other ranks make their weights, too")
             self.assertTrue(all(host.closed for host in self.hosts), "nothing stays pinned")
+
+    def test_a_version_is_let_go_by_who_does_not_read_all_of_it(self):
+        async def read_one(given):
+            name, _ = await given.__anext__()
+            await given.aclose()
+            return name
+
+        async def read_none(given):
+            return given
+
+        self.join()
+        self.assertEqual(self.update([("a", Tensor()), ("b", Tensor())], [], read=read_one)[2:], ["a", "a"])
+        self.assertEqual([host.closed for host in self.hosts], [True, True])
+        self.join()
+        kept = self.update([("a", Tensor()), ("b", Tensor())], [], read=read_none)[2:]
+        self.assertEqual([host.closed for host in self.hosts], [False, False], "they may still be read")
+        for engine in self.rollouts:
+            engine.finalize()
+        self.assertEqual([host.closed for host in self.hosts], [True, True])
+        self.assertEqual(len(kept), 2)
 
     def test_a_generator_that_fails_on_any_rank_fails_all(self):
         def broken():

@@ -77,7 +77,7 @@ class WeightcastCheckpointEngine(CheckpointEngine):
     send_weights() or receive_weights(), then finalize(). After an error prepare() begins anew.
 
     An update fails on every rank or on none: no rank is given weights before all rollouts' hosts have the version, and
-    all ranks mean the same step. Its version is `global_steps`, or the next number where that is not above the last one's.
+    all ranks mean the same step. What fails afterwards is verl's. Its version is `global_steps`, or the next number where that is not above the last one's.
     """
 
     wire_format = "named_tensors"
@@ -114,7 +114,6 @@ class WeightcastCheckpointEngine(CheckpointEngine):
         self._subscription: Optional[Subscription] = None
         self._update: Optional[Update] = None  # joined, and not sent or received yet
         self._is_rollout = False
-        self._rank = 0
 
     # ------------------------------------------------------------------------------------------- what verl's manager calls
 
@@ -166,7 +165,7 @@ class WeightcastCheckpointEngine(CheckpointEngine):
         self._is_prepared = False
         if is_rollout:
             self._subscription = Subscription(self._rollout_state_dir)
-        self._rank, self._is_rollout = rank, is_rollout
+        self._is_rollout = is_rollout
         who = f"{'rollout' if is_rollout else 'trainer'} rank {rank} on {socket.gethostname()}"
         self._update = Update(_TcpStore(**meeting), trainers, rollouts, who)
 
@@ -270,10 +269,11 @@ class WeightcastCheckpointEngine(CheckpointEngine):
 async def _yielded(
     tensors: Snapshot, pin: Pin, subscription: Subscription
 ) -> AsyncIterator[tuple[str, torch.Tensor]]:
+    """`pin` holds the version until `subscription` is closed, at the end or by finalize()."""
     device = "cpu"
     if get_torch_device().is_available():
         device = f"{get_device_name()}:{get_torch_device().current_device()}"
-    with subscription, pin:
+    with subscription:
         for name, tensor in tensors.items():
             yield name, tensor.torch().to(device)
 
