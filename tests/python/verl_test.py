@@ -40,9 +40,6 @@ class Tensor(RawTensor):
 class Memory:
     """A Store, and torch's TCPStore: the server is its own client."""
 
-    class Late(RuntimeError):
-        pass
-
     by_port = {}
 
     def __init__(self, host="", port=0, is_master=True, **_):
@@ -64,10 +61,6 @@ class Memory:
             return self._values.setdefault(key, value)
 
     def wait(self, key, timeout):
-        if isinstance(key, list):
-            if self.wait(key[0], timeout.total_seconds()) is None:
-                raise self.Late
-            return None
         with self._changed:
             self._changed.wait_for(lambda: key in self._values, timeout)
             return self._values.get(key)
@@ -75,6 +68,9 @@ class Memory:
     def compare_set(self, key, expected, value):
         assert expected == ""
         return self.decide(key, value).encode()
+
+    def check(self, keys):
+        return all(key in self._values for key in keys)
 
     def get(self, key):
         return self._values[key].encode()
@@ -373,7 +369,7 @@ def stand_ins():
     found["ray"].util = types.SimpleNamespace(get_node_ip_address=lambda: "[::1]")
     found["torch"].no_grad, found["torch"].Tensor = contextlib.nullcontext, Tensor
     found["torch"].distributed = found["torch.distributed"]
-    found["torch.distributed"].TCPStore, found["torch.distributed"].DistStoreError = Memory, Memory.Late
+    found["torch.distributed"].TCPStore = Memory
     found["verl.checkpoint_engine.base"].CheckpointEngine = object
     found["verl.checkpoint_engine.base"].CheckpointEngineRegistry = Registry
     found["verl.utils.device"].get_device_name = lambda: "cpu"

@@ -33,6 +33,8 @@ from ._updates import Update, UpdateError, WeightsPublisher, pin_when_installed
 
 # How long a rank may take to reach rank 0.
 _CONNECT_S = 60.0
+# How often a rank looks whether the others are there.
+_LOOK_S = 0.05
 # Who waits for other ranks waits this much longer, so that a rank whose own time is over can say what it waited for.
 _LONGER_S = 5.0
 
@@ -55,11 +57,13 @@ class _TcpStore:
             return self._store.compare_set(key, "", value).decode()
 
     def wait(self, key: str, timeout: float) -> Optional[str]:
+        # Not its wait(), which logs two lines each time that nothing came, and keeps other threads from the store.
+        end = time.monotonic() + timeout
         with self._reached():
-            try:
-                self._store.wait([key], datetime.timedelta(seconds=max(timeout, 0.001)))  # 0 is for ever
-            except dist.DistStoreError:
-                return None
+            while not self._store.check([key]):
+                if time.monotonic() >= end:
+                    return None
+                time.sleep(_LOOK_S)
             return self._store.get(key).decode()
 
     @contextlib.contextmanager
