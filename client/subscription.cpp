@@ -134,14 +134,31 @@ Result<Message> Subscription::answer_to(std::uint64_t request, Deadline deadline
   }
 }
 
+Error Subscription::note_end(Error error) {
+  if (error.code == Errc::kClosed) {
+    reconnect_later();
+    events_.push_back(Disconnected{});
+    mark();
+  }
+  return error;
+}
+
 Result<VersionInstalled> Subscription::acquire(std::uint64_t version, Deadline deadline) {
+  const bool was_connected = channel_ != nullptr;
+  Result<VersionInstalled> pinned = acquire_once(version, deadline);
+  // The daemon ended since the last call. Another one may run by now.
+  if (was_connected && !channel_) return acquire_once(version, deadline);
+  return pinned;
+}
+
+Result<VersionInstalled> Subscription::acquire_once(std::uint64_t version, Deadline deadline) {
   if (!channel_) WC_TRY(connect(deadline));
   const Result<std::uint64_t> request = channel_->send({.kind = AcquireRequest{version}}, deadline);
-  if (!request.has_value()) return request.error();  // next() finds out what became of the connection
+  if (!request.has_value()) return note_end(request.error());
   Result<Message> answer = answer_to(*request, deadline);
   if (!answer.has_value()) {
     abandoned_.insert(*request);
-    return answer.error();
+    return note_end(answer.error());
   }
   if (const auto* error = answer->get<ErrorReply>()) return error_of(*error);
   auto* pinned = std::get_if<VersionInstalled>(&answer->kind);

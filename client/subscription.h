@@ -29,7 +29,7 @@ class Subscription {
   Subscription& operator=(const Subscription&) = delete;
 
   [[nodiscard]] Result<Event> next(Deadline deadline);
-  /// `version` 0: the one in use.
+  /// `version` 0: the one in use. Connects again, once, where the connection has ended; next() then tells Disconnected.
   [[nodiscard]] Result<VersionInstalled> acquire(std::uint64_t version, Deadline deadline);
   [[nodiscard]] Status release(std::uint64_t version, Deadline deadline);
   /// The cells in which `version`, which is acquired, differs from `base`, of that digest; with `old_values` also what
@@ -45,6 +45,9 @@ class Subscription {
   explicit Subscription(std::string state_dir);
   Status connect(Deadline deadline);
   void reconnect_later();
+  /// Where `error` says that the connection has ended: forgets it, and has next() tell so. Returns `error`.
+  Error note_end(Error error);
+  Result<VersionInstalled> acquire_once(std::uint64_t version, Deadline deadline);
   Result<std::optional<Event>> poll();
   /// The event that a message is, if it is one. Gives up a pin that nobody waited for to the end.
   std::optional<Event> event_of(const Message& message);

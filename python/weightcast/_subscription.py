@@ -111,7 +111,8 @@ class Subscription(Closable):
         """Pins a version, 0 being the one in use: its directory stays, complete and unchanged, until Pin.release().
 
         `with subscription.acquire() as pin:` releases it at the end. A subscription holds at most 4 pins. After
-        DISCONNECTED all are gone. A worker with --single-copy cannot take a new version while the old one is pinned.
+        DISCONNECTED all are gone. Where the connection has ended, this connects again first, and next() then tells
+        DISCONNECTED. A worker with --single-copy cannot take a new version while the old one is pinned.
         Errors: Error with NOT_FOUND (the daemon has not that version, or none yet), BUSY (too many pins; the version
         gives way to another), TIMED_OUT, CANCELLED, CLOSED.
         """

@@ -181,6 +181,43 @@ TEST(Subscription, PinsOfALostConnectionAreReleasedByItsEnd) {
   EXPECT_FALSE(readable(subscription.fd(), 0));
 }
 
+TEST(Subscription, AcquireConnectsAgainByItself) {
+  ScriptedDaemon daemon;
+  wc::Subscription subscription(daemon.state_dir());
+  ASSERT_TRUE(daemon.receive());
+  daemon.end();
+  daemon.play([&] {
+    const auto subscribed = daemon.receive();
+    const auto acquire = daemon.receive();
+    ASSERT_TRUE(subscribed && subscribed->has_subscribe_request());
+    ASSERT_TRUE(acquire && acquire->has_acquire_request());
+    daemon.send(installed(6), subscribed->request_id());
+    daemon.send(pinned_reply(6), acquire->request_id());
+  });
+  EXPECT_EQ(subscription.acquire(6).version, 6u);
+  ASSERT_TRUE(readable(subscription.fd(), 0)) << "the end is still to be told";
+  EXPECT_EQ(subscription.next(0ms)->kind, WC_EVENT_DISCONNECTED) << "with which earlier pins have gone";
+  EXPECT_EQ(subscription.next(0ms)->version, 6u);
+  EXPECT_FALSE(subscription.next(0ms));
+}
+
+TEST(Subscription, AcquireSaysThatNoDaemonRunsAndRecoversLater) {
+  auto daemon = std::make_unique<ScriptedDaemon>();
+  wc::Subscription subscription(daemon->state_dir());
+  ASSERT_TRUE(daemon->receive());
+  daemon.reset();
+  for (int i = 0; i < 2; ++i) {
+    try {
+      static_cast<void>(subscription.acquire(6));
+      ADD_FAILURE() << "no daemon runs";
+    } catch (const wc::Error& error) {
+      EXPECT_EQ(error.code(), WC_NOT_FOUND) << error.what();
+    }
+  }
+  EXPECT_EQ(subscription.next(0ms)->kind, WC_EVENT_DISCONNECTED);
+  ASSERT_TRUE(readable(subscription.fd(), 5000)) << "next() tries again by itself";
+}
+
 TEST(Subscription, CancelEndsNext) {
   const ScriptedDaemon daemon;
   wc::Subscription subscription(daemon.state_dir());

@@ -1021,6 +1021,20 @@ class Subscribing(DaemonTest):
             self.assertEqual(next(events).version, 1)
             pin.release()  # its connection has taken it
 
+    def test_acquire_connects_again_by_itself(self):
+        with weightcast.Publisher(self.origin.state) as publisher:
+            publisher.publish({"w": b"abcd"})
+            publisher.wait()
+        with weightcast.Subscription(self.origin.state) as subscription:
+            self.origin.kill()
+            with self.assertRaises(weightcast.Error) as caught:
+                subscription.acquire()
+            self.assertEqual(caught.exception.code, Code.NOT_FOUND, "no daemon runs")
+            self.origin.start()
+            with subscription.acquire() as pin:
+                self.assertEqual(pin.version, 1)
+            self.assertEqual(subscription.next(0).kind, EventKind.DISCONNECTED)
+
 
 class Waiting(DaemonTest):
     def test_another_thread_runs_while_one_waits(self):
