@@ -1,8 +1,8 @@
 """TRL's asynchronous GRPO trainer, whole and unmodified, with `weightcast-worker serve` in place of vLLM: it generates,
-trains, pauses, and brings each step's weights to the server. What is not TRL's:
+trains, and brings each step's weights to the server. What is not TRL's:
 
-- how weights travel. TRL's is NCCL between GPUs; the trainer takes another as `weight_transfer`. Here it is the Python
-  package, an origin's daemon and a worker's.
+- how weights travel. TRL's is NCCL between GPUs; the trainer takes another as `weight_transfer`: here
+  weightcast.integrations.trl, with an origin's daemon and a worker's.
 - what needs a GPU: the attention kernel, and the GPU's name.
 - whether vLLM is installed, which nothing uses.
 """
@@ -18,13 +18,12 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}  # before
 
 import torch  # noqa: E402
 import transformers  # noqa: E402
-import weightcast  # noqa: E402
-from daemons import DaemonTest, eventually  # noqa: E402
+from daemons import DaemonTest  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from golden import installed  # noqa: E402
 from served_model import Served  # noqa: E402
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_rollout_worker, packing  # noqa: E402
-from trl.experimental.async_grpo.vllm_client import VLLMClient  # noqa: E402
+from weightcast.integrations.trl import WeightTransfer  # noqa: E402
 
 STEPS = 3
 GROUP = 4
@@ -51,35 +50,17 @@ def attention(query, key, value, query_offsets, key_offsets, _queries_max, _keys
     return torch.cat(outputs)
 
 
-class Broadcast:
-    """TRL's WeightTransferProtocol by weightcast. Keeps what was sent, by version."""
+class Recorded(WeightTransfer):
+    """Keeps what was sent, by version."""
 
-    def __init__(self, url, origin_state):
-        self.client = VLLMClient(url)
-        self.publisher = weightcast.Publisher(origin_state)
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
         self.sent = {}
-
-    def init_weight_transfer(self):
-        self.client.wait_for_server_ready()
-
-    def pause(self):
-        self.client.pause()
 
     def send_weights(self, iterator):
         weights = {name: tensor.clone() for name, tensor in iterator}
-        version = self.publisher.publish(weights)
-        eventually(lambda: self.served_version() == version, limit_s=300)
-        self.sent[version] = weights
-
-    def resume(self):
-        self.client.resume()
-
-    def destroy(self):
-        self.publisher.close()
-
-    def served_version(self):
-        with urllib.request.urlopen(self.client.server_url + "/get_weight_version", timeout=30) as response:
-            return int(json.load(response)["weight_version"])
+        super().send_weights(weights.items())
+        self.sent[self.figures["weightcast/version"]] = weights
 
 
 class Watched:
@@ -122,10 +103,10 @@ class TrlAsyncGrpoTrainer(DaemonTest):
         tokenizer = transformers.PreTrainedTokenizerFast(
             tokenizer_file=str(self.served.model / "tokenizer.json"), eos_token="<|im_end|>", pad_token="<|endoftext|>")
         tokenizer.chat_template = template
-        self.broadcast = Broadcast(self.served.url, self.origin.state)
+        self.transfer = Recorded(self.origin.state, self.served.url, timeout=300)
         self.trainer = AsyncGRPOTrainer(
-            model=str(self.served.model), reward_funcs=reward, processing_class=tokenizer, weight_transfer=self.broadcast,
-            train_dataset=Dataset.from_list(
+            model=str(self.served.model), reward_funcs=reward, processing_class=tokenizer, weight_transfer=self.transfer,
+            callbacks=[self.transfer], train_dataset=Dataset.from_list(
                 [{"prompt": [{"role": "user", "content": f"question {i}"}]} for i in range(8)]),
             args=AsyncGRPOConfig(
                 output_dir=str(self.directory / "run"), max_steps=STEPS, learning_rate=1e-2, num_generations=GROUP,
@@ -134,21 +115,29 @@ class TrlAsyncGrpoTrainer(DaemonTest):
                 activation_checkpointing=False, save_strategy="no", report_to=[], disable_tqdm=True))
         self.rollouts = self.trainer.rollout_queue = Watched(self.trainer.rollout_queue)
 
+    def served_version(self):
+        with urllib.request.urlopen(self.served.url + "/get_weight_version", timeout=30) as response:
+            return int(json.load(response)["weight_version"])
+
     def test_trains_on_rollouts_of_the_versions_that_it_publishes(self):
         self.trainer.train()
 
         self.assertEqual(self.trainer.state.global_step, STEPS)
-        self.assertEqual(list(self.broadcast.sent), list(range(1, STEPS + 2)), "one before the first step, one after each")
-        self.assertEqual(self.broadcast.served_version(), STEPS + 1)
+        self.assertEqual(list(self.transfer.sent), list(range(1, STEPS + 2)), "one before the first step, one after each")
+        self.assertEqual(self.served_version(), STEPS + 1)
         steps = [line for line in self.trainer.state.log_history if "ratio" in line]
         self.assertEqual(len(steps), STEPS)
         self.assertAlmostEqual(steps[0]["ratio"], 1, delta=MAX_DIFFERENCE)
         self.assertEqual(sum(step.get("rollout/vllm_retry_total", 0) for step in steps), 0)
 
+        for version, step in enumerate(steps, start=2):
+            self.assertEqual((step["weightcast/version"], step["weightcast/workers_installed"]), (version, 1))
+            self.assertGreater(step["weightcast/generating_s"], step["weightcast/publish_s"])
+
         # What the server said of each token is what transformers says under one of the versions since its group began.
         model = transformers.AutoModelForCausalLM.from_pretrained(self.served.model)
         by_version = {}
-        for version, weights in self.broadcast.sent.items():
+        for version, weights in self.transfer.sent.items():
             model.load_state_dict(weights)
             by_version[version] = log_probabilities(model, self.rollouts.taken)
         seen = dict.fromkeys(by_version, 0)
