@@ -9,13 +9,13 @@ from transformers import TrainerCallback
 from .._publisher import Outcome, Payload
 
 
-def figures_of(outcome: Outcome, publish_s: float, installed_s: float, weights_bytes: int) -> dict[str, float]:
-    """Of one publication, by the names that the step log has. `publish_s`: until the origin had accepted it;
-    `installed_s`: from the same begin until the wait for it was over."""
+def figures_of(outcome: Outcome, publish_s: float, waited_s: float, until: str, weights_bytes: int) -> dict[str, float]:
+    """Of one publication, by the names that the step log has. `publish_s`: until the origin had accepted it; `waited_s`: from
+    the same begin until the workers had it "installed", or the origin had "taken" it over."""
     figures = {
         "weightcast/version": outcome.version,
         "weightcast/publish_s": publish_s,
-        "weightcast/installed_s": installed_s,
+        f"weightcast/{until}_s": waited_s,
         "weightcast/weights_bytes": weights_bytes,
         "weightcast/workers": outcome.workers,
         "weightcast/workers_installed": outcome.installed,

@@ -111,7 +111,8 @@ class PublishCallback(StepLog):
         published = time.monotonic()
         outcome = self._way.wait(version, self._installed)
         self._step = state.global_step
-        self._tell(figures_of(outcome, published - began, time.monotonic() - began, weights_bytes))
+        until = "taken" if self._installed is None else "installed"
+        self._tell(figures_of(outcome, published - began, time.monotonic() - began, until, weights_bytes))
 
     def _end(self) -> None:
         if self._way is not None:

@@ -108,7 +108,7 @@ class WeightTransfer(StepLog):
         for engine in self._engines:
             engine.wait_until_generating(version, deadline)
         weights_bytes = sum(tensor_bytes(info.dtype, info.shape) for info in self._infos)
-        figures = figures_of(outcome, published - began, installed - began, weights_bytes)
+        figures = figures_of(outcome, published - began, installed - began, "installed", weights_bytes)
         if self._engines:
             figures["weightcast/generating_s"] = time.monotonic() - began
         self._tell(figures)
