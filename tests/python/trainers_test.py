@@ -218,7 +218,7 @@ class TransferTest(Trainers):
             found = {"weight_version": "0", "versions_refused": 3 + refused, "last_version_error": "another model"}
             return (200, found) if path == "/get_weight_version" else (404, {})
 
-        transfer = self.transfer(self.serve(worker), timeout=600)
+        transfer = self.transfer(self.serve(worker), timeout=20)
         transfer.init_weight_transfer()
         with self.assertRaisesRegex(Error, "refused version 1: another model") as caught:
             self.send(transfer)
@@ -261,7 +261,7 @@ class TransferTest(Trainers):
                 self.trl.WeightTransfer("state", **{"engines": (), **arguments})
 
 
-class Way:
+class ModelPublisher:
     def __init__(self, *_):
         self.published, self.is_closed = [], False
 
@@ -280,13 +280,13 @@ class CallbackTest(Trainers):
     def setUp(self):
         super().setUp()
         self.module = integration("transformers")
-        self.ways = []
+        self.made = []
 
         def make(*arguments):
-            self.ways.append(Way(*arguments))
-            return self.ways[-1]
+            self.made.append(ModelPublisher(*arguments))
+            return self.made[-1]
 
-        for name, stand_in in (("_Whole", make), ("_check", lambda model: None), ("_files_of", lambda *_: {"config.json": b"{}"})):
+        for name, stand_in in (("_WholePublisher", make), ("_check", lambda model: None), ("_files_of", lambda *_: {"config.json": b"{}"})):
             patch = mock.patch.object(self.module, name, stand_in)
             patch.start()
             self.addCleanup(patch.stop)
@@ -310,20 +310,20 @@ class CallbackTest(Trainers):
     def test_publishes_at_the_begin_when_due_and_at_the_end(self):
         for steps, every_steps, expected in ((3, 1, 4), (5, 2, 4), (4, 2, 3), (1, 10, 2), (0, 1, 1)):
             with self.subTest(steps=steps, every_steps=every_steps):
-                self.ways.clear()
+                self.made.clear()
                 self.train(self.module.PublishCallback("state", every_steps), steps)
-                self.assertEqual(len(self.ways[0].published), expected)
-                self.assertTrue(self.ways[0].is_closed)
+                self.assertEqual(len(self.made[0].published), expected)
+                self.assertTrue(self.made[0].is_closed)
 
     def test_first_publication_brings_files_and_says_that_the_model_is_new(self):
         self.train(self.module.PublishCallback("state", new_model=True), 1)
-        self.assertEqual(self.ways[0].published, [{"files": {"config.json": b"{}"}, "new_model": True}, {}])
+        self.assertEqual(self.made[0].published, [{"files": {"config.json": b"{}"}, "new_model": True}, {}])
         self.train(self.module.PublishCallback("state", files="model"), 0)
-        self.assertEqual(self.ways[1].published, [{"files": "model", "new_model": False}])
+        self.assertEqual(self.made[1].published, [{"files": "model", "new_model": False}])
 
     def test_other_processes_publish_nothing(self):
         self.train(self.module.PublishCallback("state"), 2, is_main=False)
-        self.assertEqual(self.ways, [])
+        self.assertEqual(self.made, [])
 
     def test_figures_are_in_the_next_log_line_once(self):
         lines = self.train(self.module.PublishCallback("state", 2), 3)

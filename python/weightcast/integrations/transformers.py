@@ -75,7 +75,7 @@ class PublishCallback(StepLog):
         self._state_dir, self._every_steps = state_dir, every_steps
         self._files, self._dtype, self._new_model = files, dtype, new_model
         self._installed, self._timeout = installed, timeout
-        self._way: Any = None
+        self._model_publisher: Any = None  # on ranks that publish
         self._step: Optional[int] = None  # that was published last
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
@@ -84,9 +84,9 @@ class PublishCallback(StepLog):
         model = extract_model_from_parallel(model)
         options = {"files": self._files, "new_model": self._new_model}
         if any(hasattr(tensor, "placements") for tensor in model.parameters()):
-            self._way = _Sharded(self._state_dir, self._dtype, self._timeout)
+            self._model_publisher = _ShardedPublisher(self._state_dir, self._dtype, self._timeout)
         elif state.is_world_process_zero:
-            self._way = _Whole(self._state_dir, self._dtype, self._timeout)
+            self._model_publisher = _WholePublisher(self._state_dir, self._dtype, self._timeout)
         else:
             return
         if self._files is None and state.is_world_process_zero:
@@ -104,23 +104,23 @@ class PublishCallback(StepLog):
         self._end()
 
     def _publish(self, state: Any, model: Any, options: dict[str, Any]) -> None:
-        if self._way is None:
+        if self._model_publisher is None:
             return
         began = time.monotonic()
-        version, weights_bytes = self._way.publish(extract_model_from_parallel(model), options)
+        version, weights_bytes = self._model_publisher.publish(extract_model_from_parallel(model), options)
         published = time.monotonic()
-        outcome = self._way.wait(version, self._installed)
+        outcome = self._model_publisher.wait(version, self._installed)
         self._step = state.global_step
         until = "taken" if self._installed is None else "installed"
         self._tell(figures_of(outcome, published - began, time.monotonic() - began, until, weights_bytes))
 
     def _end(self) -> None:
-        if self._way is not None:
-            self._way.close()
-            self._way = None
+        if self._model_publisher is not None:
+            self._model_publisher.close()
+            self._model_publisher = None
 
 
-class _Whole:
+class _WholePublisher:
     """All tensors are in this process."""
 
     def __init__(self, state_dir: Optional[PathLike], dtype: Optional[torch.dtype], timeout: float) -> None:
@@ -148,7 +148,7 @@ class _Whole:
         self._publisher.close()
 
 
-class _Sharded:
+class _ShardedPublisher:
     """Each rank has shards of them; all ranks make the same calls."""
 
     def __init__(self, state_dir: Optional[PathLike], dtype: Optional[torch.dtype], timeout: float) -> None:
