@@ -113,6 +113,7 @@ class Server:
 
 class Trainers(unittest.TestCase):
     def setUp(self):
+        super().setUp()
         stand_ins = mock.patch.dict(sys.modules, STAND_INS)
         stand_ins.start()
         self.addCleanup(stand_ins.stop)
