@@ -132,9 +132,14 @@ class TransferTest(Trainers):
             self.publishers.append(Publisher(state_dir))
             return self.publishers[-1]
 
-        patch = mock.patch.object(self.trl, "Publisher", connect)
-        patch.start()
-        self.addCleanup(patch.stop)
+        def versions(state_dir):
+            newest = len(self.publishers[-1].committed)
+            return {"versions": [{"version": version, "digest": f"digest {version}"} for version in (newest - 1, newest)]}
+
+        for name, stand_in in (("Publisher", connect), ("versions", versions)):
+            patch = mock.patch.object(self.trl, name, stand_in)
+            patch.start()
+            self.addCleanup(patch.stop)
 
     def serve(self, answers):
         server = Server(answers)
@@ -157,11 +162,13 @@ class TransferTest(Trainers):
         def vllm(path):
             asked.append(path)
             # As long as it writes, and before anything came.
-            steps = [{"version": None, "why": ""}, {"version": None, "why": ""}, {"version": None, "why": "busy"}, {"version": 1, "why": ""}]
+            old = {"version": 1, "digest": "of an earlier run", "why": ""}
+            steps = [{}, {"version": None, "digest": None, "why": ""}, old, {**old, "digest": "digest 1"}]
             return (200, steps[min(len(asked) - 1, 3)]) if path == "/weightcast/status" else (404, {})
 
         def worker(path):
-            found = {"weight_version": str(len(self.publishers[0].committed)), "versions_refused": 0, "last_version_error": None}
+            version = len(self.publishers[0].committed)
+            found = {"weight_version": str(version), "digest": f"digest {version}", "versions_refused": 0, "last_version_error": None}
             return (200, found) if path == "/get_weight_version" else (404, {})
 
         transfer = self.transfer(self.serve(vllm), self.serve(worker) + "/", installed=0.5, files="model", new_model=True)
@@ -216,7 +223,7 @@ class TransferTest(Trainers):
     def test_engine_that_refuses_the_version_ends_it_at_once(self):
         def worker(path):
             refused = len(self.publishers[0].committed)
-            found = {"weight_version": "0", "versions_refused": 3 + refused, "last_version_error": "another model"}
+            found = {"weight_version": "0", "digest": None, "versions_refused": 3 + refused, "last_version_error": "another model"}
             return (200, found) if path == "/get_weight_version" else (404, {})
 
         transfer = self.transfer(self.serve(worker), timeout=20)
@@ -243,7 +250,7 @@ class TransferTest(Trainers):
             self.send(transfer)
 
     def test_engine_that_breaks_connections_is_asked_again(self):
-        answers = [(200, {"version": 1}), None, None, (200, {"version": 0})]
+        answers = [(200, {"version": 1, "digest": "digest 1"}), None, None, (200, {"version": 0})]
         url = self.serve(lambda path: answers.pop() if len(answers) > 1 else answers[0])
         transfer = self.transfer(url)
         transfer.init_weight_transfer()

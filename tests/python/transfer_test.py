@@ -16,18 +16,17 @@ class TransferTest(trainers_test.Trainers, DaemonTest):
         super().setUp()
         self.trl = trainers_test.integration("trl")
         self.worker = self.start_worker()
-        self.version = 0
+        self.has = {}
         self.server = trainers_test.Server(self.answer)
         self.addCleanup(self.server.stop)
         self.tensors = {name: trainers_test.Tensor(*range(1000)) for name in ("a", "b")}
 
     def answer(self, path):
-        why = ""
         try:
-            self.version = self.worker.node().get("version") or self.version
+            self.has = next((known for known in weightcast.versions(self.worker.state)["versions"] if known["current"]), {})
         except weightcast.Error as error:
-            why = str(error)
-        return (200, {"version": self.version, "why": why}) if path == "/weightcast/status" else (404, {})
+            self.has = {**self.has, "why": str(error)}
+        return (200, self.has) if path == "/weightcast/status" else (404, {})
 
     def transfer(self, timeout=30):
         transfer = self.trl.WeightTransfer(self.origin.state, self.server.url, timeout=timeout)
@@ -37,8 +36,8 @@ class TransferTest(trainers_test.Trainers, DaemonTest):
 
     def send(self, transfer, tensors=None):
         transfer.send_weights(iter((tensors or self.tensors).items()))
-        self.assertEqual(self.version, transfer.figures["weightcast/version"])
-        return self.version
+        self.assertEqual(self.has["version"], transfer.figures["weightcast/version"])
+        return self.has["version"]
 
     def killed_during_the_wait(self, daemon):
         """Kills it once a version is published, before anybody waits for that."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from .._errors import Code, Error, TimedOut
 from .._library import PathLike
+from .._node import versions
 from .._publisher import Files, Publisher
 from .._tensors import TensorInfo, describe, tensor_bytes
 from ._step_log import StepLog, figures_of
@@ -92,7 +93,7 @@ class WeightTransfer(StepLog):
         held at a time.
         Errors: those of Publisher.begin(), Publication.commit() and Publisher.wait(); RuntimeError (other tensors than the
         first time); Error with IO (an engine answers an HTTP error), CORRUPT (it refused the version); TimedOut, which says
-        what was waited for. The engines generate under the version before then.
+        what was waited for; NOT_FOUND (another program has published since). The engines generate under the version before then.
         """
         if self._publisher is None:
             raise RuntimeError("weightcast: send_weights() before init_weight_transfer(), or after destroy()")
@@ -105,8 +106,10 @@ class WeightTransfer(StepLog):
         left = max(deadline - published, 0.0)
         outcome = self._publisher.wait(version, installed=self._installed, timeout=left)
         installed = time.monotonic()
-        for engine in self._engines:
-            engine.wait_until_generating(version, deadline)
+        if self._engines:
+            digest = self._digest(version)
+            for engine in self._engines:
+                engine.wait_until_generating(version, digest, deadline)
         weights_bytes = sum(tensor_bytes(info.dtype, info.shape) for info in self._infos)
         figures = figures_of(outcome, published - began, installed - began, "installed", weights_bytes)
         if self._engines:
@@ -119,25 +122,35 @@ class WeightTransfer(StepLog):
             self._publisher.close()
             self._publisher = None
 
+    def _digest(self, version: int) -> str:
+        """What tells the version from one of the same number that an engine has of an earlier run."""
+        for known in versions(self._state_dir)["versions"]:
+            if known["version"] == version:
+                return known["digest"]
+        why = f"weightcast: the origin has version {version} no more; let no other program publish while this one trains"
+        raise Error(Code.NOT_FOUND, "wait", why)
+
     def _publish(self, iterator: Iterable[tuple[str, Any]]) -> int:
         named: Iterable[tuple[str, Any]] = ((name, self._cast(tensor)) for name, tensor in iterator)
-        options: dict[str, Any] = {}
-        if not self._infos:
+        infos, options = self._infos, {}
+        if not infos:
             # Nobody has said yet what comes, and memory on the device is scarce.
             named = [(name, tensor.cpu()) for name, tensor in named]
-            self._infos = [describe(name, tensor) for name, tensor in named]
+            infos = [describe(name, tensor) for name, tensor in named]
             options = {"files": self._files, "new_model": self._new_model}
-        missing = {info.name for info in self._infos}
-        with self._publisher.begin(self._infos, timeout=self._timeout, **options) as publication:
+        missing = {info.name for info in infos}
+        with self._publisher.begin(infos, timeout=self._timeout, **options) as publication:
             for name, tensor in named:
                 publication.fill(name, tensor)
                 missing.discard(name)
             if missing:
                 raise RuntimeError(
-                    f"weightcast: {len(missing)} of {len(self._infos)} tensors are no longer sent, such as "
+                    f"weightcast: {len(missing)} of {len(infos)} tensors are no longer sent, such as "
                     f"{min(missing)!r}; nothing was published. Send the same ones each time"
                 )
-            return publication.commit(timeout=self._timeout)
+            version = publication.commit(timeout=self._timeout)
+        self._infos = infos
+        return version
 
     def _cast(self, tensor: Any) -> Any:
         return tensor.to(self._dtype) if self._dtype is not None and tensor.is_floating_point() else tensor
@@ -147,16 +160,18 @@ class _Seen(NamedTuple):
     """What an engine says of itself."""
 
     version: int  # 0: none yet
+    digest: Optional[str]  # of the version
     why: str  # the last failure
     refusals: int  # versions that it will not take, ever
 
 
 def _vllm(answer: Any) -> _Seen:
-    return _Seen(answer.get("version") or 0, answer.get("why") or "", 0)  # it tries again
+    return _Seen(answer.get("version") or 0, answer.get("digest"), answer.get("why") or "", 0)  # it tries again
 
 
 def _worker(answer: Any) -> _Seen:
-    return _Seen(int(answer["weight_version"]), answer["last_version_error"] or "", answer["versions_refused"])
+    why, refused = answer["last_version_error"] or "", answer["versions_refused"]
+    return _Seen(int(answer["weight_version"]), answer["digest"], why, refused)
 
 
 _ROUTES = {"/weightcast/status": _vllm, "/get_weight_version": _worker}
@@ -183,9 +198,9 @@ class _Engine:
         except OSError:  # it is away, and the wait for the version says so
             pass
 
-    def wait_until_generating(self, version: int, deadline: float) -> None:
+    def wait_until_generating(self, version: int, digest: str, deadline: float) -> None:
         def is_generating(seen: _Seen) -> bool:
-            if seen.version >= version:
+            if seen.digest == digest:
                 return True
             if self._refusals is not None and seen.refusals > self._refusals:
                 raise Error(
