@@ -82,12 +82,13 @@ class TrlTest(Following):
         print({name: [line[name] for line in steps] for name in steps[0] if name.startswith("weightcast/")}, file=sys.stderr)
 
     def see_each_fault(self):
-        transfer = WeightTransfer(self.origin.state, self.url, files=self.path, timeout=5)
-        self.addCleanup(transfer.destroy)
-        transfer.init_weight_transfer()
+        patient, hasty = (WeightTransfer(self.origin.state, self.url, timeout=limit_s) for limit_s in (120, 5))
+        for transfer in (patient, hasty):
+            self.addCleanup(transfer.destroy)
+            transfer.init_weight_transfer()
         weights = {name: tensor.clone() for name, tensor in self.weights.items()}
 
-        def send(names=None):
+        def send(transfer=patient, names=None):
             for tensor in weights.values():
                 tensor.view(-1)[0] += 1
             transfer.send_weights((name, weights[name]) for name in names or weights)
@@ -100,7 +101,7 @@ class TrlTest(Following):
         self.post("/pause?mode=keep", {}).close()
         began = time.monotonic()
         with self.assertRaisesRegex(weightcast.TimedOut, f"{self.url}: .* under version {version + 1} .*somebody else"):
-            send()
+            send(hasty)
         self.assertLess(time.monotonic() - began, 60)
         self.post("/resume", {}).close()
         self.assertEqual(send(), version + 2)
@@ -108,7 +109,7 @@ class TrlTest(Following):
         # The worker's daemon is gone.
         self.worker.kill()
         with self.assertRaisesRegex(weightcast.TimedOut, f"version {version + 3}: 0 of . workers"):
-            send()
+            send(hasty)
         self.worker.start()
         self.assertEqual(send(), version + 4)
 
@@ -116,14 +117,14 @@ class TrlTest(Following):
         self.origin.keep_port()
         self.origin.kill()
         with self.assertRaisesRegex(weightcast.Error, "no daemon runs there; start one"):
-            send()
+            send(hasty)
         self.origin.start()
         version = send()
         self.assertEqual(self.status()["version"], version)
 
         # Other tensors than before, and than the engine's model has.
         with self.assertRaisesRegex(RuntimeError, "no longer sent, such as 'lm_head.weight'"):
-            send([name for name in weights if name != "lm_head.weight"])
+            send(hasty, [name for name in weights if name != "lm_head.weight"])
         other = WeightTransfer(self.origin.state, self.url, timeout=5)
         self.addCleanup(other.destroy)
         other.init_weight_transfer()
@@ -134,7 +135,7 @@ class TrlTest(Following):
         # The engine is gone.
         self.vllm.stop()
         with self.assertRaisesRegex(weightcast.TimedOut, f"{self.url}: .*the last call failed: .*refused"):
-            send()
+            send(hasty)
 
 
 if __name__ == "__main__":
