@@ -50,6 +50,10 @@ class Daemon:
     def node(self):
         return next(node for node in weightcast.status(self.state)["nodes"] if node["name"] == self.name)
 
+    def keep_port(self):
+        """Lets start() listen where it listens now, where workers look for it."""
+        self._flags[self._flags.index("--listen") + 1] = self.node()["address"]
+
     def kill(self):
         self.process.kill()
         self.process.wait()

@@ -1,0 +1,310 @@
+"""Any Hugging Face Trainer publishes through weightcast: one callback.
+
+    Trainer(..., callbacks=[PublishCallback("/var/lib/weightcast")])
+
+TRL's trainers are Hugging Face Trainers, too. For its asynchronous GRPO trainer see weightcast.integrations.trl.
+"""
+
+from __future__ import annotations
+
+import copy
+import pathlib
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Optional
+
+import torch
+import transformers
+from accelerate.utils import extract_model_from_parallel
+from transformers.utils import is_peft_available
+
+from .._library import PathLike
+from .._publisher import Files, Outcome, Publisher
+from .._tensors import describe, tensor_bytes
+from ._step_log import StepLog, figures_of
+
+try:
+    from transformers.core_model_loading import revert_weight_conversion
+except ImportError:  # before transformers 5 a model had the names of its files
+    revert_weight_conversion = None
+
+# What wrappers put into a parameter's name.
+_WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
+_BASE_LAYER = "base_layer."
+
+
+class PublishCallback(StepLog):
+    """Publishes the model when training begins, after each optimiser step that is due, and when training ends.
+
+    The main process publishes, on the origin's host; with FSDP2 each rank publishes its own shards (ShardedPublisher). PEFT:
+    the adapters are merged for it, one layer at a time, and the trainer's weights are afterwards what they were, bit for
+    bit. Refused: FSDP1, DeepSpeed's ZeRO-3, quantised and offloaded weights, and of PEFT what cannot be merged.
+    """
+
+    def __init__(
+        self,
+        state_dir: Optional[PathLike] = None,
+        every_steps: int = 1,
+        *,
+        files: Optional[Files] = None,
+        dtype: Optional[torch.dtype] = None,
+        new_model: bool = False,
+        installed: Optional[float] = None,
+        timeout: float = 600.0,
+    ) -> None:
+        """`state_dir`: the origin's; None: WEIGHTCAST_STATE's. `files`: what accompanies the weights, as for
+        Publisher.publish(); None: the model's configuration and the trainer's tokenizer. `dtype`: in which floating tensors
+        are published, such as that of the engines. FP32 weights change in nearly every element of a step, their BF16 values
+        in a few per cent. `new_model`: the first publication may have other tensors than the origin's last version.
+        `installed`: the fraction of the active workers that training waits for; None: it goes on when the origin has its
+        own copy. `timeout`: seconds for each version.
+
+        What a publication raises ends the training: the errors of Publisher.begin(), Publication.commit() and
+        Publisher.wait(), and with FSDP2 RankError; at the begin ValueError (what is refused, above).
+        Errors: ValueError (no interval, fraction or time-out).
+        """
+        super().__init__()
+        if every_steps < 1 or not timeout > 0 or not (installed is None or 0 < installed <= 1):
+            raise ValueError(
+                f"weightcast: every_steps={every_steps}, installed={installed}, timeout={timeout}: give steps from 1 on, a "
+                "fraction up to 1, and seconds"
+            )
+        self._state_dir, self._every_steps = state_dir, every_steps
+        self._files, self._dtype, self._new_model = files, dtype, new_model
+        self._installed, self._timeout = installed, timeout
+        self._model_publisher: Any = None  # on ranks that publish
+        self._step: Optional[int] = None  # that was published last
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
+        self._end()
+        _check(model)
+        model = extract_model_from_parallel(model)
+        options = {"files": self._files, "new_model": self._new_model}
+        if any(hasattr(tensor, "placements") for tensor in model.parameters()):
+            self._model_publisher = _ShardedPublisher(self._state_dir, self._dtype, self._timeout)
+        elif state.is_world_process_zero:
+            self._model_publisher = _WholePublisher(self._state_dir, self._dtype, self._timeout)
+        else:
+            return
+        if self._files is None and state.is_world_process_zero:
+            tokenizer = more.get("processing_class") or more.get("tokenizer")
+            options["files"] = _files_of(model, tokenizer, self._dtype)
+        self._publish(state, model, options)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        if state.global_step % self._every_steps == 0:
+            self._publish(state, model, {})
+
+    def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        if state.global_step != self._step:
+            self._publish(state, model, {})
+        self._end()
+
+    def _publish(self, state: Any, model: Any, options: dict[str, Any]) -> None:
+        if self._model_publisher is None:
+            return
+        began = time.monotonic()
+        version, weights_bytes = self._model_publisher.publish(extract_model_from_parallel(model), options)
+        published = time.monotonic()
+        outcome = self._model_publisher.wait(version, self._installed)
+        self._step = state.global_step
+        until = "taken" if self._installed is None else "installed"
+        self._tell(figures_of(outcome, published - began, time.monotonic() - began, until, weights_bytes))
+
+    def _end(self) -> None:
+        if self._model_publisher is not None:
+            self._model_publisher.close()
+            self._model_publisher = None
+
+
+class _WholePublisher:
+    """All tensors are in this process."""
+
+    def __init__(self, state_dir: Optional[PathLike], dtype: Optional[torch.dtype], timeout: float) -> None:
+        self._publisher, self._dtype, self._timeout = Publisher(state_dir), dtype, timeout
+
+    def publish(self, model: Any, options: Mapping[str, Any]) -> tuple[int, int]:
+        """The version, and the bytes of its tensors."""
+        held = _held(model)
+        infos = [describe(name, tensor)._replace(dtype=_dtype_of(tensor, self._dtype)) for name, (tensor, _) in held.items()]
+        by_layer: dict[Any, list[str]] = {}
+        for name, (_, layer) in held.items():
+            by_layer.setdefault(layer, []).append(name)
+        with self._publisher.begin(infos, timeout=self._timeout, **options) as publication:
+            for layer, names in by_layer.items():
+                with _merged(layer):
+                    for name in names:
+                        publication.fill(name, _cast(held[name].tensor, self._dtype))
+            version = publication.commit(timeout=self._timeout)
+        return version, sum(tensor_bytes(info.dtype, info.shape) for info in infos)
+
+    def wait(self, version: int, installed: Optional[float]) -> Outcome:
+        return self._publisher.wait(version, installed=installed, timeout=self._timeout)
+
+    def close(self) -> None:
+        self._publisher.close()
+
+
+class _ShardedPublisher:
+    """Each rank has shards of them; all ranks make the same calls."""
+
+    def __init__(self, state_dir: Optional[PathLike], dtype: Optional[torch.dtype], timeout: float) -> None:
+        from .fsdp import ShardedPublisher
+
+        self._publisher, self._dtype, self._timeout = ShardedPublisher(state_dir, timeout=timeout), dtype, timeout
+
+    def publish(self, model: Any, options: Mapping[str, Any]) -> tuple[int, int]:
+        tensors = {name: _cast(tensor, self._dtype) for name, (tensor, _) in _held(model).items()}
+        if options:
+            version = self._publisher.publish(tensors, **options)
+        else:
+            version = self._publisher.publish_changed(tensors)
+        return version, sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+    def wait(self, version: int, installed: Optional[float]) -> Outcome:
+        return self._publisher.wait(version, installed=installed, timeout=self._timeout)
+
+    def close(self) -> None:
+        self._publisher.close()
+
+
+class _Held(NamedTuple):
+    tensor: Any  # the parameter itself, whose data a merge changes
+    layer: Any  # of PEFT, if it is beneath one, else None
+
+
+def _check(model: Any) -> None:
+    """Errors: ValueError, where not all of the weights can be published as they are."""
+
+    def refuse(why: str) -> None:
+        raise ValueError(f"weightcast: {type(model).__name__} cannot be published: {why}")
+
+    parameters = list(model.parameters())
+    is_sharded = any(hasattr(tensor, "placements") for tensor in parameters)
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+        refuse("FSDP1 flattens its parameters; set fsdp_version to 2")
+    if any(hasattr(tensor, "ds_id") for tensor in parameters):
+        refuse("ZeRO-3 has its parameters in pieces; use FSDP2, or ZeRO-2")
+    if any(tensor.device.type == "meta" for tensor in parameters):
+        refuse("parameters are offloaded, and not in memory; train without device_map")
+    packed = next((name for name, tensor in model.named_parameters() if not tensor.is_floating_point()), None)
+    if packed is not None:
+        refuse(f"{packed} is quantised, and an engine cannot load what it is packed in; train on unquantised weights")
+    if getattr(model, "active_peft_config", None) is not None and model.active_peft_config.is_prompt_learning:
+        refuse("prompts that are learned cannot be merged into weights; use LoRA")
+    if any(hasattr(module, "token_adapter") for module in model.modules()):
+        refuse("trainable_token_indices cannot be merged layer by layer; use modules_to_save")
+    layers = _tuner_layers(model)
+    for name, layer in layers.items():
+        if is_sharded:
+            refuse("merging adapters into sharded weights is not supported; train it with DDP, or without adapters")
+        if not hasattr(layer, "merge") or any(_is_tuner_layer(inner) for inner in layer.get_base_layer().modules()):
+            refuse(f"{name} is a {type(layer).__name__}, which cannot be merged by itself; use LoRA on plain layers")
+    if is_sharded or layers:
+        names = {name: torch.empty(held.tensor.shape, device="meta") for name, held in _held(model, as_saved=False).items()}
+        if set(_as_saved(model, names)) != set(names):
+            refuse("its files have other tensors than its memory; train it on whole weights, without adapters")
+
+
+def _tuner_layers(model: Any) -> dict[str, Any]:
+    return {name: module for name, module in model.named_modules() if _is_tuner_layer(module)}
+
+
+def _is_tuner_layer(module: Any) -> bool:
+    if not is_peft_available():
+        return False
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    return isinstance(module, BaseTunerLayer)
+
+
+def _held(model: Any, *, as_saved: bool = True) -> dict[str, _Held]:
+    """By the names that a checkpoint has: tied tensors under the first of theirs, and of adapters what they are for."""
+    layers = _tuner_layers(model)
+    ignored = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
+    held: dict[str, _Held] = {}
+    seen: set[int] = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        owner = next((owner for owner in layers if name.startswith(f"{owner}.")), None)
+        if owner is not None:
+            inner = name[len(owner) + 1 :]
+            if not inner.startswith(_BASE_LAYER):
+                continue  # the adapter itself
+            name = f"{owner}.{inner[len(_BASE_LAYER):]}"
+        published = _published_name(name)
+        if ".original_module." in name or published in ignored or id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        held[published] = _Held(tensor, layers.get(owner))
+    if as_saved and not layers:
+        tensors = {name: tensor for name, (tensor, _) in held.items()}
+        held = {name: _Held(tensor, None) for name, tensor in _as_saved(model, tensors).items()}
+    return held
+
+
+def _published_name(name: str) -> str:
+    for part in _WRAPPERS:
+        name = name.replace(part, "")
+    name = re.sub(r"\.modules_to_save\.[^.]+\.", ".", name)
+    return name.removeprefix("base_model.model.")
+
+
+def _base_of(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _as_saved(model: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+    """As save_pretrained() would write them: transformers 5 has experts fused in memory, for example."""
+    model = _base_of(model)
+    if revert_weight_conversion is None or not isinstance(model, transformers.PreTrainedModel):
+        return tensors
+    return revert_weight_conversion(model, tensors)
+
+
+@contextmanager
+def _merged(layer: Any) -> Iterator[None]:
+    """The layer's weights have its adapters in them meanwhile. Then they are what they were, in the same memory."""
+    if layer is None or layer.merged:
+        yield
+        return
+    with torch.no_grad():
+        before = [(tensor, tensor.data, tensor.data.clone()) for tensor in layer.get_base_layer().parameters()]
+        try:
+            layer.merge()
+            yield
+        finally:
+            if layer.merged:
+                layer.unmerge()  # which rounds
+            for tensor, data, saved in before:
+                tensor.data = data
+                data.copy_(saved)
+
+
+def _cast(tensor: Any, dtype: Optional[torch.dtype]) -> Any:
+    return tensor.detach().to(dtype) if dtype is not None and tensor.is_floating_point() else tensor.detach()
+
+
+def _dtype_of(tensor: Any, dtype: Optional[torch.dtype]) -> str:
+    return describe("", torch.empty(0, dtype=dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype)).dtype
+
+
+def _files_of(model: Any, tokenizer: Any, dtype: Optional[torch.dtype]) -> dict[str, bytes]:
+    """config.json and the tokenizer's files, as save_pretrained() writes them."""
+    model, files = _base_of(model), {}
+    with tempfile.TemporaryDirectory() as directory:
+        if hasattr(model, "config"):
+            config = copy.deepcopy(model.config)
+            config.architectures = [type(model).__name__.removeprefix("FSDP")]
+            name = str(dtype if dtype is not None else model.dtype).rpartition(".")[2]
+            setattr(config, "dtype" if hasattr(config, "dtype") else "torch_dtype", name)
+            config.save_pretrained(directory)
+        for part in (getattr(model, "generation_config", None), tokenizer):
+            if hasattr(part, "save_pretrained"):
+                part.save_pretrained(directory)
+        for path in pathlib.Path(directory).iterdir():
+            if path.is_file():
+                files[path.name] = path.read_bytes()
+    return files
