@@ -25,6 +25,7 @@ Error not_published(const NodePayload& payload) {
 
 Result<Archiver> Archiver::open(FileSystem& files, ObjectStore& objects, ArchiveOptions options) {
   Archiver archiver(files, objects, std::move(options));
+  archiver.index_.object_bytes = archiver.options_.object_bytes;
   const Result<std::string> text = objects.read(kIndexObject, kIndexBytesMax);
   if (text.has_value()) {
     Result<ArchiveIndex> index = parse_index(*text);

@@ -16,10 +16,11 @@ namespace weightcast {
 
 struct ArchiveOptions {
   std::filesystem::path state;  ///< of the node
-  std::uint64_t every = 32;     ///< versions from one that is whole to the next
+  std::uint64_t every = 16;     ///< versions from one that is whole to the next
   unsigned connections = 4;
   /// How long a new version waits for the patch that leads to it before it counts as one without.
   Duration patch_grace{};
+  std::uint64_t object_bytes = kObjectBytes;  ///< of a new archive
 };
 
 /// Copies a node's log to an archive, payload by payload, oldest first. One process at a time writes to an archive.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -68,8 +67,12 @@ Result<std::optional<AwsCredentials>> credentials_in(const Section& section, con
 }
 
 bool is_loopback(std::string_view url) {
-  constexpr std::array kHosts = {"http://127.", "http://localhost/", "http://localhost:", "http://[::1]"};
-  return std::ranges::any_of(kHosts, [&](const char* host) { return url.starts_with(host); });
+  constexpr std::string_view kScheme = "http://";
+  if (!url.starts_with(kScheme)) return false;
+  url.remove_prefix(kScheme.size());
+  if (url.starts_with("[::1]")) return true;
+  const std::string_view host = url.substr(0, url.find_first_of(":/?#"));
+  return host == "localhost" || (host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos);
 }
 
 Result<std::optional<CredentialService>> container_service(const Environment& environment) {

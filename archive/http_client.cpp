@@ -169,7 +169,6 @@ Result<HttpAnswer> HttpClient::perform(const HttpRequest& request, const Sink& s
   const auto set = [&](CURLoption option, auto value) { all_set &= library_->set(handle, option, value) == CURLE_OK; };
   set(CURLOPT_URL, request.url.c_str());
   set(CURLOPT_HTTPHEADER, headers);
-  set(CURLOPT_PROTOCOLS, long{CURLPROTO_HTTP | CURLPROTO_HTTPS});
   set(CURLOPT_PATH_AS_IS, 1L);  // what was signed is what is sent
   set(CURLOPT_NETRC, long{CURL_NETRC_OPTIONAL});
   set(CURLOPT_NOSIGNAL, 1L);

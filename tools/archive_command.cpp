@@ -33,7 +33,7 @@ constexpr const char* kPlaces = "s3://BUCKET/PREFIX, https://HOST/PATH, http://H
 struct ArchiveFlags {
   std::string state;
   std::string to;
-  std::uint64_t every = 32;
+  std::uint64_t every = 16;
   bool follow = false;
   unsigned connections = 4;
 };
@@ -83,7 +83,10 @@ Status archive(const ArchiveFlags& flags) {
   }
   const Version newest = newest_in(archiver.index());
   if (newest == kNoVersion) {
-    return fail(Errc::kNotFound, Op::kRead, flags.state + ": it has no version that can be archived yet");
+    return fail(Errc::kNotFound, Op::kRead,
+                flags.state +
+                    ": no version here can begin an archive: the origin has signed a SHA-256 of none of them; it signs one "
+                    "every --anchor-interval publications, and --follow waits for that");
   }
   fmt::print("{} leads to version {}\n", flags.to, newest.value);
   return {};

@@ -78,7 +78,8 @@ TEST(ArchiveIndex, RefusesWhatIsOutOfRange) {
   EXPECT_TRUE(refused("/payloads", Json::object()));
   EXPECT_TRUE(refused("/payloads/0", 1));
   for (const Json& number : {Json(0), Json(-1), Json(1.5), Json("8"), Json(std::uint64_t{1} << 63)}) {
-    for (const char* key : {"/payloads/0/version", "/payloads/0/bytes", "/payloads/0/chunk_bytes", "/payloads/1/base"}) {
+    for (const char* key :
+         {"/payloads/0/version", "/payloads/0/bytes", "/payloads/0/chunk_bytes", "/payloads/1/base"}) {
       EXPECT_TRUE(refused(key, number)) << key << " " << number;
     }
   }
