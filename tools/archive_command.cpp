@@ -19,6 +19,7 @@
 #include "security/node_keys.h"
 #include "security/revocations.h"
 #include "tools/command.h"
+#include "transport/io/log.h"
 
 namespace weightcast {
 namespace {
@@ -93,6 +94,7 @@ Status archive(const ArchiveFlags& flags) {
 }
 
 Status fetch(const FetchFlags& flags) {
+  set_up_log("warning", {});  // recovery's own words are about a store
   PosixFileSystem files;
   const std::int64_t now = unix_now_s();
   std::optional<NodeKeys> keys;

@@ -96,6 +96,11 @@ void ObjectServer::fail_next(std::deque<Fault> faults) {
   faults_ = std::move(faults);
 }
 
+void ObjectServer::fail_on(const std::string& method, const std::string& part, Fault fault) {
+  const std::lock_guard lock(mutex_);
+  awaited_.push_back({method, part, fault});
+}
+
 std::vector<ObjectServer::Request> ObjectServer::requests() const {
   const std::lock_guard lock(mutex_);
   return requests_;
@@ -145,6 +150,13 @@ bool ObjectServer::answer(int fd, const Request& request) {
       fault = faults_.front();
       faults_.pop_front();
     }
+    const auto awaited = std::ranges::find_if(awaited_, [&](const Awaited& each) {
+      return each.method == request.method && request.target.find(each.part) != request.target.npos;
+    });
+    if (awaited != awaited_.end()) {
+      fault = awaited->fault;
+      awaited_.erase(awaited);
+    }
     if (request.method == "PUT" && fault == Fault::kNone) objects_[name] = request.body;
     if (const auto at = objects_.find(name); at != objects_.end()) {
       found = true;
@@ -165,9 +177,13 @@ bool ObjectServer::answer(int fd, const Request& request) {
     }
     default: break;
   }
-  if (request.method == "PUT") {
-    if (fault == Fault::kNone) return head("200 OK", 0);
+  const auto wait_until_given_up = [&] {
+    char byte = 0;
+    static_cast<void>(::recv(fd, &byte, 1, 0));
     return false;
+  };
+  if (request.method == "PUT") {
+    return fault == Fault::kNone ? head("200 OK", 0) : fault == Fault::kStill && wait_until_given_up();
   }
   if (!found) return head("404 Not Found", 0);
   if (request.method == "HEAD") return head("200 OK", body.size());
@@ -188,11 +204,7 @@ bool ObjectServer::answer(int fd, const Request& request) {
     body = body.substr(begin, end - begin + 1);
   }
   if (!head(status, body.size(), more)) return false;
-  if (fault == Fault::kStill) {
-    char byte = 0;
-    static_cast<void>(::recv(fd, &byte, 1, 0));  // until the client gives up
-    return false;
-  }
+  if (fault == Fault::kStill) return wait_until_given_up();
   if (fault == Fault::kCut) return send_all(fd, std::string_view(body).substr(0, body.size() / 2)) && false;
   return send_all(fd, body);
 }

@@ -22,7 +22,7 @@ class ObjectServer {
     kOtherEtag,    ///< as if the object had been replaced
     kOtherRange,   ///< 206 with the bytes before
     kOtherSize,    ///< 206 of an object of another size
-    kStill,        ///< the head, and then nothing
+    kStill,        ///< the head, or of a PUT not even that, and then nothing
     kForbidden,    ///< 403, with a body as S3 has it
     kMoved,        ///< 301
     kDrop,         ///< the connection ends before an answer
@@ -41,6 +41,8 @@ class ObjectServer {
   [[nodiscard]] std::string url() const { return "http://127.0.0.1:" + std::to_string(port_) + "/arch"; }
   /// What the next requests get, one after the other.
   void fail_next(std::deque<Fault> faults);
+  /// What the next request of that method gets whose target contains `part`.
+  void fail_on(const std::string& method, const std::string& part, Fault fault);
   [[nodiscard]] std::vector<Request> requests() const;
   [[nodiscard]] std::map<std::string, std::string> objects() const;
   void put(const std::string& name, const std::string& bytes);
@@ -57,6 +59,11 @@ class ObjectServer {
   mutable std::mutex mutex_;  // guards what follows
   std::map<std::string, std::string> objects_;
   std::deque<Fault> faults_;
+  struct Awaited {
+    std::string method, part;
+    Fault fault = Fault::kNone;
+  };
+  std::vector<Awaited> awaited_;
   std::vector<Request> requests_;
   std::vector<int> open_;
   std::vector<std::thread> threads_;
