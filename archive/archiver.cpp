@@ -15,6 +15,8 @@ namespace {
 
 // Of a whole version that the origin has made no tree of: a cluster without keys makes none of versions from changes.
 constexpr std::uint32_t kOwnChunkBytes = kMiB;
+// At a log of which something is deleted each time.
+constexpr unsigned kLooksMax = 5;
 
 Error not_published(const NodePayload& payload) {
   return fail(Errc::kCorrupt, Op::kVerify,
@@ -48,6 +50,15 @@ Status Archiver::check_run(const NodePayload& payload) const {
 }
 
 Result<std::optional<Archiver::Archived>> Archiver::archive_next(Instant now) {
+  for (unsigned tried = 1;; ++tried) {
+    Result<std::optional<Archived>> next = archive_once(now);
+    // The node has deleted it since its log was read: another look says what there is now.
+    const bool again = !next.has_value() && next.error().code == Errc::kNotFound && tried < kLooksMax;
+    if (!again) return next;
+  }
+}
+
+Result<std::optional<Archiver::Archived>> Archiver::archive_once(Instant now) {
   WC_ASSIGN(const std::vector<NodePayload> log, read_node_log(*files_, options_.state));
   std::map<Version, Instant> seen;
   std::vector<LoggedPayload> logged;
@@ -67,6 +78,11 @@ Result<std::optional<Archiver::Archived>> Archiver::archive_next(Instant now) {
   first_seen_ = std::move(seen);
   const std::optional<PayloadId> next = next_to_archive(index_, logged, options_.every);
   if (!next) return std::optional<Archived>();
+  if (index_.payloads.size() == kArchivedMax) {
+    return fail(Errc::kTooLarge, Op::kWrite,
+                fmt::format("{}: the archive has {} payloads, and holds no more; give another place with --to",
+                            objects_->place_of(kIndexObject), kArchivedMax));
+  }
   if (index_.payloads.empty()) {
     index_.run = log.front().manifest.run;
     index_.model_id = log.front().manifest.model_id;

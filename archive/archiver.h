@@ -36,8 +36,8 @@ class Archiver {
     std::uint64_t sent_bytes = 0;  ///< the rest was there
   };
   /// Archives what comes next, and writes the index. Nothing if the archive has all that counts at `now`. Blocks.
-  /// Errors: kInvalidArgument (the archive is of another run or model), kCorrupt (the node's bytes are not those that
-  /// were published), those of read_node_log() and of the objects.
+  /// Errors: kInvalidArgument (the archive is of another run or model), kTooLarge (it is full), kCorrupt (the node's
+  /// bytes are not those that were published), those of read_node_log() and of the objects.
   [[nodiscard]] Result<std::optional<Archived>> archive_next(Instant now);
 
   [[nodiscard]] const ArchiveIndex& index() const { return index_; }
@@ -46,6 +46,7 @@ class Archiver {
   Archiver(FileSystem& files, ObjectStore& objects, ArchiveOptions options)
       : files_(&files), objects_(&objects), options_(std::move(options)) {}
 
+  [[nodiscard]] Result<std::optional<Archived>> archive_once(Instant now);
   [[nodiscard]] Status check_run(const NodePayload& payload) const;
   /// Of the chunks of a whole version whose record has none. Errors: kCorrupt (its bytes are not those published).
   [[nodiscard]] Result<std::vector<ContentDigest>> digests_of(const HeldPayload& held, const NodePayload& payload,

@@ -18,7 +18,7 @@ namespace weightcast {
 struct HttpLimits {
   std::chrono::milliseconds connect{10'000};
   std::chrono::seconds stalled{20};        ///< so long nothing, or next to nothing, may move
-  std::chrono::seconds request{600};       ///< one request with its answer
+  std::chrono::seconds request{1800};      ///< one request with its answer
   unsigned attempts = 6;                   ///< of what may pass
   std::chrono::milliseconds backoff{500};  ///< before the second attempt; twice as long before each next one
 };

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -53,9 +54,15 @@ bool may_pass(const Error& error) {
          error.code == Errc::kBusy || error.code == Errc::kClosed;
 }
 
+/// The objects of a place. libcurl may write to a connection that its other end has closed.
+Result<std::unique_ptr<ObjectStore>> open_place(FileSystem& files, const std::string& place) {
+  std::signal(SIGPIPE, SIG_IGN);
+  return open_objects(files, place);
+}
+
 Status archive(const ArchiveFlags& flags) {
   PosixFileSystem files;
-  WC_ASSIGN(const std::unique_ptr<ObjectStore> objects, open_objects(files, flags.to));
+  WC_ASSIGN(const std::unique_ptr<ObjectStore> objects, open_place(files, flags.to));
   WC_ASSIGN(Archiver archiver, Archiver::open(files, *objects,
                                               {.state = flags.state,
                                                .every = flags.every,
@@ -84,10 +91,11 @@ Status archive(const ArchiveFlags& flags) {
   }
   const Version newest = newest_in(archiver.index());
   if (newest == kNoVersion) {
-    return fail(Errc::kNotFound, Op::kRead,
-                flags.state +
-                    ": no version here can begin an archive: the origin has signed a SHA-256 of none of them; it signs one "
-                    "every --anchor-interval publications, and --follow waits for that");
+    return fail(
+        Errc::kNotFound, Op::kRead,
+        flags.state +
+            ": no version here can begin an archive: the origin has signed a SHA-256 of none of them; it signs one "
+            "every --anchor-interval publications, and --follow waits for that");
   }
   fmt::print("{} leads to version {}\n", flags.to, newest.value);
   return {};
@@ -104,7 +112,7 @@ Status fetch(const FetchFlags& flags) {
     const std::filesystem::path file = flags.keys;
     WC_ASSIGN(revocations, newest_revocations(files, {file.parent_path()}, keys->authority.get()));
   }
-  WC_ASSIGN(const std::unique_ptr<ObjectStore> objects, open_objects(files, flags.from));
+  WC_ASSIGN(const std::unique_ptr<ObjectStore> objects, open_place(files, flags.from));
   WC_ASSIGN(const FetchedVersion fetched, fetch_version(files, *objects, keys ? &*keys : nullptr, revocations,
                                                         {.version = Version{flags.version},
                                                          .output = flags.output,

@@ -4,16 +4,17 @@ to and from the same server over as many connections, in turn. The server is on 
 
 import argparse
 import http.server
+import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
-import json
-import re
 
 CONNECTIONS = 4
 
@@ -94,6 +95,9 @@ def main():
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--repeat", type=int, default=3)
     flags = parser.parse_args()
+    if shutil.which("curl") is None:
+        print("skipped: curl, which it compares with, is not installed")
+        sys.exit(77)
     program = flags.tools / "weightcast"
     with tempfile.TemporaryDirectory(prefix="weightcast-bench-", dir="/dev/shm") as name:
         scratch = pathlib.Path(name)

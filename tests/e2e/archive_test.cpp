@@ -91,46 +91,40 @@ TEST_F(ArchiveTest, BothAreKilledInTheMiddleAndGoOn) {
   ASSERT_TRUE(Cluster::eventually(
       [&] { return fs::exists(cluster.state("origin") + "/patches/000000000002-000000000001/patch"); }));
   const Cluster::Flags arguments{"archive", "--state", cluster.state("origin"), "--to", server.url()};
-  const auto puts = [&](const std::string& what) {
-    std::size_t count = 0;
-    for (const auto& request : server.requests()) {
-      count += request.method == "PUT" && request.target.find(what) != std::string::npos ? 1 : 0;
-    }
-    return count;
+  // Requests for the object that has this name behind the run's.
+  const auto requests = [&](const char* method, const std::string& name) {
+    return std::ranges::count_if(server.requests(), [&](const ObjectServer::Request& request) {
+      return request.method == method && request.target.size() == std::string("/arch/").size() + 16 + name.size() &&
+             request.target.ends_with(name);
+    });
   };
   // The whole version's digests are the first object after its bytes.
   server.fail_on("PUT", ".digests", Fault::kStill);
   {
     Process archive = start(arguments);
-    ASSERT_TRUE(Cluster::eventually([&] { return puts(".digests") == 1; })) << said();
+    ASSERT_TRUE(Cluster::eventually([&] { return requests("PUT", "-000000000001.digests") == 1; })) << said();
     archive.signal(SIGKILL);
     EXPECT_EQ(archive.wait(std::chrono::seconds(10)), 128 + SIGKILL);
   }
   EXPECT_FALSE(server.objects().contains("index.json"));
   const Ran ran = cluster.run(arguments);
   ASSERT_EQ(ran.status, 0) << ran.err;
-  EXPECT_EQ(puts("-000000000001.00000"), 1u) << "its bytes were there";
+  EXPECT_EQ(requests("PUT", "-000000000001.00000"), 1) << "its bytes were there";
   EXPECT_THAT(ran.out, HasSubstr("0 B sent"));
 
   // Of a fetch, the patch after the whole version.
-  const auto gets = [&](const std::string& what) {
-    std::size_t count = 0;
-    for (const auto& request : server.requests()) {
-      count += request.method == "GET" && request.target.find(what) != std::string::npos ? 1 : 0;
-    }
-    return count;
-  };
   server.fail_on("GET", "-000000000002-000000000001.00000", Fault::kStill);
   {
     Process fetching = start({"fetch", "--from", server.url(), "--keys", key_file, "-o", cluster.temp().file("fetched"),
                               "--connections", "1"});
-    ASSERT_TRUE(Cluster::eventually([&] { return gets("-000000000002-000000000001.00000") == 1; })) << said();
+    ASSERT_TRUE(Cluster::eventually([&] { return requests("GET", "-000000000002-000000000001.00000") == 1; }))
+        << said();
     fetching.signal(SIGKILL);
     EXPECT_EQ(fetching.wait(std::chrono::seconds(10)), 128 + SIGKILL);
   }
   EXPECT_FALSE(fs::exists(cluster.temp().file("fetched")));
   EXPECT_TRUE(is_there(server.url(), 2));
-  EXPECT_EQ(gets("-000000000001.00000"), 1u) << "its bytes were here";
+  EXPECT_EQ(requests("GET", "-000000000001.00000"), 1) << "its bytes were here";
 }
 
 TEST_F(ArchiveTest, AServerThatFailsNowAndThenIsNoMatter) {

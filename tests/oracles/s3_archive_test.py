@@ -45,7 +45,8 @@ class S3Archive(DaemonTest):
                                                       aws_secret_access_key=key["SecretAccessKey"]))
         self.s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
         # From now on each request has to be signed by that user.
-        urllib.request.urlopen(urllib.request.Request(self.url + "/moto-api/reset-auth", data=b"0")).close()
+        reset = urllib.request.Request(self.url + "/moto-api/reset-auth", data=b"0", headers={"Content-Type": "text/plain"})
+        urllib.request.urlopen(reset, timeout=60).close()
 
     def run_program(self, *arguments, **environment):
         mine = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
@@ -67,13 +68,9 @@ class S3Archive(DaemonTest):
     def publish(self, publisher, start):
         """Returns the file that holds the version."""
         version = publisher.publish({"weight": memoryview(bytearray(range(start, start + 100)) * 20000)})
-        eventually(lambda: any(entry["version"] == version for entry in self.versions()))
-        path = pathlib.Path(next(entry for entry in self.versions() if entry["version"] == version)["directory"])
-        return version, (path / "model.safetensors").read_bytes()
-
-    def versions(self):
-        ran = subprocess.run([PROGRAM, "versions", "--state", self.origin.state, "--json"], capture_output=True, text=True)
-        return json.loads(ran.stdout)["versions"]
+        words = [PROGRAM, "path", "--state", self.origin.state, "--version", str(version)]
+        path = eventually(lambda: subprocess.run(words, capture_output=True, text=True).stdout.strip())
+        return version, (pathlib.Path(path) / "model.safetensors").read_bytes()
 
     def test_what_is_archived_comes_back_and_boto3_reads_the_same(self):
         with weightcast.Publisher(self.origin.state) as publisher:
