@@ -29,7 +29,7 @@ inline constexpr std::uint64_t kIndexBytesMax = 64 * kMiB;
 inline constexpr std::uint64_t kRecordBytesMax = kGiB;
 inline constexpr std::size_t kArchivedMax = 200'000;
 /// Chunks divide it. What is lost when a transfer to the archive is interrupted, and what each connection holds.
-inline constexpr std::uint64_t kObjectBytes = 64 * kMiB;
+inline constexpr std::uint64_t kObjectBytes = 32 * kMiB;
 inline constexpr std::uint64_t kObjectBytesMax = kGiB;
 
 /// A version that is there whole, or a patch.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
@@ -17,6 +18,29 @@ namespace {
 constexpr std::uint32_t kOwnChunkBytes = kMiB;
 // At a log of which something is deleted each time.
 constexpr unsigned kLooksMax = 5;
+
+/// Memory for objects, of which each connection takes one after the other: new pages cost more than a copy.
+class Buffers {
+ public:
+  explicit Buffers(std::size_t bytes) : bytes_(bytes) {}
+
+  std::vector<std::byte> take() {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) return std::vector<std::byte>(bytes_);
+    std::vector<std::byte> buffer = std::move(idle_.back());
+    idle_.pop_back();
+    return buffer;
+  }
+  void give_back(std::vector<std::byte> buffer) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(buffer));
+  }
+
+ private:
+  const std::size_t bytes_;
+  std::mutex mutex_;  // guards `idle_`
+  std::vector<std::vector<std::byte>> idle_;
+};
 
 Error not_published(const NodePayload& payload) {
   return fail(Errc::kCorrupt, Op::kVerify,
@@ -131,20 +155,23 @@ Result<Archiver::Archived> Archiver::send(const NodePayload& payload) {
 
   const std::uint64_t objects = (bytes + index_.object_bytes - 1) / index_.object_bytes;
   std::atomic<std::uint64_t> sent_bytes = 0;
+  Buffers buffers(std::min(index_.object_bytes, bytes));
   const auto send_object = [&](std::size_t number) -> Status {
     const std::uint64_t begin = number * index_.object_bytes;
     const std::uint64_t size = std::min(index_.object_bytes, bytes - begin);
     const std::string name = data_object(index_.run, payload.id, number);
     WC_ASSIGN(const std::optional<std::uint64_t> there, objects_->size_of(name));
     if (there == size) return {};
-    std::vector<std::byte> buffer(size);
-    WC_TRY(held.read(begin, buffer));
+    std::vector<std::byte> buffer = buffers.take();
+    const MutableBytes object = MutableBytes(buffer).first(size);
+    WC_TRY(held.read(begin, object));
     for (std::uint64_t at = 0; at < size; at += chunk_bytes) {
-      const Bytes chunk = Bytes(buffer).subspan(at, std::min<std::uint64_t>(chunk_bytes, size - at));
+      const Bytes chunk = Bytes(object).subspan(at, std::min<std::uint64_t>(chunk_bytes, size - at));
       if (content_digest_of(chunk) != digests[(begin + at) / chunk_bytes]) return not_published(payload);
     }
-    WC_TRY(objects_->write(name, buffer));
+    WC_TRY(objects_->write(name, object));
     sent_bytes += size;
+    buffers.give_back(std::move(buffer));
     return {};
   };
   WC_TRY(for_each_until_error(objects, options_.connections, send_object));

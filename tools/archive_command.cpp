@@ -145,7 +145,7 @@ void add_archive_commands(const Commands& commands) {
         ->check(CLI::Range(1, 1'000'000))
         ->capture_default_str();
     app->add_flag("--follow", flags->follow, "Go on with each version that comes, until a signal ends it");
-    app->add_option("--connections", flags->connections, "At once; each takes 64 MiB of memory")
+    app->add_option("--connections", flags->connections, "At once; each takes 32 MiB of memory")
         ->check(CLI::Range(1, 64))
         ->capture_default_str();
     app->callback([flags, selected = &commands.selected] { *selected = [flags] { return archive(*flags); }; });

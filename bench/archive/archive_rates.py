@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""archive_rates.py BUILD/tools [--size MIB] [--repeat N]: what archive and fetch reach against curl, which moves the same objects
-to and from the same server over as many connections, in turn. The server is on loopback, in memory."""
+"""archive_rates.py BUILD/tools [--size MIB] [--repeat N] [--rate MIB_PER_S]: what archive and fetch reach against curl, in turn.
+curl moves the same objects to and from the same server over as many connections. The server is on loopback, its objects in memory."""
 
 import argparse
 import http.server
@@ -24,6 +24,18 @@ class Objects(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     root = ""
+    rate = 0.0  # bytes per second of all connections; 0: as fast as it goes
+    lock = threading.Lock()
+    free_at = 0.0
+
+    def pace(self, size):
+        """Waits until a link of that rate would have carried so much."""
+        if not Objects.rate:
+            return
+        with Objects.lock:
+            Objects.free_at = max(Objects.free_at, time.monotonic()) + size / Objects.rate
+            until = Objects.free_at
+        time.sleep(max(0.0, until - time.monotonic()))
 
     def log_message(self, *_):
         pass
@@ -36,6 +48,7 @@ class Objects(http.server.BaseHTTPRequestHandler):
         with open(self.path_of() + ".new", "wb") as file:
             while left > 0:
                 piece = self.rfile.read(min(left, 1 << 20))
+                self.pace(len(piece))
                 file.write(piece)
                 left -= len(piece)
         os.rename(self.path_of() + ".new", self.path_of())
@@ -71,7 +84,9 @@ class Objects(http.server.BaseHTTPRequestHandler):
             if with_body:
                 self.wfile.flush()
                 while begin < end:
-                    begin += os.sendfile(self.connection.fileno(), file.fileno(), begin, end - begin)
+                    sent = os.sendfile(self.connection.fileno(), file.fileno(), begin, min(end - begin, 1 << 20))
+                    self.pace(sent)
+                    begin += sent
 
 
 def write_snapshot(path, mib):
@@ -94,7 +109,9 @@ def main():
     parser.add_argument("tools", type=pathlib.Path)
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=0, help="MiB/s of the server's link; 0: none")
     flags = parser.parse_args()
+    Objects.rate = flags.rate * (1 << 20)
     if shutil.which("curl") is None:
         print("skipped: curl, which it compares with, is not installed")
         sys.exit(77)

@@ -22,7 +22,7 @@ ArchiveIndex sample() {
 constexpr const char* kText = R"({
  "form": 1,
  "model": "tiny",
- "object_bytes": 67108864,
+ "object_bytes": 33554432,
  "payloads": [
   {
    "bytes": 1000,
