@@ -14,6 +14,7 @@ struct Commands {
   CommandBody& selected;
 };
 
+void add_archive_commands(const Commands& commands);
 void add_daemon_command(const Commands& commands);
 void add_exec_command(const Commands& commands);
 void add_history_command(const Commands& commands);

@@ -19,5 +19,6 @@ int main(int argc, char** argv) {
   weightcast::add_simulate_command(commands);
   weightcast::add_keys_command(commands);
   weightcast::add_verify_command(commands);
+  weightcast::add_archive_commands(commands);
   return weightcast::run_commands(app, selected, argc, argv);
 }

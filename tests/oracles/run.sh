@@ -1,7 +1,8 @@
 #!/bin/sh
-# run.sh [--torch] SCRIPT ARGUMENT...: runs a Python script in a virtual environment with Debian's packages, made on first use.
+# run.sh [--torch | --s3] SCRIPT ARGUMENT...: runs a Python script in a virtual environment with Debian's packages, made on first use.
 # It has what requirements.txt pins. torch is Debian's (python3-torch), where it is installed: the registry's brings gigabytes
 # for GPUs. With --torch the environment has what torch_requirements.txt pins, and the registry's torch (gpu/requirements.txt).
+# With --s3 it has what s3_requirements.txt pins, and nothing else.
 # Each package of a list comes without what it asks for, and the list names what is needed of that. Exit status 77, with the
 # reason, where the environment cannot be made: see scripts/python_environment.sh.
 set -eu
@@ -14,9 +15,13 @@ if [ "$1" = --torch ]; then
   PYTHONPATH=$(dirname "$(echo "$found" | head -n 1)")${PYTHONPATH:+:$PYTHONPATH}
   LD_LIBRARY_PATH=$(echo "$found" | tail -n 1)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
+if [ "$1" = --s3 ]; then
+  shift
+  name=oracle-s3 list=$here/s3_requirements.txt
+fi
 environment=$(PYTHON=/usr/bin/python3 "$here/../../scripts/python_environment.sh" "$name" "$list" --no-deps) || {
   echo "skipped: what $1 compares with is not to be had"
   exit 77
 }
-[ "$name" = oracle ] || export PYTHONPATH LD_LIBRARY_PATH
+[ "$name" != oracle-torch ] || export PYTHONPATH LD_LIBRARY_PATH
 exec "$environment/bin/python" -B "$@"

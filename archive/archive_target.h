@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "archive/http_client.h"
+#include "archive/object_store.h"
+#include "base/file_system.h"
+
+namespace weightcast {
+
+/// The objects at a place that a person names: s3://BUCKET/PREFIX, https://HOST/PATH, http://HOST/PATH, or a directory.
+/// `files` outlives it. Errors: kInvalidArgument (the text), kUnsupported (this host lacks what it takes).
+[[nodiscard]] Result<std::unique_ptr<ObjectStore>> open_objects(FileSystem& files, const std::string& place,
+                                                                HttpLimits limits = {});
+
+}  // namespace weightcast

@@ -1,0 +1,162 @@
+// Archives beside real daemons: processes that are killed, and a server that fails.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/archive/object_server.h"
+#include "tests/e2e/patch_fixture.h"
+
+namespace weightcast {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Fault = ObjectServer::Fault;
+
+class ArchiveTest : public ::testing::Test {
+ protected:
+  ArchiveTest() { cluster.use_keys(keys); }
+
+  /// Publishes one more version, and keeps its file.
+  void publish() {
+    if (!published.empty()) model.step();
+    const std::uint64_t version = published.size() + 1;
+    const Ran ran = cluster.publish(model.path(), version, {});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    published.push_back(cluster.temp().file("published-" + std::to_string(version)));
+    fs::copy_file(model.path(), published.back());
+  }
+  [[nodiscard]] Process start(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), WEIGHTCAST_BINARY);
+    return Process(arguments, cluster.temp().file("out.log"), cluster.temp().file("err.log"));
+  }
+  [[nodiscard]] std::string said() const { return read_file(cluster.temp().file("out.log")) + errors(); }
+  [[nodiscard]] std::string errors() const { return read_file(cluster.temp().file("err.log")); }
+  [[nodiscard]] Ran fetch(const std::string& place, std::uint64_t version) const {
+    return cluster.run({"fetch", "--from", place, "--version", std::to_string(version), "--keys", key_file, "-o",
+                        cluster.temp().file("fetched")});
+  }
+  testing::AssertionResult is_there(const std::string& place, std::uint64_t version) const {
+    const Ran ran = fetch(place, version);
+    if (ran.status != 0) return testing::AssertionFailure() << ran.err;
+    const std::string path = cluster.temp().file("fetched");
+    const bool right = read_file(path + "/model.safetensors") == read_file(published.at(version - 1));
+    fs::remove_all(path);
+    if (ran.out.find(": proven") == std::string::npos) return testing::AssertionFailure() << ran.out;
+    return right ? testing::AssertionSuccess() : testing::AssertionFailure() << "other bytes";
+  }
+
+  ClusterKeys keys;
+  std::string key_file = keys.issue("archivist");
+  Cluster cluster;
+  Model model{cluster.temp().file("model.safetensors"), 1'000'000};
+  std::vector<std::string> published;
+  ObjectServer server;
+};
+
+class ArchiveBeside : public ArchiveTest, public testing::WithParamInterface<const char*> {};
+
+// Each version that was ever published comes back, whatever the node has forgotten since.
+TEST_P(ArchiveBeside, ADaemonKeepsEachVersion) {
+  cluster.start_origin({"--versions-in", GetParam(), "--keep", "1", "--anchor-interval", "3"});
+  Process archive =
+      start({"archive", "--state", cluster.state("origin"), "--to", server.url(), "--every", "3", "--follow"});
+  for (std::uint64_t version = 1; version <= 8; ++version) {
+    publish();
+    const std::string line = "to " + std::to_string(version) + ":";
+    ASSERT_TRUE(Cluster::eventually([&] {
+      return said().find(version == 1 ? "version 1:" : line) != std::string::npos;
+    })) << said();
+  }
+  ASSERT_TRUE(Cluster::eventually([&] { return said().find("\nversion ") != std::string::npos; }))
+      << "one more whole version: " << said();
+  archive.signal(SIGTERM);
+  ASSERT_TRUE(archive.wait(std::chrono::seconds(30)));
+  EXPECT_EQ(errors(), "");
+  EXPECT_EQ(cluster.end("origin", SIGTERM), 0);
+  for (std::uint64_t version = 1; version <= 8; ++version) EXPECT_TRUE(is_there(server.url(), version)) << version;
+  EXPECT_THAT(fetch(server.url(), 9).err, HasSubstr("8 versions, from 1 to 8"));
+}
+INSTANTIATE_TEST_SUITE_P(Places, ArchiveBeside, ::testing::Values("disk", "memory"));
+
+TEST_F(ArchiveTest, BothAreKilledInTheMiddleAndGoOn) {
+  cluster.start_origin();
+  publish();
+  publish();
+  ASSERT_TRUE(Cluster::eventually(
+      [&] { return fs::exists(cluster.state("origin") + "/patches/000000000002-000000000001/patch"); }));
+  const Cluster::Flags arguments{"archive", "--state", cluster.state("origin"), "--to", server.url()};
+  // Requests for the object that has this name behind the run's.
+  const auto requests = [&](const char* method, const std::string& name) {
+    return std::ranges::count_if(server.requests(), [&](const ObjectServer::Request& request) {
+      return request.method == method && request.target.size() == std::string("/arch/").size() + 16 + name.size() &&
+             request.target.ends_with(name);
+    });
+  };
+  // The whole version's digests are the first object after its bytes.
+  server.fail_on("PUT", ".digests", Fault::kStill);
+  {
+    Process archive = start(arguments);
+    ASSERT_TRUE(Cluster::eventually([&] { return requests("PUT", "-000000000001.digests") == 1; })) << said();
+    archive.signal(SIGKILL);
+    EXPECT_EQ(archive.wait(std::chrono::seconds(10)), 128 + SIGKILL);
+  }
+  EXPECT_FALSE(server.objects().contains("index.json"));
+  const Ran ran = cluster.run(arguments);
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(requests("PUT", "-000000000001.00000"), 1) << "its bytes were there";
+  EXPECT_THAT(ran.out, HasSubstr("0 B sent"));
+
+  // Of a fetch, the patch after the whole version.
+  server.fail_on("GET", "-000000000002-000000000001.00000", Fault::kStill);
+  {
+    Process fetching = start({"fetch", "--from", server.url(), "--keys", key_file, "-o", cluster.temp().file("fetched"),
+                              "--connections", "1"});
+    ASSERT_TRUE(Cluster::eventually([&] { return requests("GET", "-000000000002-000000000001.00000") == 1; }))
+        << said();
+    fetching.signal(SIGKILL);
+    EXPECT_EQ(fetching.wait(std::chrono::seconds(10)), 128 + SIGKILL);
+  }
+  EXPECT_FALSE(fs::exists(cluster.temp().file("fetched")));
+  EXPECT_TRUE(is_there(server.url(), 2));
+  EXPECT_EQ(requests("GET", "-000000000001.00000"), 1) << "its bytes were here";
+}
+
+TEST_F(ArchiveTest, AServerThatFailsNowAndThenIsNoMatter) {
+  cluster.start_origin();
+  publish();
+  server.fail_next({Fault::kUnavailable, Fault::kDrop, Fault::kUnavailable});
+  const Ran ran = cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  server.fail_next({Fault::kUnavailable, Fault::kNone, Fault::kNone, Fault::kCut, Fault::kCut});
+  EXPECT_TRUE(is_there(server.url(), 1));
+}
+
+TEST_F(ArchiveTest, SaysWhatIsWrongOnOneLine) {
+  cluster.start_origin();
+  const Ran empty = cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()});
+  EXPECT_EQ(empty.status, 1);
+  EXPECT_THAT(empty.err, HasSubstr("--follow"));
+  const Ran nowhere = cluster.run({"archive", "--state", cluster.temp().file("none"), "--to", server.url()});
+  EXPECT_THAT(nowhere.err, HasSubstr("no state directory"));
+  publish();
+  const Ran wrong = cluster.run({"archive", "--state", cluster.state("origin"), "--to", "ftp://host/path"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("s3://BUCKET/PREFIX"));
+  EXPECT_THAT(fetch(server.url(), 1).err, AllOf(HasSubstr("index.json"), HasSubstr("no such object")));
+  server.fail_next({Fault::kForbidden});
+  const Ran refused = cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("403"), HasSubstr("SignatureDoesNotMatch"), Not(HasSubstr("KEYID"))));
+  for (const Ran* ran : {&empty, &nowhere, &wrong, &refused}) {
+    EXPECT_EQ(std::ranges::count(ran->err, '\n'), 1) << ran->err;
+  }
+}
+
+}  // namespace
+}  // namespace weightcast
