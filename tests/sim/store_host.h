@@ -15,13 +15,14 @@ namespace weightcast::sim {
 inline const std::filesystem::path kState = "/state";
 inline const std::filesystem::path kVersionsInMemory = std::filesystem::path(SimFileSystem::kMemory) / "store";
 
-/// Small enough for thousands of runs, with several segments, chunks and files all the same.
-inline const std::vector<SnapshotFile> kFiles{{"a.safetensors", 30'000}, {"b", 9'000}, {"empty", 0}};
+/// Small enough for thousands of runs, with several segments, chunks, files and directories all the same.
+inline const std::vector<SnapshotFile> kFiles{{"a.safetensors", 30'000}, {"d/b", 9'000, true}, {"d/e/empty", 0}};
 
 inline const Publication& snapshot(std::uint64_t version) {
   static std::map<std::uint64_t, Publication> made;
   if (const auto found = made.find(version); found != made.end()) return found->second;
   Publication p = version == 1 ? publication(1, kFiles) : next_of(snapshot(version - 1), version);
+  p.manifest.file_tree = true;
   return made.emplace(version, std::move(p)).first->second;
 }
 
