@@ -44,6 +44,7 @@ struct FileInfo {
   std::uint64_t links = 0;   ///< names that this file has
   std::uint64_t device = 0;  ///< with `number`: the same for all names and handles of one file, and for no other
   std::uint64_t number = 0;
+  bool executable = false;  ///< by its owner
 
   [[nodiscard]] bool is_file() const { return kind == Kind::kFile; }
   [[nodiscard]] bool is_directory() const { return kind == Kind::kDirectory; }
@@ -120,7 +121,8 @@ class File {
   [[nodiscard]] virtual int fd() const { return -1; }
 };
 
-/// An open directory. Calls act on this directory even if it is renamed.
+/// An open directory. Calls act on this directory even if it is renamed. A name may be a path below it. Errors, of all
+/// calls: kInvalidArgument where something on that path is no directory; a link to one is none.
 class Directory {
  public:
   Directory() = default;
@@ -129,6 +131,7 @@ class Directory {
   Directory& operator=(const Directory&) = delete;
 
   [[nodiscard]] virtual Result<std::unique_ptr<File>> open(const std::string& name, const OpenOptions& options) = 0;
+  [[nodiscard]] virtual Result<std::unique_ptr<Directory>> open_directory(const std::string& name) = 0;
   /// Of a link: of the link itself.
   [[nodiscard]] virtual Result<FileInfo> info(const std::string& name) = 0;
   /// Waits until the names in it are on the disk. fsync(2).

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/file_users.h"
+#include "base/unique_fd.h"
 
 namespace weightcast {
 namespace {
@@ -42,6 +43,7 @@ FileInfo info_of(const struct stat& info) {
   made.links = info.st_nlink;
   made.device = info.st_dev;
   made.number = info.st_ino;
+  made.executable = (info.st_mode & S_IXUSR) != 0;
   return made;
 }
 
@@ -203,20 +205,36 @@ Result<std::unique_ptr<File>> own_file(int fd, std::string name) {
   return std::unique_ptr<File>(std::move(file));
 }
 
+/// A part of a path could not be opened as a directory.
+Error no_way(int error_number, const std::string& path) {
+  Error error = fail_errno(error_number, Op::kOpen, path);
+  if (error_number == ENOTDIR || error_number == ELOOP) error.code = Errc::kInvalidArgument;
+  return error;
+}
+
 class PosixDirectory final : public Directory {
  public:
   PosixDirectory(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
   ~PosixDirectory() override { ::close(fd_); }
 
   Result<std::unique_ptr<File>> open(const std::string& name, const OpenOptions& options) override {
-    const int fd = open_at(fd_, name.c_str(), options);
+    WC_ASSIGN(const Place place, find(name));
+    const int fd = open_at(place.directory(), place.name, options);
     if (fd < 0) return fail_errno(errno, Op::kOpen, path_ + "/" + name);
     return own_file(fd, path_ + "/" + name);
   }
 
+  Result<std::unique_ptr<Directory>> open_directory(const std::string& name) override {
+    WC_ASSIGN(const Place place, find(name));
+    const int fd = ::openat(place.directory(), place.name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return fail_errno(errno, Op::kOpen, path_ + "/" + name);
+    return std::unique_ptr<Directory>(std::make_unique<PosixDirectory>(fd, path_ + "/" + name));
+  }
+
   Result<FileInfo> info(const std::string& name) override {
+    WC_ASSIGN(const Place place, find(name));
     struct stat info {};
-    if (::fstatat(fd_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (::fstatat(place.directory(), place.name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
       return fail_errno(errno, Op::kOpen, path_ + "/" + name);
     }
     return info_of(info);
@@ -228,6 +246,27 @@ class PosixDirectory final : public Directory {
   }
 
  private:
+  /// Where a path below this directory ends.
+  struct Place {
+    UniqueFd opened = {};  // the directory that holds it, if that is not this one
+    int ours = -1;
+    const char* name = nullptr;  // in that directory; of the path that was given
+
+    [[nodiscard]] int directory() const { return opened.valid() ? opened.get() : ours; }
+  };
+
+  Result<Place> find(const std::string& path) const {
+    Place place{.ours = fd_, .name = path.c_str()};
+    for (std::size_t begin = 0, end = path.find('/'); end != path.npos; begin = end + 1, end = path.find('/', begin)) {
+      const std::string part = path.substr(begin, end - begin);
+      UniqueFd next(::openat(place.directory(), part.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      if (!next.valid()) return no_way(errno, path_ + "/" + path.substr(0, end));
+      place.opened = std::move(next);
+      place.name = path.c_str() + end + 1;
+    }
+    return place;
+  }
+
   const int fd_;
   const std::string path_;  // that it had when it was opened
 };

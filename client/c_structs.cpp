@@ -66,7 +66,7 @@ void report(const Error& error, wc_error* out) {
 Result<PublishOptions> options_of(const wc_publish_options* given) {
   wc_publish_options options{};
   WC_TRY(copy_in(given, options));
-  constexpr std::uint32_t kFlags = WC_ALLOW_NONFINITE | WC_SECOND_REGION | WC_NEW_MODEL;
+  constexpr std::uint32_t kFlags = WC_ALLOW_NONFINITE | WC_SECOND_REGION | WC_NEW_MODEL | WC_FILE_TREE;
   if ((options.flags & ~kFlags) != 0 || options.reserved != 0 || options.reserved2 != 0) {
     return invalid("wc_publish_options has flags that this library does not know");
   }
@@ -75,6 +75,7 @@ Result<PublishOptions> options_of(const wc_publish_options* given) {
   made.allow_nonfinite = (options.flags & WC_ALLOW_NONFINITE) != 0;
   made.second_region = (options.flags & WC_SECOND_REGION) != 0;
   made.new_model = (options.flags & WC_NEW_MODEL) != 0;
+  made.file_tree = (options.flags & WC_FILE_TREE) != 0;
   made.parts = options.parts;
   if (options.files == nullptr && options.file_count > 0) return invalid("wc_publish_options: the files are NULL");
   if (options.files != nullptr && options.files_directory != nullptr) {

@@ -31,10 +31,17 @@ void fill_in_children(StatusReply& status) {
 
 void describe(const PublishOptions& options, PublishRequest& request) {
   request.new_model = options.new_model;
+  request.file_tree = options.file_tree;
   if (options.files) request.files_bytes = options.files->size_bytes();
 }
 
+Status check_no_file_tree(const PublishOptions& options) {
+  if (!options.file_tree) return {};
+  return fail(Errc::kInvalidArgument, Op::kPublish, "WC_FILE_TREE: for wc_publish_path(), whose path is a directory");
+}
+
 Status check_keeps_model(const PublishOptions& options) {
+  WC_TRY(check_no_file_tree(options));
   if (!options.files && !options.new_model) return {};
   return fail(Errc::kInvalidArgument, Op::kPublish,
               "changes of cells keep the files and the tensors of their base; publish all tensors to replace them");
@@ -265,6 +272,7 @@ Result<std::uint64_t> Client::commit(const std::optional<PublishOptions>& option
     return send_publish(changes_request(begun_->options, *begun_->base_version, change_regions_.bytes()),
                         &change_regions_, begun_->region, nullptr, deadline);
   }
+  WC_TRY(check_no_file_tree(begun_->options));
   PublishRequest request;
   request.version = begun_->options.version;
   request.allow_nonfinite = begun_->options.allow_nonfinite;
@@ -275,6 +283,9 @@ Result<std::uint64_t> Client::commit(const std::optional<PublishOptions>& option
 }
 
 Result<std::uint64_t> Client::publish_path(const PublishOptions& options, const std::string& path, Deadline deadline) {
+  if (options.file_tree && options.files) {
+    return fail(Errc::kInvalidArgument, Op::kPublish, "a directory brings its own files; put the others into it");
+  }
   PublishRequest request;
   request.version = options.version;
   request.allow_nonfinite = options.allow_nonfinite;

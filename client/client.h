@@ -20,6 +20,7 @@ struct PublishOptions {
   bool allow_nonfinite = false;
   bool second_region = false;
   bool new_model = false;
+  bool file_tree = false;                   ///< publish_path() alone: of a directory of any files
   std::uint32_t parts = 0;                  ///< begin(): that are to be done before the commit
   std::shared_ptr<Region> files = nullptr;  ///< see files.h; null: those of the version before are kept
 };

@@ -21,11 +21,11 @@ struct PublishRequest {
   std::string path;
   bool allow_nonfinite = false, region = false;
   std::uint64_t region_bytes = 0, files_bytes = 0;
-  bool new_model = false;
+  bool new_model = false, file_tree = false;
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
     f(1, m.version), f(2, m.path), f(7, m.allow_nonfinite), f(8, m.region), f(9, m.region_bytes);
-    f(10, m.files_bytes), f(11, m.new_model);
+    f(10, m.files_bytes), f(11, m.new_model), f(12, m.file_tree);
   }
 };
 

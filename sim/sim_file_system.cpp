@@ -133,6 +133,7 @@ FileInfo SimFileSystem::info_of(const Inode& inode) {
   info.links = inode.links;
   info.device = 1;
   info.number = inode.number;
+  info.executable = inode.executable;
   return info;
 }
 
@@ -208,6 +209,7 @@ Result<std::unique_ptr<File>> SimFileSystem::open_at(const Place& place, const O
   if (makes) {
     if (place.directory->links == 0) return fail_errno(ENOENT, Op::kOpen, what);
     inode = make_inode(FileInfo::Kind::kFile);
+    inode->executable = (options.permissions & 0100) != 0;
     NameChange made;
     set_name(made, place.directory, place.name, inode);
     unsynced_names_.push_back(std::move(made));

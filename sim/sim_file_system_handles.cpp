@@ -167,17 +167,25 @@ class SimFileSystem::OpenDirectory final : public Directory {
 
   Result<std::unique_ptr<File>> open(const std::string& name, const OpenOptions& options) override {
     WC_TRY(alive(Op::kOpen));
-    const auto found = inode_->entries.find(name);
-    const Place place{inode_, name, found == inode_->entries.end() ? nullptr : found->second};
+    WC_ASSIGN(const Place place, find(name));
     return owner_.open_at(place, options, path_ + "/" + name);
+  }
+
+  Result<std::unique_ptr<Directory>> open_directory(const std::string& name) override {
+    WC_TRY(alive(Op::kOpen));
+    WC_TRY(owner_.call(Op::kOpen, path_ + "/" + name));
+    WC_ASSIGN(Place place, find(name));
+    if (!place.inode) return fail_errno(ENOENT, Op::kOpen, path_ + "/" + name);
+    if (place.inode->kind != FileInfo::Kind::kDirectory) return fail_errno(ENOTDIR, Op::kOpen, path_ + "/" + name);
+    return owner_.directory_handle_of(std::move(place.inode), path_ + "/" + name);
   }
 
   Result<FileInfo> info(const std::string& name) override {
     WC_TRY(alive(Op::kOpen));
     WC_TRY(owner_.call(Op::kOpen, path_ + "/" + name));
-    const auto found = inode_->entries.find(name);
-    if (found == inode_->entries.end()) return fail_errno(ENOENT, Op::kOpen, path_ + "/" + name);
-    return info_of(*found->second);
+    WC_ASSIGN(const Place place, find(name));
+    if (!place.inode) return fail_errno(ENOENT, Op::kOpen, path_ + "/" + name);
+    return info_of(*place.inode);
   }
 
   Status sync() override {
@@ -191,6 +199,20 @@ class SimFileSystem::OpenDirectory final : public Directory {
   [[nodiscard]] Status alive(Op op) const {
     if (process_ == owner_.process_) return {};
     return fail(Errc::kIo, op, path_ + ": the process that opened it is dead");
+  }
+
+  Result<Place> find(const std::string& path) const {
+    Place place{inode_, "", inode_};
+    for (const Path& part : Path(path)) {
+      if (!place.inode) return fail_errno(ENOENT, Op::kOpen, path_ + "/" + path);
+      if (place.inode->kind != FileInfo::Kind::kDirectory) {
+        return fail(Errc::kInvalidArgument, Op::kOpen, path_ + "/" + path + ": not below a directory");
+      }
+      const auto found = place.inode->entries.find(part.native());
+      InodeRef next = found == place.inode->entries.end() ? nullptr : found->second;
+      place = {place.inode, part.native(), std::move(next)};
+    }
+    return place;
   }
 
   SimFileSystem& owner_;

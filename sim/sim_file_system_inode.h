@@ -27,6 +27,7 @@ struct SimFileSystem::Inode {
   std::uint64_t number = 0;
   std::uint64_t links = 0;
   std::int64_t modified_ns = 0;
+  bool executable = false;
 
   // Shared with mappings. A file that grows while it is mapped leaves them with what they had.
   std::shared_ptr<std::vector<std::byte>> data = std::make_shared<std::vector<std::byte>>();

@@ -130,6 +130,9 @@ void add_daemon_command(const Commands& commands) {
       ->capture_default_str();
   app->add_option("--snapshot-max", flags->snapshot_max,
                   "Refuse versions larger than this, e.g. 100GiB; default: 4 TiB (workers)");
+  app->add_flag("--files", config.takes_files,
+                "Take directories of any files, too (weightcast publish --files): they may hold what programs execute "
+                "(workers)");
   app->add_flag("--leaf-only", config.leaf_only, "Others cannot dial this worker: never plan it as a relay");
   app->add_flag("--standby", config.standby, "Wait until another worker is lost, then take its place");
   app->add_option("--keys", config.keys,

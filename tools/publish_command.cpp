@@ -27,6 +27,7 @@ struct PublishFlags {
   bool json = false;
   bool allow_nonfinite = false;
   bool new_model = false;
+  bool files = false;
 };
 
 // One bar per worker, redrawn in place on a terminal; elsewhere a plain line per second.
@@ -125,6 +126,7 @@ wc::Outcome publish(const PublishFlags& flags, const std::string& path) {
   options.version = flags.version;
   options.allow_nonfinite = flags.allow_nonfinite;
   options.new_model = flags.new_model;
+  options.file_tree = flags.files;
   const std::uint64_t version = client.publish_path(path, options, left());
   wc::WaitOptions wait;
   wc::Outcome outcome = client.wait(version, wait, left());
@@ -174,7 +176,8 @@ void add_publish_command(const Commands& commands) {
   auto flags = std::make_shared<PublishFlags>();
   CLI::App* app = commands.app.add_subcommand("publish", "Publish a snapshot from the trainer's host");
   app->add_option("PATH", flags->path,
-                  "A safetensors file, or a directory with model.safetensors or shards and their index")
+                  "A safetensors file, or a directory with model.safetensors or shards and their index; with --files "
+                  "any directory")
       ->required();
   app->add_option("--version", flags->version, "The version's number; greater than the last")
       ->check(CLI::NonNegativeNumber)
@@ -188,7 +191,10 @@ void add_publish_command(const Commands& commands) {
   app->add_flag("--json", flags->json, "One JSON object instead of text");
   app->add_flag("--allow-nonfinite", flags->allow_nonfinite, "Publish although a tensor holds NaN or infinity");
   app->add_flag("--new-model", flags->new_model,
-                "Publish although tensors have other names, dtypes or shapes than in the version before");
+                "Publish although tensors have other names, dtypes or shapes than in the version before, or a "
+                "directory of files comes after a model");
+  app->add_flag("--files", flags->files,
+                "Publish all files below the directory PATH, for workers that were started with --files");
   app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
 }
 

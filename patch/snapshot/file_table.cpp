@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <unordered_set>
 
 #include "patch/snapshot/tensor.h"
@@ -22,6 +23,27 @@ Status check_file_name(std::string_view name) {
   return {};
 }
 
+Status check_file_path(std::string_view path) {
+  const auto refuse = [path](std::string_view why) {
+    return fail(Errc::kInvalidArgument, Op::kVerify, fmt::format("file {} {}", quoted_name(path), why));
+  };
+  if (path.size() > kFilePathBytesMax)
+    return refuse(fmt::format("has a path of more than {} bytes", kFilePathBytesMax));
+  if (path.find('\0') != path.npos) return refuse("holds a NUL");
+  std::size_t depth = 0;
+  for (std::size_t begin = 0; begin <= path.size(); ++depth) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    const std::string_view part = path.substr(begin, end - begin);
+    if (part.empty()) return refuse("has a part without a name");
+    if (part == "." || part == "..") return refuse("leads out of its directory");
+    if (part.size() > kFileNameBytesMax)
+      return refuse(fmt::format("has a part of more than {} bytes", kFileNameBytesMax));
+    begin = end + 1;
+  }
+  if (depth > kFileDepthMax) return refuse(fmt::format("is more than {} directories deep", kFileDepthMax - 1));
+  return {};
+}
+
 bool is_kind_of_snapshot_file(std::string_view name) {
   constexpr std::array<std::string_view, 5> kSuffixes{".safetensors", ".json", ".jinja", ".model", ".txt"};
   return std::ranges::any_of(kSuffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
@@ -37,7 +59,7 @@ Result<FileTable> FileTable::make(std::vector<SnapshotFile> files) {
   table.offsets_bytes_.reserve(files.size());
   std::unordered_set<std::string_view> names;
   for (const SnapshotFile& file : files) {
-    WC_TRY(check_file_name(file.name));
+    WC_TRY(check_file_path(file.name));
     if (!names.insert(file.name).second) {
       return fail(Errc::kInvalidArgument, Op::kVerify, fmt::format("file {} is given twice", quoted_name(file.name)));
     }
@@ -49,6 +71,22 @@ Result<FileTable> FileTable::make(std::vector<SnapshotFile> files) {
     table.offsets_bytes_.push_back(table.size_bytes_);
     table.size_bytes_ += file.size_bytes;
   }
+  std::set<std::string_view> directories;
+  for (const SnapshotFile& file : files) {
+    const std::string_view path = file.name;
+    for (std::size_t end = path.rfind('/'); end != path.npos; end = path.rfind('/', end - 1)) {
+      if (!directories.insert(path.substr(0, end)).second) break;
+    }
+    if (directories.size() <= kSnapshotDirectoriesMax) continue;
+    return fail(Errc::kTooLarge, Op::kVerify,
+                fmt::format("a snapshot of more than {} directories", kSnapshotDirectoriesMax));
+  }
+  for (const std::string_view directory : directories) {
+    if (!names.contains(directory)) continue;
+    return fail(Errc::kInvalidArgument, Op::kVerify,
+                fmt::format("{} is a file and a directory", quoted_name(directory)));
+  }
+  table.directories_.assign(directories.begin(), directories.end());
   table.files_ = std::move(files);
   return table;
 }

@@ -11,12 +11,17 @@ namespace weightcast {
 
 inline constexpr std::size_t kSnapshotFilesMax = 100'000;
 inline constexpr std::size_t kFileNameBytesMax = 255;
+/// Of a path below a snapshot's directory. A store's directory has to fit before it, and the system takes 4096 in all.
+inline constexpr std::size_t kFilePathBytesMax = 2048;
+inline constexpr std::size_t kFileDepthMax = 32;  ///< names in a path
+inline constexpr std::size_t kSnapshotDirectoriesMax = 20'000;
 /// Bounds the memory that a file table from the network makes its reader take: 16 bytes of digest for every 4 MiB.
 inline constexpr std::uint64_t kSnapshotBytesMax = std::uint64_t{64} << 40;
 
 struct SnapshotFile {
-  std::string name;
+  std::string name;  ///< a path below the snapshot's directory, its parts separated by '/'
   std::uint64_t size_bytes = 0;
+  bool executable = false;  ///< by its owner
 
   bool operator==(const SnapshotFile&) const = default;
 };
@@ -33,6 +38,10 @@ struct FilePiece {
 /// Refuses a name that could lead out of its directory or be hidden in it: a name that is empty, is longer than
 /// kFileNameBytesMax, contains '/' or NUL, or begins with '.'. Errors: kInvalidArgument.
 [[nodiscard]] Status check_file_name(std::string_view name);
+/// Refuses a path that could lead out of its directory: one that is empty, begins or ends with '/', is longer than
+/// kFilePathBytesMax or deeper than kFileDepthMax, holds NUL, or has a part that is empty, ".", ".." or longer than
+/// kFileNameBytesMax. Errors: kInvalidArgument.
+[[nodiscard]] Status check_file_path(std::string_view path);
 
 /// What a snapshot's files may be, for people.
 inline constexpr std::string_view kSnapshotFileKinds = "*.safetensors, *.json, *.jinja, *.model and *.txt";
@@ -41,15 +50,18 @@ inline constexpr std::string_view kSnapshotFileKinds = "*.safetensors, *.json, *
 [[nodiscard]] bool is_kind_of_snapshot_file(std::string_view name);
 
 /// A snapshot's files in order, and with them the *snapshot stream*: the concatenation of their bytes in that order.
-/// Invariant: every name is safe to create and unique; the stream's size is at most kSnapshotBytesMax.
+/// Invariant: every name is safe to create below a directory of ours and unique, and none is a directory of another;
+/// the stream's size is at most kSnapshotBytesMax.
 class FileTable {
  public:
   /// Also for tables from the network.
-  /// Errors: kInvalidArgument (no files; a name is unsafe or given twice), kTooLarge (kSnapshotFilesMax or
-  /// kSnapshotBytesMax exceeded).
+  /// Errors: kInvalidArgument (no files; a name is unsafe, given twice, or that of a file and of a directory),
+  /// kTooLarge (kSnapshotFilesMax, kSnapshotDirectoriesMax or kSnapshotBytesMax exceeded).
   [[nodiscard]] static Result<FileTable> make(std::vector<SnapshotFile> files);
 
   [[nodiscard]] const std::vector<SnapshotFile>& files() const { return files_; }
+  /// Those below the snapshot's own that its files lie in, in an order in which they can be made.
+  [[nodiscard]] const std::vector<std::string>& directories() const { return directories_; }
   /// Size of the stream.
   [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
   /// Where file `file` begins in the stream.
@@ -63,6 +75,7 @@ class FileTable {
   FileTable() = default;
 
   std::vector<SnapshotFile> files_;
+  std::vector<std::string> directories_;
   std::vector<std::uint64_t> offsets_bytes_;
   std::uint64_t size_bytes_ = 0;
 };

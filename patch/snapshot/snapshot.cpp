@@ -27,6 +27,10 @@ namespace fs = std::filesystem;
 constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kWeightsSuffix = ".safetensors";
+// Between the path of a tree's file and the name of a tensor in it. No path has two of these in a row.
+constexpr const char* kTreeTensorMark = "//";
+// Half of what a patch's head may name: files count, too.
+constexpr std::size_t kTreeTensorsMax = std::size_t{1} << 18;
 
 /// Tensor name to the shard that holds it.
 using WeightMap = std::unordered_map<std::string, std::string>;
@@ -162,6 +166,13 @@ Result<std::vector<TensorInfo>> read_tensors(File& file, const std::string& path
   WC_TRY(read_source_file(file, length_bytes, MutableBytes(prefix).subspan(length_bytes), path, size_bytes));
   WC_ASSIGN(SafetensorsHeader header, parse_safetensors_header(prefix, size_bytes, path));
   return std::move(header.tensors);
+}
+
+/// Whether a tree may tell of the tensors of its file `path`, beside `others`.
+bool is_named_in_trees(std::string_view path, const std::vector<TensorInfo>& tensors, std::size_t others) {
+  return others + tensors.size() <= kTreeTensorsMax && std::ranges::all_of(tensors, [&](const TensorInfo& tensor) {
+           return path.size() + tensor.name.size() + 2 <= kTensorNameBytesMax;
+         });
 }
 
 /// A file that cannot be asked about is not one that is missing.
@@ -333,6 +344,49 @@ Result<SnapshotSource> SnapshotSource::open(FileSystem& files, const std::string
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     for (TensorInfo& tensor : tensors[i]) {
       tensor.offset_bytes += source.table_.offset_bytes(i);
+      source.tensors_.push_back(std::move(tensor));
+    }
+  }
+  return source;
+}
+
+Result<SnapshotSource> SnapshotSource::open_tree(FileSystem& files, const std::string& directory,
+                                                 const std::vector<TreeFile>& tree) {
+  std::vector<SnapshotFile> table;
+  for (const TreeFile& file : tree) table.push_back(file.file);
+  WC_ASSIGN(FileTable checked, FileTable::make(std::move(table)));
+  WC_ASSIGN(const std::unique_ptr<Directory> opened_directory, files.open_directory(directory));
+  SnapshotSource source(std::move(checked), std::make_unique<OpenedFiles>(files));
+  source.is_tree_ = true;
+  for (std::size_t i = 0; i < tree.size(); ++i) {
+    const SnapshotFile& expected = tree[i].file;
+    const std::string path = (fs::path(directory) / tree[i].path).native();
+    WC_ASSIGN(const std::unique_ptr<File> file, opened_directory->open(tree[i].path, {.follow_links = false}));
+    WC_ASSIGN(const FileInfo info, file->info());
+    if (info.size_bytes != expected.size_bytes) {
+      return fail(Errc::kCorrupt, Op::kOpen,
+                  fmt::format("{}: it has {} bytes instead of {}; publish files that nothing writes to any more", path,
+                              info.size_bytes, expected.size_bytes));
+    }
+    source.opened_->found.push_back({path, info});
+    const std::uint64_t begin = source.table_.offset_bytes(i);
+    std::vector<TensorInfo> tensors;
+    std::uint64_t raw_bytes = expected.size_bytes;  // from its beginning on
+    if (expected.name.ends_with(kWeightsSuffix)) {
+      std::vector<std::byte> header;
+      Result<std::vector<TensorInfo>> read = read_tensors(*file, path, expected.size_bytes, header);
+      // What is no such file, or would make a patch's head too long, is carried as it is.
+      if (read.has_value() && is_named_in_trees(expected.name, *read, source.tensors_.size())) {
+        tensors = std::move(*read);
+        raw_bytes = header.size();
+      } else if (!read.has_value() && read.error().code == Errc::kIo) {
+        return read.error();
+      }
+    }
+    if (raw_bytes > 0) source.tensors_.push_back({expected.name, "U8", {raw_bytes}, begin, raw_bytes});
+    for (TensorInfo& tensor : tensors) {
+      tensor.name = expected.name + kTreeTensorMark + tensor.name;
+      tensor.offset_bytes += begin;
       source.tensors_.push_back(std::move(tensor));
     }
   }

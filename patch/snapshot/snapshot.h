@@ -10,6 +10,7 @@
 #include "base/file_system.h"
 #include "base/result.h"
 #include "patch/snapshot/file_table.h"
+#include "patch/snapshot/file_tree.h"
 #include "patch/snapshot/sidecar.h"
 #include "patch/snapshot/tensor.h"
 
@@ -40,6 +41,13 @@ class SnapshotSource {
   /// index, shards that disagree with it), and those of fail_errno().
   [[nodiscard]] static Result<SnapshotSource> open(FileSystem& files, const std::string& path);
 
+  /// Opens these files below `directory`, a file tree, in their order. A *.safetensors file of a valid header
+  /// has its tensors under the names PATH//NAME. Its header, and any other file, is a tensor of U8 under its PATH.
+  /// Below the directory no link is followed. Errors: those of FileTable::make(); kCorrupt (a file has another size),
+  /// and those of fail_errno().
+  [[nodiscard]] static Result<SnapshotSource> open_tree(FileSystem& files, const std::string& directory,
+                                                        const std::vector<TreeFile>& tree);
+
   /// The one safetensors file of a snapshot, which has no name that could be opened: the first `size_bytes` of `file`;
   /// `name` is what errors carry. Its owner may write to it meanwhile, but not change its size: the header is read
   /// once, so that what read_at() gives has the tensors that tensors() tells. Errors: kCorrupt (also: `file` is
@@ -55,6 +63,7 @@ class SnapshotSource {
   [[nodiscard]] Result<Sidecars> read_sidecars() const;
 
   [[nodiscard]] const FileTable& file_table() const { return table_; }
+  [[nodiscard]] bool is_tree() const { return is_tree_; }
   /// Size of the snapshot stream.
   [[nodiscard]] std::uint64_t size_bytes() const { return table_.size_bytes(); }
   /// In the order of their bytes in the snapshot stream, to which `offset_bytes` refers. Names are unique.
@@ -78,6 +87,7 @@ class SnapshotSource {
   SnapshotSource(FileTable table, std::unique_ptr<OpenedFiles> opened);
 
   FileTable table_;
+  bool is_tree_ = false;
   std::unique_ptr<OpenedFiles> opened_;
   std::vector<TensorInfo> tensors_;
 };

@@ -27,6 +27,9 @@ void append_text(std::vector<std::byte>& out, std::string_view text) {
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
+// Beside a size, which is at most kSnapshotBytesMax.
+constexpr std::uint64_t kExecutableBit = std::uint64_t{1} << 63;
+
 constexpr std::size_t kBlockWords = 1024;
 constexpr std::size_t kWordBytes = 4;
 
@@ -162,7 +165,7 @@ SnapshotDigest::SnapshotDigest(const FileTable& table, LeafSums leaves)
   for (const SnapshotFile& file : table.files()) {
     append_little_endian(table_bytes_, static_cast<std::uint32_t>(file.name.size()));
     append_text(table_bytes_, file.name);
-    append_little_endian(table_bytes_, file.size_bytes);
+    append_little_endian(table_bytes_, file.size_bytes | (file.executable ? kExecutableBit : 0));
   }
 }
 

@@ -65,7 +65,7 @@ class LeafChange {
 ///     8 bytes        "wc-snap2"
 ///     u64 LE         number of files, then for each in order:
 ///       u32 LE         length of its name, then the name
-///       u64 LE         its size
+///       u64 LE         its size; 2^63 more if it is executable
 ///     u64 LE each    the leaves in order
 ///
 /// It finds accidents: any change of one word, and others but for one in 2^60 or so. Whoever wants to can make another

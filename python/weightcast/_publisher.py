@@ -36,6 +36,7 @@ from ._tensors import DTYPE_BITS, Box, RawTensor, Source, TensorInfo, source_of,
 _ALLOW_NONFINITE = 1
 _SECOND_REGION = 2
 _NEW_MODEL = 4
+_FILE_TREE = 8
 _UNTIL_TAKEN_OVER = 1
 _UNTIL_INSTALLED = 2
 # How long a call that was cancelled may take to return: ten times what the library promises.
@@ -795,7 +796,28 @@ class Publisher(Closable):
         returned. `files` is for a lone safetensors file: a directory brings its own. The others are those of publish().
         Errors: those of Publication.commit().
         """
-        options = _options(version, allow_nonfinite, False, new_model, files)
+        return self._publish_path(path, _options(version, allow_nonfinite, False, new_model, files), timeout)
+
+    def publish_files(
+        self,
+        directory: PathLike,
+        *,
+        version: Optional[int] = None,
+        allow_nonfinite: bool = False,
+        new_model: bool = False,
+        timeout: float = 60.0,
+    ) -> int:
+        """Publishes all files below a directory, of any kind, which the daemon reads: adapters, tokenizers, programs.
+
+        Workers take them only where the daemon was started with --files. Symbolic links to files of the directory become
+        files, any other link is refused by wait(); empty directories are left out. `new_model` changes over from a model
+        to files; publish_path() with it changes back. Returns, and errors: as publish_path().
+        """
+        options = _options(version, allow_nonfinite, False, new_model)
+        options.flags |= _FILE_TREE
+        return self._publish_path(directory, options, timeout)
+
+    def _publish_path(self, path: PathLike, options: PublishOptions, timeout: float) -> int:
         given = c_uint64()
         self._open_handle().call(
             library().wc_publish_path,

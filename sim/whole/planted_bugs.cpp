@@ -44,6 +44,10 @@ class DirectoryNeverSynced final : public Directory {
   Result<std::unique_ptr<File>> open(const std::string& name, const OpenOptions& options) override {
     return directory_->open(name, options);
   }
+  Result<std::unique_ptr<Directory>> open_directory(const std::string& name) override {
+    WC_ASSIGN(std::unique_ptr<Directory> directory, directory_->open_directory(name));
+    return std::unique_ptr<Directory>(std::make_unique<DirectoryNeverSynced>(std::move(directory)));
+  }
   Result<FileInfo> info(const std::string& name) override { return directory_->info(name); }
   Status sync() override { return {}; }
 

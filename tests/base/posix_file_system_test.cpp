@@ -47,5 +47,36 @@ TEST(PosixFileSystem, ReadsNoFileBeyondItsLimitAndSaysIt) {
   EXPECT_THAT(read.error().message(), HasSubstr("4.0 KiB at most"));
 }
 
+TEST(PosixFileSystem, ADirectoryOpensPathsBelowItAndFollowsNoLinkOnTheWay) {
+  PosixFileSystem files;
+  const TempDir dir, outside;
+  std::filesystem::create_directories(dir.file("a/b"));
+  outside.write("c", "secret");
+  const auto directory = files.open_directory(dir.path());
+  ASSERT_TRUE(directory.has_value());
+  {
+    const OpenOptions options{.write = true, .create = Create::kNew, .permissions = 0755};
+    const auto made = (*directory)->open("a/b/c", options);
+    ASSERT_TRUE(made.has_value()) << made.error().message();
+  }
+  const auto info = (*directory)->info("a/b/c");
+  ASSERT_TRUE(info.has_value());
+  EXPECT_TRUE(info->is_file() && info->executable);
+  const auto below = (*directory)->open_directory("a/b");
+  ASSERT_TRUE(below.has_value());
+  EXPECT_TRUE((*below)->sync().has_value());
+  EXPECT_TRUE((*below)->info("c").has_value());
+  EXPECT_EQ((*directory)->info("a/x/c").error().code, Errc::kNotFound);
+
+  std::filesystem::create_symlink(outside.path(), dir.file("a/link"));
+  EXPECT_EQ((*directory)->open("a/link/c", {}).error().code, Errc::kInvalidArgument);
+  EXPECT_EQ((*directory)->open("a/b/c/d", {}).error().code, Errc::kInvalidArgument);
+  EXPECT_EQ((*directory)->info("a/link/c").error().code, Errc::kInvalidArgument);
+  EXPECT_FALSE((*directory)->open_directory("a/link").has_value());
+  std::filesystem::create_symlink(outside.file("c"), dir.file("a/file"));
+  EXPECT_FALSE((*directory)->open("a/file", {.follow_links = false}).has_value());
+  EXPECT_TRUE((*directory)->info("a/file")->is_link());
+}
+
 }  // namespace
 }  // namespace weightcast

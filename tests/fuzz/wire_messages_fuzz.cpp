@@ -1,5 +1,7 @@
 // Arbitrary bytes as a message between nodes: each part of it is refused, or keeps the promises of the type that it is
 // read into, and says the same when it is written again.
+#include <filesystem>
+
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
 #include "transport/core/assignment.h"
@@ -17,6 +19,11 @@ void check(const wire::Manifest& message, const wire::Growth* growth) {
   if (!manifest.has_value()) return;
   WC_CHECK(manifest->payload_bytes <= kPayloadBytesMax && manifest->chunk_count() <= kChunksMax);
   WC_CHECK(manifest->part_digests.size() == manifest->part_count() && manifest->files.size() <= kFilesMax);
+  for (const SnapshotFile& file : manifest->files) {
+    const std::filesystem::path path = file.name;
+    WC_CHECK(path.is_relative() && path.lexically_normal() == path && *path.begin() != ".." && path.has_filename());
+    WC_CHECK(manifest->file_tree || (!path.has_parent_path() && !file.executable));
+  }
   const Result<Manifest> again = manifest_from_wire(manifest_to_wire(*manifest));
   WC_CHECK(again.has_value() && *again == *manifest);
   if (growth == nullptr) return;

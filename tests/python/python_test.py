@@ -300,6 +300,24 @@ class Publishing(DaemonTest):
             publisher.wait()
             self.expect(tensors(5))
 
+    def test_a_directory_of_any_files_is_published(self):
+        worker = self.start_worker("worker", "--files")
+        tree = self.directory / "tree"
+        (tree / "bin").mkdir(parents=True)
+        (tree / "bin" / "tool.py").write_text("print()")
+        (tree / "bin" / "tool.py").chmod(0o755)
+        with weightcast.Publisher(self.origin.state) as publisher:
+            publisher.publish(named(tensors()))
+            publisher.wait(installed=1.0)
+            publisher.publish_files(tree)
+            with self.assertRaisesRegex(weightcast.Error, "new_model=True"):
+                publisher.wait()
+            version = publisher.publish_files(tree, new_model=True)
+            publisher.wait(version, installed=1.0)
+        tool = pathlib.Path(worker.state) / "current" / "bin" / "tool.py"
+        self.assertEqual(tool.read_text(), "print()")
+        self.assertTrue(os.access(tool, os.X_OK))
+
     def test_processes_fill_parts_of_one_region_and_one_commits(self):
         spawn = multiprocessing.get_context("spawn")
         with weightcast.Publisher(self.origin.state) as publisher:

@@ -383,7 +383,8 @@ class Schedule {
   void add_foreign() {
     host_.files.observe([&](FileSystem& files) {
       if (!exists(files, kState / "current/a.safetensors")) return;
-      const fs::path path = kState / "current" / fmt::format(".nfs{}", ++foreign_made_);
+      const fs::path folder = random_.chance(0.5) ? kState / "current" : kState / "current" / "d";
+      const fs::path path = folder / fmt::format(".nfs{}", ++foreign_made_);
       ++foreign_;
       const auto file = files.open(path, {.write = true, .create = Create::kNew});
       EXPECT_TRUE(file.has_value() && write_fully(**file, 0, std::as_bytes(std::span("mine")), "foreign").has_value());
@@ -481,6 +482,7 @@ class Schedule {
     for (const SnapshotFile& file : p.manifest.files) {
       const Result<std::string> content = read_file(host_.files, path / file.name, kGiB);
       if (!content.has_value() || content->size() != file.size_bytes) return false;
+      if (host_.files.info(path / file.name)->executable != file.executable) return false;
       stream += *content;
     }
     return stream == p.stream;

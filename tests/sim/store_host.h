@@ -15,13 +15,19 @@ namespace weightcast::sim {
 inline const std::filesystem::path kState = "/state";
 inline const std::filesystem::path kVersionsInMemory = std::filesystem::path(SimFileSystem::kMemory) / "store";
 
-/// Small enough for thousands of runs, with several segments, chunks and files all the same.
-inline const std::vector<SnapshotFile> kFiles{{"a.safetensors", 30'000}, {"b", 9'000}, {"empty", 0}};
+/// Small enough for thousands of runs, with several segments, chunks, files and directories all the same.
+inline const std::vector<SnapshotFile> kFiles{{"a.safetensors", 30'000}, {"d/b", 9'000, true}, {"d/e/empty", 0}};
+
+inline Publication tree_of(std::uint64_t version) {
+  Publication p = publication(version, kFiles);
+  p.manifest.file_tree = true;
+  return p;
+}
 
 inline const Publication& snapshot(std::uint64_t version) {
   static std::map<std::uint64_t, Publication> made;
   if (const auto found = made.find(version); found != made.end()) return found->second;
-  Publication p = version == 1 ? publication(1, kFiles) : next_of(snapshot(version - 1), version);
+  Publication p = version == 1 ? tree_of(1) : next_of(snapshot(version - 1), version);
   return made.emplace(version, std::move(p)).first->second;
 }
 
@@ -150,8 +156,8 @@ class StoreHost {
 
   /// Whether a directory holds exactly a version.
   bool holds(const std::filesystem::path& path, const Publication& p) {
-    const Result<std::vector<std::string>> names = files.list(path);
-    if (!names.has_value() || names->size() != p.manifest.files.size()) return false;
+    const Result<std::vector<std::string>> foreign = foreign_names(files, path, *FileTable::make(p.manifest.files));
+    if (!foreign.has_value() || !foreign->empty()) return false;
     std::string stream;
     for (const SnapshotFile& file : p.manifest.files) {
       const Result<std::string> content = read_file(files, path / file.name, kGiB);

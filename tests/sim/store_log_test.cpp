@@ -181,7 +181,7 @@ TEST_F(StoreLogTest, TheLogEndsBeforeAPatchThatIsDamaged) {
 TEST_F(StoreLogTest, ADamagedAnchorIsNoVersion) {
   ASSERT_NO_FATAL_FAILURE(receive_up_to(2));
   host.end_process();
-  host.files.flip_bit(kState / "anchors" / "000000000001" / "b", 100, 3);
+  host.files.flip_bit(kState / "anchors" / "000000000001" / "d/b", 100, 3);
   cut_power();
   ASSERT_TRUE(host.start()) << host.open_error->message();
   expect_current(0);
@@ -196,7 +196,7 @@ TEST_F(StoreLogTest, WhatRotsInMemoryBecomesNoAnchor) {
   ASSERT_NO_FATAL_FAILURE(receive_up_to(2));
   const Status received = host.receive(patch_to(3));
   ASSERT_TRUE(received.has_value()) << received.error().message();
-  host.files.flip_bit(kVersionsInMemory / "versions" / "000000000003" / "b", 100, 3);
+  host.files.flip_bit(kVersionsInMemory / "versions" / "000000000003" / "d/b", 100, 3);
   std::optional<Version> lost;
   host.store->on_lost([&](Version version, const Error&) { lost = version; });
   ASSERT_TRUE(host.loop->run_until([&] { return lost.has_value(); }));

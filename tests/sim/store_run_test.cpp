@@ -17,9 +17,9 @@ using RunVersion = std::pair<std::uint32_t, Version>;
 
 /// What was published: version 6 of both runs, with other bytes.
 const Publication& published(RunVersion which) {
-  static const std::map<RunVersion, Publication> all{{{1, Version{5}}, publication(5, kFiles)},
-                                                     {{1, Version{6}}, publication(6, kFiles)},
-                                                     {{2, Version{1}}, publication(1, kFiles)},
+  static const std::map<RunVersion, Publication> all{{{1, Version{5}}, tree_of(5)},
+                                                     {{1, Version{6}}, tree_of(6)},
+                                                     {{2, Version{1}}, tree_of(1)},
                                                      {{2, Version{6}}, publication(6, {{"a.safetensors", 31'000}})}};
   return all.at(which);
 }
@@ -65,7 +65,7 @@ Status both_runs(RunHost& host) {
   WC_TRY(host.get({1, Version{5}}, true));
   WC_TRY(host.get({1, Version{6}}, false));
   // Some of the next, which will never be complete.
-  WC_TRY(host.begin(publication(7, kFiles).manifest));
+  WC_TRY(host.begin(tree_of(7).manifest));
   return second_run(host);
 }
 

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include "patch/snapshot/tensor.h"
 #include "proto/wire.pb.h"
 #include "transport/core/payload_wire.h"
 
@@ -60,6 +61,14 @@ Status read_signature(const wire::Manifest& message, ManifestSignature& signatur
     return bad("signature or certificate too long");
   }
   signature = {message.signature(), message.certificate()};
+  return {};
+}
+
+/// Of what is no file tree.
+Status check_weights_file(const SnapshotFile& file) {
+  const Status safe = check_file_name(file.name);
+  if (!safe.has_value()) return bad(safe.error().detail);
+  if (file.executable) return bad(fmt::format("file {} of weights is executable", quoted_name(file.name)));
   return {};
 }
 
@@ -130,7 +139,11 @@ Result<Manifest> manifest_from_wire(const wire::Manifest& message) {
   WC_ASSIGN(m.part_digests, digests_from(message.part_digests()));
 
   if (message.files().empty() || std::size_t(message.files_size()) > kFilesMax) return bad("number of files");
-  for (const wire::FileEntry& file : message.files()) m.files.push_back({file.name(), file.size_bytes()});
+  m.file_tree = message.file_tree();
+  for (const wire::FileEntry& file : message.files()) {
+    m.files.push_back({file.name(), file.size_bytes(), file.executable()});
+    if (!m.file_tree) WC_TRY(check_weights_file(m.files.back()));
+  }
   const Result<FileTable> table = FileTable::make(m.files);
   if (!table.has_value()) return bad(table.error().detail);
   if (table->size_bytes() > kPayloadBytesMax) return bad("files too large");
@@ -154,7 +167,9 @@ wire::Manifest manifest_to_wire(const Manifest& m) {
     wire::FileEntry* entry = message.add_files();
     entry->set_name(file.name);
     entry->set_size_bytes(file.size_bytes);
+    entry->set_executable(file.executable);
   }
+  message.set_file_tree(m.file_tree);
   message.set_snapshot_digest(std::string(bytes_of(m.snapshot_digest)));
   message.set_published_unix_ms(m.published_unix_ms);
   if (m.part_chunks != kDigestsPerPart) message.set_part_chunks(m.part_chunks);
@@ -176,7 +191,7 @@ bool continues(const Manifest& earlier, const Manifest& later) {
   const bool same = earlier.id() == later.id() && earlier.chunk_bytes == later.chunk_bytes &&
                     earlier.part_chunks == later.part_chunks && earlier.files == later.files &&
                     earlier.run == later.run && earlier.model_id == later.model_id &&
-                    earlier.snapshot_tree == later.snapshot_tree;
+                    earlier.snapshot_tree == later.snapshot_tree && earlier.file_tree == later.file_tree;
   if (!same || (is_digest_due(earlier) && earlier.snapshot_digest != later.snapshot_digest)) return false;
   if (!earlier.open) {
     return !later.open && earlier.payload_bytes == later.payload_bytes && earlier.part_digests == later.part_digests;

@@ -40,7 +40,8 @@ struct HashTree {
 /// parts, up to the one that is not open. An encoded payload has its result's digest from the start, a full one at its
 /// end. Invariants: chunk_bytes is a power of two within its limits; chunk_count() * chunk_bytes covers payload_bytes;
 /// there is one part digest per part_chunks chunks; for a full payload that is not open the files' sizes add up to
-/// payload_bytes; file names are safe to create in a directory of ours; an open payload has at most snapshot_bytes().
+/// payload_bytes; files are safe to create in a directory of ours, and unless it is a file tree neither in directories
+/// of their own, nor hidden, nor executable; an open payload has at most snapshot_bytes().
 struct Manifest {
   std::string model_id;
   Version version{};
@@ -57,7 +58,8 @@ struct Manifest {
   std::uint64_t expected_bytes = 0;  ///< of an open one: the origin's estimate; else 0
   RunId run{};                       ///< whose version it is; kNoRun: not known
   HashTree snapshot_tree{};          ///< of an encoded payload: over what it leads to, as the full payload has it
-  ManifestSignature signature{};     ///< over all of the above but expected_bytes
+  bool file_tree = false;         ///< any files, below each other's directories; else weights and what accompanies them
+  ManifestSignature signature{};  ///< over all of the above but expected_bytes
 
   bool operator==(const Manifest&) const = default;
 

@@ -9,6 +9,9 @@ namespace {
 
 constexpr std::string_view kPurpose = "weightcast manifest 1\n";
 
+// Beside a size, which is at most kSnapshotBytesMax.
+constexpr std::uint64_t kExecutableBit = std::uint64_t{1} << 63;
+
 /// Every field has a fixed length, or its length before it: no two manifests make the same bytes.
 class Statement {
  public:
@@ -35,7 +38,7 @@ ContentDigest digest_of_table(const std::vector<SnapshotFile>& files) {
   Statement table("");
   for (const SnapshotFile& file : files) {
     table.text(file.name);
-    table.number(file.size_bytes);
+    table.number(file.size_bytes | (file.executable ? kExecutableBit : 0));
   }
   const std::string text = table.take();
   return content_digest_of(std::as_bytes(std::span(text)));
@@ -50,7 +53,7 @@ std::string signed_statement(const Manifest& m) {
   statement.number(m.version.value);
   statement.number(static_cast<std::uint64_t>(m.kind));
   statement.number(m.base_version.value);
-  statement.number(m.open ? 1 : 0);
+  statement.number((m.open ? 1 : 0) | (m.file_tree ? 2 : 0));
   statement.number(m.payload_bytes);
   statement.number(m.chunk_bytes);
   statement.number(m.part_chunks);

@@ -20,6 +20,7 @@
 #include "transport/node/chunk_hasher.h"
 #include "transport/node/full_manifest.h"
 #include "transport/node/make_patch.h"
+#include "transport/node/model_files.h"
 
 namespace weightcast {
 namespace {
@@ -86,7 +87,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   }
 
   Status open() {
-    WC_ASSIGN(base_, SnapshotSource::open(file_system_, base_path_.string()));
+    WC_ASSIGN(base_, open_stored(file_system_, base_path_.string(), base_manifest_.files, base_manifest_.file_tree));
     if (base_->file_table().files() != base_manifest_.files) return damaged("it has other files than were published");
     WC_TRY(request_.changes->open(*base_));
     plan();

@@ -71,6 +71,9 @@ Status validate(const DaemonConfig& config) {
   if (config.role == Role::kOrigin && config.single_copy) {
     return refuse(Errc::kInvalidArgument, "--single-copy: an origin needs the version before to make patches from");
   }
+  if (config.role == Role::kOrigin && config.takes_files) {
+    return refuse(Errc::kInvalidArgument, "--files: for workers; an origin sends what 'weightcast publish' names");
+  }
   if (config.single_copy && config.versions_in == VersionsIn::kMemory) {
     return refuse(Errc::kInvalidArgument,
                   "--single-copy: it changes the only copy on the disk; leave out --versions-in");

@@ -52,6 +52,7 @@ struct DaemonConfig {
   std::uint64_t storing_bytes_max = 24 * kMiB;           ///< of chunks on their way to the disk
   bool single_copy = false;                              ///< worker only: patches are applied to the only copy
   Duration single_copy_wait = std::chrono::seconds(60);  ///< ... at most so long after they arrived
+  bool takes_files = false;                              ///< worker only: see WorkerConfig
   std::uint64_t snapshot_bytes_max = WorkerConfig{}.snapshot_bytes_max;  ///< worker only
   std::vector<std::string> addresses_allowed;  ///< origin only: OriginConfig::addresses_allowed
   bool leaf_only = false;

@@ -48,6 +48,7 @@ Result<PayloadSource::Announcement> announce_full(
   manifest.version = payload.version;
   manifest.kind = PayloadKind::kFull;
   manifest.files = std::move(payload.files);
+  manifest.file_tree = payload.file_tree;
   manifest.payload_bytes = manifest.snapshot_bytes();
   manifest.chunk_bytes = choose_chunk_bytes(manifest.payload_bytes);
   manifest.part_chunks = choose_part_chunks(manifest.payload_bytes, manifest.chunk_bytes);

@@ -13,6 +13,7 @@ struct FullPayload {
   Version version{};
   std::string model_id;
   std::vector<SnapshotFile> files;
+  bool file_tree = false;
   double packed_share = kPackedShareOfWeights;
   std::int64_t published_unix_ms = 0;
   ManifestAuthor author = {};

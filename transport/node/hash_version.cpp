@@ -40,8 +40,8 @@ class VersionHashing final : public PayloadSource {
 
   Result<Announcement> announce() override {
     WC_ASSIGN(Announcement announcement,
-              announce_full({request_.version, published_.model_id, published_.files, kPackedShareOfWeights,
-                             published_.published_unix_ms, request_.author},
+              announce_full({request_.version, published_.model_id, published_.files, published_.file_tree,
+                             kPackedShareOfWeights, published_.published_unix_ms, request_.author},
                             request_.choose_chunk_bytes));
     chunk_bytes_ = announcement.manifest.chunk_bytes;
     digest_.emplace(files_->table());

@@ -314,6 +314,7 @@ Result<PublishOrder> LocalApi::order_of(Session& session, const local::PublishRe
   }
   WC_TRY(check_path(request.path()));
   order.path = request.path();
+  order.file_tree = request.file_tree();
   return order;
 }
 

@@ -21,8 +21,9 @@ namespace weightcast {
 /// A publication that a local program asks for. The source is read until `taken` is told.
 struct PublishOrder {
   Version version{};
-  std::string path;  ///< a safetensors file or a directory
-  FileRef region;    ///< instead of a path: see adopt_region()
+  std::string path;        ///< a safetensors file or a directory
+  bool file_tree = false;  ///< a directory of any files
+  FileRef region;          ///< instead of a path: see adopt_region()
   std::uint64_t region_bytes = 0;
   FileRef files = nullptr;  ///< beside the weights, in such memory: see unpack_files()
   std::uint64_t files_bytes = 0;

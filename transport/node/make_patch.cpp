@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "patch/snapshot/layout_pair.h"
 #include "patch/snapshot/snapshot_stream.h"
 #include "transport/core/origin/catch_up.h"
 #include "transport/node/chunk_hasher.h"
+#include "transport/node/model_files.h"
 #include "transport/node/sampled_share.h"
 
 namespace weightcast {
@@ -58,14 +60,20 @@ class VersionEncoding final : public PayloadSource {
         request_(std::move(request)),
         base_path_(base != nullptr ? base->path : std::filesystem::path()),
         base_digest_(base != nullptr ? base->manifest.snapshot_digest : Checksum{}),
+        base_files_(base != nullptr ? base->manifest.files : std::vector<SnapshotFile>()),
+        base_is_tree_(base != nullptr && base->manifest.file_tree),
         result_path_(result.path),
         manifest_(result.manifest),
         snapshot_bytes_(result.manifest.snapshot_bytes()) {}
 
   Status open() override {
-    WC_ASSIGN(result_, SnapshotSource::open(files_, result_path_.string()));
-    if (is_packed()) return look_at_result();
-    WC_ASSIGN(base_, SnapshotSource::open(files_, base_path_.string()));
+    WC_ASSIGN(result_, open_stored(files_, result_path_.string(), manifest_.files, manifest_.file_tree));
+    if (is_packed()) {
+      layouts_.result = layout_of(*result_);
+      return look_at_result();
+    }
+    WC_ASSIGN(base_, open_stored(files_, base_path_.string(), base_files_, base_is_tree_));
+    WC_ASSIGN(layouts_, layouts_of(*base_, *result_));
     return compare();
   }
 
@@ -99,8 +107,7 @@ class VersionEncoding final : public PayloadSource {
   Status produce(const Report& report) override {
     PatchIdentity identity{request_.model_id, request_.payload.base, request_.payload.version, base_digest_,
                            manifest_.snapshot_digest};
-    WC_ASSIGN(const PatchHead head, make_head(std::move(identity), base_ ? layout_of(*base_) : SnapshotLayout{},
-                                              layout_of(*result_), segment_bytes()));
+    WC_ASSIGN(const PatchHead head, make_head(std::move(identity), layouts_.base, layouts_.result, segment_bytes()));
     WC_ASSIGN(const std::unique_ptr<File> file, files_.open(path_, {.write = true}));
     const double limit_bytes = share_max() * double(snapshot_bytes_);
     ChunkHasher hasher(manifest_.chunk_bytes);
@@ -156,6 +163,11 @@ class VersionEncoding final : public PayloadSource {
   }
 
   Status compare() {
+    if (manifest_.file_tree) {
+      // What stands at equal places says nothing of files that moved.
+      WC_ASSIGN(expected_share_, sampled_patch_share());
+      return check_expected_share();
+    }
     WC_ASSIGN(const double changed, changed_share(*base_, *result_));
     if (changed < kFewChanged) {
       expected_share_ = changed / 2 * kExpectedBytesPerWord;
@@ -164,12 +176,17 @@ class VersionEncoding final : public PayloadSource {
     if (!request_.may_be_dense) {
       return fail(Errc::kTooLarge, Op::kEncode, fmt::format("{:.0f} % of it has changed", 100 * changed));
     }
-    WC_ASSIGN(expected_share_, patch_share(*base_, *result_));
+    WC_ASSIGN(expected_share_, sampled_patch_share());
     WC_ASSIGN(const double packed, packed_share(*result_));
     if (expected_share_ < kDenseOverPackedMax * packed) return check_expected_share();
     return fail(
         Errc::kTooLarge, Op::kEncode,
         fmt::format("it would take {:.0f} % of it, and packed it takes {:.0f} %", 100 * expected_share_, 100 * packed));
+  }
+
+  [[nodiscard]] Result<double> sampled_patch_share() const {
+    WC_ASSIGN(const PatchHead head, make_head({}, layouts_.base, layouts_.result, segment_bytes()));
+    return patch_share(head, *base_, *result_);
   }
 
   Status look_at_result() {
@@ -193,11 +210,14 @@ class VersionEncoding final : public PayloadSource {
   const MakePatchRequest request_;
   const std::filesystem::path base_path_;
   const Checksum base_digest_;
+  const std::vector<SnapshotFile> base_files_;
+  const bool base_is_tree_;
   const std::filesystem::path result_path_;
   Manifest manifest_;  // the result's, then the one that is announced
   const std::uint64_t snapshot_bytes_;
   std::filesystem::path path_;
   std::optional<SnapshotSource> base_, result_;
+  LayoutPair layouts_;         // of these two
   double expected_share_ = 0;  // of the full payload
   std::uint64_t bytes_ = 0;    // written
 };

@@ -56,6 +56,12 @@ Result<Sidecars> unpack_files(FileSystem& files, const FileRef& packed, std::uin
   return sidecars;
 }
 
+Result<SnapshotSource> open_stored(FileSystem& files, const std::string& directory,
+                                   const std::vector<SnapshotFile>& of_manifest, bool file_tree) {
+  if (!file_tree) return SnapshotSource::open(files, directory);
+  return SnapshotSource::open_tree(files, directory, tree_files(of_manifest));
+}
+
 std::optional<std::string> difference_of(std::span<const TensorInfo> before, std::span<const TensorInfo> now) {
   std::unordered_map<std::string_view, const TensorInfo*> old;
   for (const TensorInfo& tensor : before) old.emplace(tensor.name, &tensor);

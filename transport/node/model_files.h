@@ -13,6 +13,10 @@ namespace weightcast {
 /// another dtype), kTooLarge (kSidecarBytesMax, kSidecarsMax, kSidecarsBytesMax), and those of SnapshotSource::over().
 [[nodiscard]] Result<Sidecars> unpack_files(FileSystem& files, const FileRef& packed, std::uint64_t size_bytes);
 
+/// Opens a version of the store, whose manifest has these files. Blocks. Errors: those of SnapshotSource.
+[[nodiscard]] Result<SnapshotSource> open_stored(FileSystem& files, const std::string& directory,
+                                                 const std::vector<SnapshotFile>& of_manifest, bool file_tree);
+
 /// How tensors differ from those of the version before by name, dtype or shape, in words; absent if they do not.
 [[nodiscard]] std::optional<std::string> difference_of(std::span<const TensorInfo> before,
                                                        std::span<const TensorInfo> now);

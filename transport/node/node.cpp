@@ -161,6 +161,7 @@ void Node::changes(Version from, std::string from_digest, Version to, bool old_v
   if (const StoredVersion* stored = stored_version(to); stored != nullptr) {
     request.directory = stored->path;
     request.to_digest = stored->manifest.snapshot_digest.hex();
+    request.file_tree = stored->manifest.file_tree;
     request.snapshot_bytes = stored->manifest.snapshot_bytes();
   }
   tell_changes(jobs_, environment_.files, std::move(request), std::move(told));

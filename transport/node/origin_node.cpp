@@ -142,11 +142,13 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<TakenOver
                          .region_bytes = order.region_bytes,
                          .files = std::move(order.files),
                          .files_bytes = order.files_bytes,
+                         .file_tree = order.file_tree,
                          .new_model = order.new_model};
   if (const StoredVersion* before = store_->find(core_->latest()); before != nullptr) {
     publishing.base = snapshot.before = before->manifest.version;
     snapshot.before_path = before->path;
     snapshot.before_files = before->manifest.files;
+    snapshot.before_is_tree = before->manifest.file_tree;
   }
   auto opened = std::make_shared<Result<PublishedSnapshot>>(Jobs::cancelled_error(Op::kPublish));
   jobs_.run([this, opened,

@@ -11,7 +11,16 @@
 namespace weightcast {
 namespace {
 
+Error holds_nothing(const std::string& name) {
+  return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{}: holds nothing", name));
+}
+
 Result<SnapshotSource> open_source(FileSystem& files, const SnapshotOrder& order, const std::string& name) {
+  if (order.file_tree) {
+    WC_ASSIGN(const std::vector<TreeFile> tree, list_file_tree(files, order.path));
+    if (tree.empty()) return holds_nothing(name);
+    return SnapshotSource::open_tree(files, order.path, tree);
+  }
   if (!order.region) return SnapshotSource::open(files, order.path);
   return SnapshotSource::over(files, order.region, order.region_bytes, name);
 }
@@ -21,6 +30,14 @@ Error another_model(const SnapshotOrder& order, const std::string& name, const s
               fmt::format("{}: its tensors are not those of version {}: {}; publish with {} if the workers are to take "
                           "another model",
                           name, order.before.value, difference, order.region ? "WC_NEW_MODEL" : "--new-model"));
+}
+
+Error other_contents(const SnapshotOrder& order, const std::string& name) {
+  return fail(
+      Errc::kInvalidArgument, Op::kPublish,
+      fmt::format("{}: {}, and version {} is {}; publish with {} if the workers are to change over to it", name,
+                  order.file_tree ? "it is a directory of files" : "it is a model", order.before.value,
+                  order.file_tree ? "a model" : "a directory of files", order.region ? "WC_NEW_MODEL" : "--new-model"));
 }
 
 /// What is to accompany the weights, where they bring nothing themselves.
@@ -37,7 +54,10 @@ Result<std::optional<Sidecars>> added_files(FileSystem& files, const SnapshotOrd
 
 Result<std::optional<SnapshotSource>> open_before(FileSystem& files, const SnapshotOrder& order) {
   if (order.before_path.empty()) return std::optional<SnapshotSource>();
-  Result<SnapshotSource> opened = SnapshotSource::open(files, order.before_path.string());
+  // Nothing of the one stands in the other.
+  if (order.before_is_tree != order.file_tree) return std::optional<SnapshotSource>();
+  Result<SnapshotSource> opened =
+      open_stored(files, order.before_path.string(), order.before_files, order.before_is_tree);
   if (opened.has_value()) return std::optional(std::move(*opened));
   if (order.new_model) return std::optional<SnapshotSource>();
   return about(fmt::format("version {}, which this one is to follow", order.before.value), opened.error());
@@ -51,6 +71,9 @@ bool have_equal_places(const SnapshotSource& before, const SnapshotSource& now) 
 
 Result<PublishedSnapshot> PublishedSnapshot::open(FileSystem& files, const SnapshotOrder& order) {
   const std::string name = order.region ? "the region" : order.path;
+  if (!order.new_model && !order.before_path.empty() && order.before_is_tree != order.file_tree) {
+    return other_contents(order, name);
+  }
   WC_ASSIGN(SnapshotSource source, open_source(files, order, name));
   bool brings_own = false;
   if (!order.region) {
@@ -60,7 +83,8 @@ Result<PublishedSnapshot> PublishedSnapshot::open(FileSystem& files, const Snaps
   WC_ASSIGN(std::optional<Sidecars> added, added_files(files, order, name, brings_own));
   WC_ASSIGN(const std::optional<SnapshotSource> before, open_before(files, order));
   if (before) {
-    const std::optional<std::string> other = difference_of(before->tensors(), source.tensors());
+    const std::optional<std::string> other =
+        order.file_tree ? std::nullopt : difference_of(before->tensors(), source.tensors());
     if (other && !order.new_model) return another_model(order, name, *other);
     // Those of another model would be wrong.
     if (!brings_own && !added && !other) {
@@ -72,11 +96,12 @@ Result<PublishedSnapshot> PublishedSnapshot::open(FileSystem& files, const Snaps
   }
   if (added) WC_TRY(source.add_sidecars(*added));
   if (source.size_bytes() == 0) {
-    return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{}: holds nothing", name));
+    return holds_nothing(name);
   }
-  PublishedSnapshot snapshot{std::move(source), name, order.region != nullptr, {}, {}};
+  PublishedSnapshot snapshot{std::move(source), name, order.region != nullptr, order.file_tree, {}, {}};
   if (!before) return snapshot;
-  const std::string lost = lost_sidecars(order.before_files, snapshot.source.file_table().files());
+  const std::string lost =
+      order.file_tree ? "" : lost_sidecars(order.before_files, snapshot.source.file_table().files());
   if (!lost.empty()) {
     snapshot.notice = fmt::format("version {} goes without files that version {} had: {}", order.version.value,
                                   order.before.value, lost);

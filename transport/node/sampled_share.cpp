@@ -78,8 +78,7 @@ Result<double> packed_share(const SnapshotSource& snapshot) {
   return share_of(packed_bytes, cells_bytes);
 }
 
-Result<double> patch_share(const SnapshotSource& base, const SnapshotSource& result) {
-  WC_ASSIGN(const PatchHead head, make_head({}, layout_of(base), layout_of(result)));
+Result<double> patch_share(const PatchHead& head, const SnapshotSource& base, const SnapshotSource& result) {
   if (head.pieces.empty()) return 1.0;
   std::vector<std::byte> before, after, segment;
   SegmentEncoder encoder;

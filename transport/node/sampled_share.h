@@ -1,5 +1,6 @@
 #pragma once
 
+#include "patch/codec/head.h"
 #include "patch/snapshot/snapshot.h"
 
 namespace weightcast {
@@ -14,7 +15,8 @@ namespace weightcast {
 
 /// The snapshot packed.
 [[nodiscard]] Result<double> packed_share(const SnapshotSource& snapshot);
-/// The patch from `base` to `result`.
-[[nodiscard]] Result<double> patch_share(const SnapshotSource& base, const SnapshotSource& result);
+/// The patch of that head from `base` to `result`.
+[[nodiscard]] Result<double> patch_share(const PatchHead& head, const SnapshotSource& base,
+                                         const SnapshotSource& result);
 
 }  // namespace weightcast

@@ -36,9 +36,10 @@ class SnapshotCopy final : public PayloadSource {
 
   Result<Announcement> announce() override {
     files_ = source_.file_table().files();
-    WC_ASSIGN(Announcement announcement, announce_full({request_.version, request_.model_id, files_, packed_share_,
-                                                        jobs_.loop().unix_ms(), request_.author},
-                                                       request_.choose_chunk_bytes));
+    WC_ASSIGN(Announcement announcement,
+              announce_full({request_.version, request_.model_id, files_, request_.snapshot->file_tree, packed_share_,
+                             jobs_.loop().unix_ms(), request_.author},
+                            request_.choose_chunk_bytes));
     chunk_bytes_ = announcement.manifest.chunk_bytes;
     digest_.emplace(source_.file_table());
     return announcement;

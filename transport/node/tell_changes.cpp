@@ -69,6 +69,7 @@ Result<ListedChanges> write_changes(const Jobs& jobs, FileSystem& files, const T
   if (request.directory.empty()) {
     return fail(Errc::kNotFound, Op::kRead, fmt::format("version {}: it is not here any more", request.to.value));
   }
+  if (request.file_tree) return too_far(request, "it is a directory of files, and not a model");
   const std::string why_not = why_not_by_steps(request);
   if (why_not.empty() && double(bytes_of(request.steps)) >= kShareMax * double(request.snapshot_bytes)) {
     return too_large(request, bytes_of(request.steps));

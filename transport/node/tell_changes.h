@@ -22,6 +22,7 @@ struct TellChangesRequest {
   std::vector<StepRef> steps;       ///< that lead there, oldest first: see Store::steps()
   std::filesystem::path directory;  ///< of version `to`, which stays until it is done
   std::filesystem::path base;       ///< of version `from`, likewise; empty where it is not here
+  bool file_tree = false;
   std::uint64_t snapshot_bytes = 0;
   std::shared_ptr<File> into;  ///< empty; gets the file of changes
 };
@@ -33,8 +34,8 @@ struct TellChangesRequest {
 /// list.
 /// Errors: kTooFar, with its reason (a step is not known, or is from another version of that number, and the base is
 /// not here to compare with; old values are wanted, and it is not here; the changes take half of the snapshot or more;
-/// other tensors); kNotFound (`directory` is empty); kClosed (the jobs were cancelled); kNoSpace, kIo, kCorrupt (the
-/// files cannot be read).
+/// other tensors; `file_tree`, of which engines know no tensors); kNotFound (`directory` is empty); kClosed (the jobs
+/// were cancelled); kNoSpace, kIo, kCorrupt (the files cannot be read).
 void tell_changes(Jobs& jobs, FileSystem& files, TellChangesRequest request,
                   std::function<void(Result<ListedChanges>)> done);
 

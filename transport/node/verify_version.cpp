@@ -328,6 +328,15 @@ Result<ProvenVersion> verify_version(FileSystem& files, const fs::path& version,
     return fail(Errc::kCorrupt, Op::kVerify,
                 fmt::format("{}: '{}' is no file of the published version", version.native(), foreign->front()));
   }
+  for (const SnapshotFile& file : manifest.files) {
+    if (!manifest.file_tree) break;  // those of weights say nothing of it
+    const Result<FileInfo> info = files.link_info(version / file.name);
+    if (!info.has_value()) return about(version.native(), info.error());
+    if (info->executable == file.executable) continue;
+    return fail(Errc::kCorrupt, Op::kVerify,
+                fmt::format("{}: it is {}executable, unlike the published one", (version / file.name).native(),
+                            info->executable ? "" : "not "));
+  }
   if (const HashTree tree = manifest.tree_of_snapshot(); tree.chunk_bytes != 0) {
     const Result<ContentDigest> root = root_of(**opened, tree, threads);
     if (!root.has_value()) return about(version.native(), root.error());

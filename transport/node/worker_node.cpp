@@ -33,6 +33,7 @@ Status WorkerNode::start() {
   config.standby = config_.standby;
   config.versions_kept = config_.single_copy ? 1 : config_.versions_kept;
   config.single_copy = config_.single_copy;
+  config.takes_files = config_.takes_files;
   config.snapshot_bytes_max = config_.snapshot_bytes_max;
   config.streams = config_.streams;
   config.unpack_bytes_per_s = config_.packing_speed.unpack_bytes_per_s * loop().threads_per_job_max();

@@ -152,7 +152,8 @@ typedef struct wc_tensor {
 enum {
   WC_ALLOW_NONFINITE = 1u, /* publish although a tensor holds NaN or infinity */
   WC_SECOND_REGION = 2u,   /* wc_begin(): rather take more memory than wait for the origin */
-  WC_NEW_MODEL = 4u        /* publish although tensors have other names, dtypes or shapes than in the version before */
+  WC_NEW_MODEL = 4u,       /* publish although tensors have other names, dtypes or shapes than in the version before */
+  WC_FILE_TREE = 8u        /* wc_publish_path(): the path is a directory, and all files below it are published */
 };
 
 /* A file that accompanies the weights: configuration or tokenizer. */
@@ -171,7 +172,7 @@ typedef struct wc_file {
 typedef struct wc_publish_options {
   size_t struct_size;
   uint64_t version; /* greater than the last one and at most 2^63 - 1; or WC_NEXT_VERSION */
-  uint32_t flags;   /* WC_ALLOW_NONFINITE | WC_SECOND_REGION | WC_NEW_MODEL */
+  uint32_t flags;   /* WC_ALLOW_NONFINITE | WC_SECOND_REGION | WC_NEW_MODEL | WC_FILE_TREE */
   uint32_t reserved;
   const wc_file* files; /* `file_count` of them, or NULL */
   size_t file_count;
@@ -249,6 +250,9 @@ WC_API wc_code wc_publish(wc_client* client, const wc_publish_options* options, 
 /* Publishes a safetensors file or a directory in the style of Hugging Face. The daemon reads it, from wherever it runs:
  * give an absolute path. Returns when the origin has accepted the request. The files may not be changed until
  * wc_wait(WC_TAKEN_OVER) has returned.
+ * With WC_FILE_TREE all files below the directory are published, of any kind and under their paths: workers take such
+ * versions only where the daemon was started with --files. Symbolic links to files of the directory become files; any
+ * other link is refused. Empty directories are left out. WC_NEW_MODEL changes over from a model to files, or back.
  * Errors: those of wc_commit(). */
 WC_API wc_code wc_publish_path(wc_client* client, const wc_publish_options* options, const char* path,
                                int64_t timeout_ms, uint64_t* version, wc_error* error);

@@ -130,6 +130,7 @@ struct PublishOptions {
   bool allow_nonfinite = false;
   bool second_region = false;        ///< begin(): rather take more memory than wait for the origin
   bool new_model = false;            ///< publish although the tensors are not those of the version before
+  bool file_tree = false;            ///< publish_path(): all files below a directory
   std::vector<wc_file> files = {};   ///< what accompanies the weights; what they point to stays the caller's
   std::string files_directory = {};  ///< instead: the directory that holds such files
   std::uint32_t parts = 0;           ///< begin(), begin_changes(): how many Region::done() is called for
@@ -141,6 +142,7 @@ struct PublishOptions {
     if (allow_nonfinite) options.flags |= WC_ALLOW_NONFINITE;
     if (second_region) options.flags |= WC_SECOND_REGION;
     if (new_model) options.flags |= WC_NEW_MODEL;
+    if (file_tree) options.flags |= WC_FILE_TREE;
     if (!files.empty()) options.files = files.data();
     options.file_count = files.size();
     if (!files_directory.empty()) options.files_directory = files_directory.c_str();

@@ -30,6 +30,12 @@ TEST(SnapshotDigest, AgreesWithTheWorkedExample) {
   EXPECT_EQ(digest.root().hex(), "9f95c4d83d53a6905b9f164f024e098e");
 }
 
+TEST(SnapshotDigest, IsAnotherOneWhereAFileIsExecutable) {
+  const SnapshotDigest plain(table_of({{"a", 10}})), executable(table_of({{"a", 10, true}}));
+  EXPECT_NE(plain.root(), executable.root());
+  EXPECT_EQ(plain.leaves(), executable.leaves());
+}
+
 std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<std::byte> bytes(size);

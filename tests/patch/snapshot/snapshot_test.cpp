@@ -255,15 +255,57 @@ TEST(FileTable, MapsRangesToPiecesAndSkipsEmptyFiles) {
 
 TEST(FileTable, RefusesTablesThatAreNotSafe) {
   using namespace std::string_literals;
-  for (const std::string& name : {""s, "."s, ".."s, ".x"s, "a/b"s, "/a"s, "a\0b"s, std::string(256, 'n')}) {
+  for (const std::string& name : {""s, "."s, ".."s, "/a"s, "a/"s, "a//b"s, "a/./b"s, "a/../b"s, "../a"s, "a/.."s,
+                                  "a\0b"s, std::string(256, 'n'), "a/" + std::string(256, 'n')}) {
     EXPECT_EQ(FileTable::make({{name, 1}}).error().code, Errc::kInvalidArgument) << name;
   }
   EXPECT_TRUE(FileTable::make({{std::string(255, 'n'), 1}}).has_value());
+  EXPECT_TRUE(FileTable::make({{"...", 1}, {".x", 1}, {"a/..b", 1}}).has_value());
   EXPECT_THAT(FileTable::make({{"a", 1}, {"a", 2}}).error().message(), HasSubstr("'a' is given twice"));
   EXPECT_EQ(FileTable::make({}).error().code, Errc::kInvalidArgument);
   EXPECT_EQ(FileTable::make({{"a", ~std::uint64_t{0}}, {"b", 2}}).error().code, Errc::kTooLarge);
   EXPECT_EQ(FileTable::make({{"a", kSnapshotBytesMax}, {"b", 1}}).error().code, Errc::kTooLarge);
   EXPECT_EQ(FileTable::make(std::vector<SnapshotFile>(kSnapshotFilesMax + 1)).error().code, Errc::kTooLarge);
+}
+
+TEST(FileTable, BoundsDepthAndLengthOfPathsAndTheNumberOfDirectories) {
+  const auto path_of = [](std::size_t parts, const std::string& part) {
+    std::string path = part;
+    for (std::size_t i = 1; i < parts; ++i) path += "/" + part;
+    return path;
+  };
+  EXPECT_TRUE(FileTable::make({{path_of(kFileDepthMax, "d"), 1}}).has_value());
+  EXPECT_EQ(FileTable::make({{path_of(kFileDepthMax + 1, "d"), 1}}).error().code, Errc::kInvalidArgument);
+  const std::string longest = path_of(8, std::string(255, 'n'));
+  ASSERT_EQ(longest.size(), kFilePathBytesMax - 1);
+  EXPECT_TRUE(FileTable::make({{longest, 1}}).has_value());
+  EXPECT_EQ(FileTable::make({{longest + "/n", 1}}).error().code, Errc::kInvalidArgument);
+  std::vector<SnapshotFile> many;
+  for (std::size_t i = 0; i < kSnapshotDirectoriesMax; ++i) many.push_back({std::to_string(i) + "/f", 1});
+  EXPECT_TRUE(FileTable::make(many).has_value());
+  many.push_back({"another/f", 1});
+  EXPECT_EQ(FileTable::make(many).error().code, Errc::kTooLarge);
+}
+
+TEST(FileTable, RefusesAFileInThePlaceOfADirectory) {
+  for (const auto& files : std::vector<std::vector<SnapshotFile>>{
+           {{"a", 1}, {"a/b", 1}}, {{"a/b", 1}, {"a", 1}}, {{"x/y/z", 1}, {"a", 1}, {"x/y", 1}}}) {
+    const auto table = FileTable::make(files);
+    ASSERT_FALSE(table.has_value());
+    EXPECT_EQ(table.error().code, Errc::kInvalidArgument);
+    EXPECT_THAT(table.error().message(), HasSubstr("is a file and a directory"));
+  }
+  const auto table = FileTable::make({{"x/y/z", 1}, {"x/a", 1}, {"x.y", 1}, {"b", 1}});
+  ASSERT_TRUE(table.has_value());
+  EXPECT_THAT(table->directories(), ElementsAre("x", "x/y"));
+}
+
+TEST(FileTable, RefusesUnlikelyNamesOfWeights) {
+  using namespace std::string_literals;
+  for (const std::string& name : {""s, "."s, ".."s, ".x"s, "a/b"s, "/a"s, "a\0b"s, std::string(256, 'n')}) {
+    EXPECT_EQ(check_file_name(name).error().code, Errc::kInvalidArgument) << name;
+  }
+  EXPECT_TRUE(check_file_name(std::string(255, 'n')).has_value());
 }
 
 }  // namespace

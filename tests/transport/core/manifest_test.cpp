@@ -36,6 +36,11 @@ TEST(Manifest, RoundTripsOverTheWire) {
   patch.part_digests = {content_digest_of({}), ContentDigest{}};
   EXPECT_EQ(*manifest_from_wire(manifest_to_wire(patch)), patch);
 
+  Manifest tree = small_manifest();
+  tree.file_tree = true;
+  tree.files = {{".hidden/a", 10'000, true}, {"bin/tool.py", 240}};
+  EXPECT_EQ(*manifest_from_wire(manifest_to_wire(tree)), tree);
+
   patch.kind = PayloadKind::kPacked;
   patch.base_version = kNoVersion;
   EXPECT_TRUE(patch.id().is_packed());
@@ -98,6 +103,36 @@ TEST(Manifest, RefusesEachBadFieldAndNamesIt) {
        },
        "number of files"},
       {"file elsewhere", [](auto& m) { m.mutable_files(0)->set_name("x/../../y"); }, "leads out of its directory"},
+      {"weights in a directory", [](auto& m) { m.mutable_files(0)->set_name("x/y"); }, "leads out of its directory"},
+      {"weights hidden", [](auto& m) { m.mutable_files(0)->set_name(".x"); }, "begins with '.'"},
+      {"weights executable", [](auto& m) { m.mutable_files(0)->set_executable(true); }, "is executable"},
+      {"tree that leads out",
+       [](auto& m) {
+         m.set_file_tree(true);
+         m.mutable_files(0)->set_name("x/../../y");
+       },
+       "leads out of its directory"},
+      {"tree from the root",
+       [](auto& m) {
+         m.set_file_tree(true);
+         m.mutable_files(0)->set_name("/x");
+       },
+       "part without a name"},
+      {"tree with a file in a directory's place",
+       [](auto& m) {
+         m.set_file_tree(true);
+         m.mutable_files(0)->set_name("x");
+         m.mutable_files(1)->set_name("x/y");
+       },
+       "is a file and a directory"},
+      {"tree too deep",
+       [](auto& m) {
+         m.set_file_tree(true);
+         std::string path = "x";
+         for (std::size_t i = 0; i < kFileDepthMax; ++i) path += "/x";
+         m.mutable_files(0)->set_name(path);
+       },
+       "directories deep"},
       {"file names equal", [](auto& m) { m.mutable_files(0)->set_name(m.files(1).name()); }, "given twice"},
       {"file sizes overflow",
        [](auto& m) {

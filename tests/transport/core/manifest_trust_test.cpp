@@ -35,6 +35,8 @@ TEST(SignedStatement, ChangesWithEveryFieldThatDecidesWhatIsInstalled) {
       {"number of parts", [](Manifest& m) { m.part_digests.pop_back(); }},
       {"file name", [](Manifest& m) { m.files[0].name += "x"; }},
       {"file size", [](Manifest& m) { m.files[0].size_bytes += 1; }},
+      {"executable", [](Manifest& m) { m.files[0].executable = true; }},
+      {"file tree", [](Manifest& m) { m.file_tree = true; }},
       {"another file",
        [](Manifest& m) {
          m.files.push_back({"config.json", 0});

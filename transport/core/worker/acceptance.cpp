@@ -14,7 +14,13 @@ Error refuse(const Manifest& manifest, Errc code, std::string_view why) {
   return fail(code, Op::kInstall, fmt::format("version {}: {}", manifest.version.value, why));
 }
 
-Status check_files(const Manifest& manifest) {
+Status check_files(const Manifest& manifest, bool takes_files) {
+  if (takes_files) return {};
+  if (manifest.file_tree) {
+    return refuse(manifest, Errc::kNotAllowed,
+                  "it is a directory of any files, which may hold what programs execute; a worker takes these when it "
+                  "is started with --files");
+  }
   const auto foreign = std::ranges::find_if(
       manifest.files, [](const SnapshotFile& file) { return !is_kind_of_snapshot_file(file.name); });
   if (foreign == manifest.files.end()) return {};
@@ -37,7 +43,7 @@ Status Acceptance::check(const Manifest& manifest, RunId followed) const {
         manifest, Errc::kNotAllowed,
         fmt::format("it is of run {}, and this worker follows run {}", to_string(manifest.run), to_string(followed)));
   }
-  WC_TRY(check_files(manifest));
+  WC_TRY(check_files(manifest, config_.takes_files));
   if (const Version newest = accepted_of(manifest.run != kNoRun ? manifest.run : followed); manifest.version < newest) {
     // The origin answers this by the latest version, whole.
     const Errc code = manifest.id().is_encoded() ? Errc::kWrongBase : Errc::kNotAllowed;

@@ -16,8 +16,10 @@ namespace weightcast {
 ///   another model than the worker was told                         a mistake, or somebody mixes models
 ///   another run than the worker follows                            versions of two runs have no order
 ///   a version older than one that was durable, of its run           somebody replays it, or the origin has lost
-///   versions files that are neither weights, tokenizer nor configuration    engines execute some of them a snapshot
-///   above the limit                                     the disk
+///   versions
+///   a file tree, unless config.takes_files                         programs execute what it may hold
+///   files that are neither weights, tokenizer nor configuration    engines execute some of them
+///   a snapshot above the limit                                     the disk
 ///
 /// Invariant: the version that is remembered of a run only grows.
 class Acceptance {

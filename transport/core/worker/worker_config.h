@@ -37,6 +37,7 @@ struct WorkerConfig {
   bool standby = false;
   std::uint32_t versions_kept = 2;
   std::uint64_t snapshot_bytes_max = 4 * 1024 * kGiB;  ///< a larger one is refused before room is made for it
+  bool takes_files = false;                            ///< also file trees, which may hold what programs execute
   bool single_copy = false;               ///< a patch takes the place of its base, which can be served no more then
   std::uint32_t streams = 1;              ///< connections to each parent
   std::vector<AcceptedVersion> accepted;  ///< before this process; older versions are refused

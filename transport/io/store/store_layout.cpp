@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <utility>
 
 #include "proto/limits.h"
@@ -239,10 +240,15 @@ Status StoreLayout::rescue_foreign(const fs::path& path, const std::optional<Fil
   const Result<std::vector<std::string>> foreign = foreign_names(*files_, path, table);
   if (!foreign.has_value()) return foreign.error().code == Errc::kNotFound ? Status() : Status(foreign.error());
   if (foreign->empty()) return {};
-  for (const std::string& name : *foreign) WC_TRY(move_aside(path / name));
+  std::set<fs::path> left;
+  for (const std::string& name : *foreign) {
+    WC_TRY(move_aside(path / name));
+    left.insert((path / name).parent_path());
+  }
   // Else a power cut could bring them back to where they are deleted.
   WC_TRY(sync_directory(*files_, aside_of(path)));
-  return sync_directory(*files_, path);
+  for (const fs::path& directory : left) WC_TRY(sync_directory(*files_, directory));
+  return {};
 }
 
 }  // namespace weightcast

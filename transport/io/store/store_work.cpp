@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "base/time.h"
@@ -175,6 +176,9 @@ void bring_up_to_date(const StoreLayout& layout, Spare& spare, const std::vector
   }
   (*moved)->note_old_version(spare.files->old_version());
   spare.files = std::move(*moved);
+  for (const std::string& below : std::views::reverse(spare.files->table().directories())) {
+    static_cast<void>(layout.files().remove_directory(spare.path / below));
+  }
   static_cast<void>(layout.files().remove_directory(std::exchange(spare.path, path)));
   const std::unique_ptr<SpareUpdate> update = SpareUpdate::open(*spare.files, last.to, last.plan, steps);
   if (!update) return;

@@ -9,6 +9,14 @@ namespace weightcast {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+constexpr unsigned kExecutablePermissions = 0755;
+// A file system over a network gives the files that somebody has open such names when they are removed.
+constexpr std::string_view kStillOpenPrefix = ".nfs";
+
+}  // namespace
+
 Result<FileTable> payload_files(const Manifest& manifest) {
   if (manifest.id().is_encoded()) {
     return FileTable::make({{kPatchFileName, manifest.open ? manifest.snapshot_bytes() : manifest.payload_bytes}});
@@ -29,8 +37,12 @@ Result<std::shared_ptr<VersionFiles>> VersionFiles::create(FileSystem& files, co
   WC_TRY(files.make_directory(path));
   const auto make = [&]() -> Result<std::shared_ptr<VersionFiles>> {
     WC_ASSIGN(std::unique_ptr<Directory> directory, files.open_directory(path));
+    for (const std::string& below : table.directories()) WC_TRY(files.make_directory(path / below));
     for (const SnapshotFile& entry : table.files()) {
-      WC_ASSIGN(const std::unique_ptr<File> file, directory->open(entry.name, {.write = true, .create = Create::kNew}));
+      WC_ASSIGN(const std::unique_ptr<File> file,
+                directory->open(entry.name, {.write = true,
+                                             .create = Create::kNew,
+                                             .permissions = entry.executable ? kExecutablePermissions : 0644u}));
       if (size == Size::kFull) WC_TRY(preallocate(files, *file, entry.size_bytes, path / entry.name));
     }
     return std::shared_ptr<VersionFiles>(new VersionFiles(files, std::move(directory), std::move(table)));
@@ -72,6 +84,7 @@ Result<std::shared_ptr<VersionFiles>> VersionFiles::reuse(FileSystem& files, con
     return fail(Errc::kInvalidArgument, Op::kOpen, spare.native() + ": holds other files than are wanted");
   }
   WC_TRY(files.make_directory(path));
+  for (const std::string& below : table.directories()) WC_TRY(files.make_directory(path / below));
   // One by one, into a directory of their own: who holds the old one open finds nothing there, and not these.
   for (const SnapshotFile& entry : table.files()) WC_TRY(files.rename(spare / entry.name, path / entry.name));
   // From here on nobody can open them by a name that he knows. Who has them open already is found.
@@ -86,7 +99,9 @@ Result<std::shared_ptr<VersionFiles>> VersionFiles::open(FileSystem& files, cons
   WC_ASSIGN(std::unique_ptr<Directory> directory, files.open_directory(path));
   for (const SnapshotFile& entry : table.files()) {
     const Result<FileInfo> info = directory->info(entry.name);
-    if (!info.has_value() && info.error().code != Errc::kNotFound) return info.error();
+    const bool can_look = info.has_value() || info.error().code == Errc::kNotFound ||
+                          info.error().code == Errc::kInvalidArgument;  // something else in a directory's place
+    if (!can_look) return info.error();
     if (!info.has_value() || !info->is_file() || info->size_bytes != entry.size_bytes) {
       return fail(Errc::kCorrupt, Op::kOpen,
                   fmt::format("{}: missing, or not of {} bytes", (path / entry.name).native(), entry.size_bytes));
@@ -95,28 +110,76 @@ Result<std::shared_ptr<VersionFiles>> VersionFiles::open(FileSystem& files, cons
   return std::shared_ptr<VersionFiles>(new VersionFiles(files, std::move(directory), std::move(table)));
 }
 
+namespace {
+
+/// Whose files a directory of a version holds.
+class ForeignNames {
+ public:
+  ForeignNames(FileSystem& files, const fs::path& path, const std::optional<FileTable>& table)
+      : files_(files), path_(path), knows_(table.has_value()) {
+    if (!table) return;
+    for (const SnapshotFile& entry : table->files()) ours_.insert(entry.name);
+    directories_.insert(table->directories().begin(), table->directories().end());
+  }
+
+  Result<std::vector<std::string>> run() {
+    WC_TRY(look_into("", 1));
+    return std::move(foreign_);
+  }
+
+ private:
+  Status look_into(const std::string& parent, std::size_t depth) {
+    WC_ASSIGN(const std::vector<std::string> names, files_.list(path_ / parent));
+    for (const std::string& entry : names) {
+      const std::string name = parent.empty() ? entry : parent + '/' + entry;
+      if (ours_.contains(name)) continue;
+      WC_ASSIGN(const bool ours, knows_ ? is_our_directory(name) : can_be_ours(entry, name, depth));
+      if (!ours) {
+        foreign_.push_back(name);
+        continue;
+      }
+      WC_ASSIGN(const FileInfo info, files_.link_info(path_ / name));
+      if (info.is_directory()) WC_TRY(look_into(name, depth + 1));
+    }
+    return {};
+  }
+
+  Result<bool> is_our_directory(const std::string& name) {
+    if (!directories_.contains(name)) return false;
+    WC_ASSIGN(const FileInfo info, files_.link_info(path_ / name));
+    return info.is_directory();
+  }
+
+  /// Without a table.
+  Result<bool> can_be_ours(const std::string& entry, const std::string& name, std::size_t depth) {
+    if (entry.starts_with(kStillOpenPrefix) || !check_file_path(name).has_value() || depth > kFileDepthMax)
+      return false;
+    WC_ASSIGN(const FileInfo info, files_.link_info(path_ / name));
+    if (!info.is_directory()) return info.is_file();
+    // No version has an empty directory, nor one that this user may not read: lost+found.
+    const Result<std::vector<std::string>> names = files_.list(path_ / name);
+    return names.has_value() && !names->empty();
+  }
+
+  FileSystem& files_;
+  const fs::path path_;
+  const bool knows_;
+  std::set<std::string_view> ours_;
+  std::set<std::string_view> directories_;
+  std::vector<std::string> foreign_;
+};
+
+}  // namespace
+
 Result<std::vector<std::string>> foreign_names(FileSystem& files, const fs::path& path,
                                                const std::optional<FileTable>& table) {
-  std::set<std::string_view> ours;
-  if (table) {
-    for (const SnapshotFile& entry : table->files()) ours.insert(entry.name);
-  }
-  WC_ASSIGN(const std::vector<std::string> names, files.list(path));
-  std::vector<std::string> foreign;
-  for (const std::string& name : names) {
-    if (table && ours.contains(name)) continue;
-    if (!table && check_file_name(name).has_value()) {
-      WC_ASSIGN(const FileInfo info, files.link_info(path / name));
-      if (info.is_file()) continue;
-    }
-    foreign.push_back(name);
-  }
-  return foreign;
+  return ForeignNames(files, path, table).run();
 }
 
 Result<FileRef> VersionFiles::file(std::size_t index) {
   return opened_.get(index, [&]() -> Result<std::unique_ptr<File>> {
-    WC_ASSIGN(std::unique_ptr<File> file, directory_->open(table_.files()[index].name, {.write = true}));
+    WC_ASSIGN(std::unique_ptr<File> file,
+              directory_->open(table_.files()[index].name, {.write = true, .follow_links = false}));
     // Reads are of whole chunks and leaves. Read-ahead would only fill the page cache with zeros from where nothing has
     // been written yet, just before it is.
     file->advise_random();
@@ -140,7 +203,13 @@ void VersionFiles::close_editors() {
 
 void VersionFiles::close_all() { opened_.close_all(); }
 
-Status VersionFiles::sync_names() const { return directory_->sync(); }
+Status VersionFiles::sync_names() const {
+  for (const std::string& below : table_.directories()) {
+    WC_ASSIGN(const std::unique_ptr<Directory> directory, directory_->open_directory(below));
+    WC_TRY(directory->sync());
+  }
+  return directory_->sync();
+}
 
 Status read_stream(VersionFiles& files, std::uint64_t offset, MutableBytes into) {
   for (const FilePiece& piece : files.table().pieces(offset, into.size())) {

@@ -73,7 +73,7 @@ class VersionFiles {
   /// Errors: kBusy (somebody has one), kUnsupported (the file system cannot tell), kIo.
   [[nodiscard]] Status check_unused(FileSystem& files, const std::filesystem::path& path);
 
-  /// Makes the names in the version's directory survive a power cut. Blocks.
+  /// Makes the names in the version's directories survive a power cut. Blocks.
   [[nodiscard]] Status sync_names() const;
 
  private:
@@ -87,9 +87,9 @@ class VersionFiles {
   std::vector<std::unique_ptr<FileEditor>> editors_;  // by file; null until they are used
 };
 
-/// The names under `path` that are not in `table`: other programs put files there, and so do file systems (lost+found,
-/// .nfs*). Without a table, only names that no version can have: directories, and names that FileTable refuses. Blocks.
-/// Errors: kNotFound, kIo.
+/// The paths below `path` that are not in `table`, the highest of each: other programs put files there, and so do file
+/// systems (lost+found, .nfs*). Without a table, only what no version can have: empty directories, .nfs*, links and the
+/// like, and names that FileTable refuses. Blocks. Errors: kNotFound, kIo.
 [[nodiscard]] Result<std::vector<std::string>> foreign_names(FileSystem& files, const std::filesystem::path& path,
                                                              const std::optional<FileTable>& table);
 

@@ -109,5 +109,22 @@ TEST_F(AcceptanceTest, RefusesCodeAndPickle) {
   }
 }
 
+TEST_F(AcceptanceTest, TakesFileTreesOnlyWhereItWasTold) {
+  Manifest tree = manifest(7);
+  tree.file_tree = true;
+  tree.files.push_back({"bin/tool.sh", 0, true});
+  const Acceptance careful(config);
+  const Status refused = careful.check(tree, kRun);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::kNotAllowed);
+  EXPECT_THAT(refused.error().detail, HasSubstr("--files"));
+  tree.files.pop_back();
+  EXPECT_FALSE(careful.check(tree, kRun).has_value()) << "whatever is in it";
+  config.takes_files = true;
+  const Acceptance willing(config);
+  EXPECT_TRUE(willing.check(tree, kRun).has_value());
+  EXPECT_TRUE(willing.check(manifest(7), kRun).has_value());
+}
+
 }  // namespace
 }  // namespace weightcast
