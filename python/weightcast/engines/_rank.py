@@ -93,6 +93,10 @@ class Rank:
         self._held: Optional[_Held] = None
         self._lock = threading.Lock()  # the engine's thread and an HTTP route's may both call
 
+    def holds(self, version: int, digest: str) -> bool:
+        """It was written here last, as a whole."""
+        return self._held == (version, digest)
+
     def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """One of prepare, ask, write, drop. Never raises: where one of several ranks raises, vLLM mixes up the answers of the
         others with those to the next call, and SGLang's server ends."""
@@ -140,7 +144,8 @@ class Rank:
             return {**_failed(error), "wrote": True}
         self._held = _Held(job.version, job.digest)
         self._drop()
-        return {"kind": staged.kind, "cells": staged.cells, "why": staged.why, "write_s": time.perf_counter() - begin}
+        write_s = time.perf_counter() - begin
+        return {"wrote": True, "kind": staged.kind, "cells": staged.cells, "why": staged.why, "write_s": write_s}
 
     def _run(self, job: _Job, end: float) -> dict[str, Any]:
         """In the pool's thread: the answer to ask()."""
