@@ -1,7 +1,8 @@
 #!/bin/sh
-# run.sh [--torch] SCRIPT ARGUMENT...: runs a Python script in a virtual environment with Debian's packages, made on first use.
+# run.sh [--torch | --sglang] SCRIPT ARGUMENT...: runs a Python script in a virtual environment with Debian's packages, made on first use.
 # It has what requirements.txt pins. torch is Debian's (python3-torch), where it is installed: the registry's brings gigabytes
 # for GPUs. With --torch the environment has what torch_requirements.txt pins, and the registry's torch (gpu/requirements.txt).
+# With --sglang it has SGLang and what that needs to be imported (sglang_requirements.txt), over the torch of ../vllm/run.sh.
 # Each package of a list comes without what it asks for, and the list names what is needed of that. Exit status 77, with the
 # reason, where the environment cannot be made: see scripts/python_environment.sh.
 set -eu
@@ -13,6 +14,12 @@ if [ "$1" = --torch ]; then
   found=$("$here/../gpu/environment.sh") || exit $?
   PYTHONPATH=$(dirname "$(echo "$found" | head -n 1)")${PYTHONPATH:+:$PYTHONPATH}
   LD_LIBRARY_PATH=$(echo "$found" | tail -n 1)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+elif [ "$1" = --sglang ]; then
+  shift
+  name=oracle-sglang list=$here/sglang_requirements.txt
+  vllm=$("$here/../vllm/run.sh" sh -c 'echo "$WEIGHTCAST_VLLM"') || { echo "$vllm" && exit 77; }
+  PYTHONPATH=$(echo "${vllm%/bin/vllm}"/lib/python3*/site-packages)${PYTHONPATH:+:$PYTHONPATH}
+  LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
 fi
 environment=$(PYTHON=/usr/bin/python3 "$here/../../scripts/python_environment.sh" "$name" "$list" --no-deps) || {
   echo "skipped: what $1 compares with is not to be had"

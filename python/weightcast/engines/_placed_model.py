@@ -196,7 +196,7 @@ class PlacedModel:
 
     def _report(self, snapshot: Snapshot) -> None:
         if self._places is None:
-            self._log.warning("weightcast: versions are reloaded layer by layer: %s", self._why_not)
+            self._log.warning("weightcast: versions are reloaded as a whole: %s", self._why_not)
             return
         reasons = collections.defaultdict(list)
         for name, why in self._places.reasons.items():
