@@ -27,7 +27,7 @@ class FakeServer:
         self.test, self.exchange = test, exchange
         self.weights, self.label, self.path = ["/start", "/start"], "default", "/start"
         self.is_paused = self.is_session = False
-        self.prepared = None
+        self.prepared, self.bases = None, []  # of the first process: what its changes are against
         self.faults, self.calls, self.busy = {}, [], 0
         self.info = {"custom_weight_loader": [LOADER], "tp_size": 2}
 
@@ -89,8 +89,9 @@ class FakeServer:
         for rank in range(2):
             result = {"ok": True, "kind": "reload", "cells": 1, "why": "", "write_s": 0.1, "wrote": True}
             is_bad = fails and rank == 1
-            if order["operation"] == "prepare":
+            if order["operation"] == "prepare" and rank == 0:
                 self.prepared = order["arguments"]["version"]
+                self.bases.append(order["arguments"]["base"])
             elif order["operation"] == "write":
                 self.weights[rank] = HALF if is_bad else f"/v{self.prepared}"
             if is_bad:
@@ -175,6 +176,43 @@ class EngineTest(unittest.TestCase):
             self.server.calls,
             ["pause_generation", "flush_cache", *update, *probe, "update_weight_version", "continue_generation"])  # fmt: skip
         self.assertEqual(os.listdir(self.exchange.directory), [])
+
+    def test_after_a_failed_load_the_version_before_is_loaded_and_generates(self):
+        self.follow(Mode.DISK)
+        self.until(self.is_served)
+        self.version = 2
+        begin = len(self.server.calls)
+        self.server.faults = {begin + 3: "fails"}
+        self.until(lambda: self.server.calls[-1] == "continue_generation" and len(self.server.calls) > begin)
+        self.assertEqual(
+            self.server.calls[begin + 2:], ["update_weights_from_disk", "update_weights_from_disk", "continue_generation"])  # fmt: skip
+        self.assertEqual((self.server.weights, self.server.label, self.server.is_paused), (["/v1"] * 2, "1", False))
+        self.until(self.is_served)
+
+    def test_after_a_failed_write_in_memory_sglang_loads_from_disk(self):
+        self.follow(Mode.CHANGES)
+        self.until(self.is_served)
+        self.version = 2
+        begin = len(self.server.calls)
+        self.server.faults = {begin + 5: "fails"}  # the second of the loader
+        self.until(self.is_served)
+        self.assertEqual(
+            self.server.calls[begin + 5:],
+            ["end_weight_update", "update_weights_from_disk", "update_weight_version", "continue_generation"])  # fmt: skip
+
+    def test_changes_are_against_what_is_known_to_be_served(self):
+        self.follow(Mode.CHANGES)
+        self.until(self.is_served)
+        self.version = 2
+        self.until(self.is_served)
+        self.assertEqual(self.server.bases, [None, [1, "11"]])
+        self.server.label = "default"  # it was started again
+        self.server.weights, self.server.bases = ["/start"] * 2, []
+        self.until(lambda: self.is_served() and self.server.label == "2")
+        self.version = 3
+        self.server.faults = {len(self.server.calls) + 1: "lost"}
+        self.until(self.is_served)
+        self.assertEqual(self.server.bases, [None, None])
 
     def test_whatever_fails_no_mixture_is_served_and_the_version_comes_in(self):
         for mode in Mode:
