@@ -1,5 +1,5 @@
-"""SGLang's own classes, with what weightcast.sglang sends them: its requests, its unpickler, its weight updater with our loader on
-a model whose loader fuses, slices and ties; and the trap of its loads from disk. `run.sh --sglang` has the release."""
+"""SGLang's own classes, with what weightcast.sglang sends them: its requests, its unpickler, its weight updater with our loader
+on a model whose loader fuses, slices and ties; and the trap of its loads from disk. `run.sh --sglang` has the release."""
 
 import array
 import os

@@ -5,8 +5,8 @@ Written from the source of sglang 0.5.23: entrypoints/http_server.py, managers/t
 scheduler.py, scheduler_components/weight_updater.py and model_executor/model_runner_components/weight_updater.py.
 
 Its tokens are a hash of the weights of all of its processes, and of the weights by which what lies in its cache was computed. So
-each mixture shows: of versions, of processes, of a cache that was not flushed, of weights and label. A model is DIRECTORY/settings.json's
-model_path; each process has a part of each tensor. DIRECTORY/faults has a line for each fault that is to come:
+each mixture shows: of versions, of processes, of a cache that was not flushed, of weights and label. DIRECTORY/settings.json
+names the model_path; each process has a part of each tensor. DIRECTORY/faults has a line for each fault that is to come:
   load       the next whole load fails in the middle      write   the next write of our loader does
   die ROUTE  the server ends in the middle of this route
 """

@@ -1,7 +1,8 @@
 """What an SGLang server is asked for each step of an install, in which order, and what its answers mean.
 
-Traps of SGLang 0.5.23 that the order is about: a load that fails leaves its path as the model's, and SGLang's own way back reads that
-path again, so the weights may be mixed; a cache is not flushed while requests run; an exception in a custom loader ends the server.
+Traps of SGLang 0.5.23 that the order is about: a load that fails leaves its path as the model's, and SGLang's own way back
+reads that path again, so the weights may be mixed; a cache is not flushed while requests run; an exception in a custom loader
+ends the server.
 """
 
 from __future__ import annotations

@@ -135,7 +135,8 @@ class Follower:
             self._lose(str(error))
             return
         if label != str(held.number):
-            self._lose(f"the server says version {label!r}, and it was given {held.number}: it was started again, or somebody else loads")
+            why = "it was started again, or somebody else loads versions"
+            self._lose(f"the server says version {label!r}, and it was given {held.number}: {why}")
 
     def _perform(self, action: Action) -> None:
         try:

@@ -1,8 +1,8 @@
 """Before SGLang reads a directory of versions for /pull_weights: puts this host's version there.
 
-SGLang wants source_dir/weight_v000007 for version 7, and copies a whole checkpoint from there to its local_checkpoint_dir. So that
-name becomes a link to the version's directory, which stays pinned in this process until the next call. Every rank of a host calls;
-the links are the same.
+SGLang wants source_dir/weight_v000007 for version 7, and copies a whole checkpoint from there to its local_checkpoint_dir. So
+that name becomes a link to the version's directory, which stays pinned in this process until the next call. Every rank of a
+host calls; the links are the same.
 """
 
 from __future__ import annotations
