@@ -199,6 +199,7 @@ class Server:
             with self.changed:
                 if is_running and self.is_retracted:
                     is_running, self.running, self.waiting = False, self.running - 1, self.waiting + 1
+                    self.changed.notify_all()
                 if self.generation != generation and not (self.is_engine_paused and is_running):
                     was_aborted = True
                     break
@@ -238,10 +239,8 @@ class Server:
                         self.changed.wait(1.0)  # SGLang waits on; so would this
             else:
                 self.is_engine_paused, self.pause_mode = True, mode
-                if mode == "retract":
-                    self.waiting, retracted = self.waiting, self.running
-                    # Each request's own thread moves itself to the queue; the scheduler does so at once.
-                    self.changed.wait_for(lambda: self.running == 0, timeout=5.0) if retracted else None
+                if mode == "retract":  # each request's own thread moves it to the queue
+                    self.changed.wait_for(lambda: self.running == 0)
         return 200, {"message": "Generation paused successfully.", "status": "ok"}
 
     def resume(self, body):
