@@ -7,7 +7,7 @@
 # reason, where the environment cannot be made: see scripts/python_environment.sh.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
-name=oracle list=$here/requirements.txt
+name=oracle list=$here/requirements.txt options=--no-deps
 if [ "$1" = --torch ]; then
   shift
   name=oracle-torch list=$here/torch_requirements.txt
@@ -17,11 +17,12 @@ if [ "$1" = --torch ]; then
 elif [ "$1" = --sglang ]; then
   shift
   name=oracle-sglang list=$here/sglang_requirements.txt
+  options="--no-deps --no-compile" # it has thousands of files
   vllm=$("$here/../vllm/run.sh" sh -c 'echo "$WEIGHTCAST_VLLM"') || { echo "$vllm" && exit 77; }
   PYTHONPATH=$(echo "${vllm%/bin/vllm}"/lib/python3*/site-packages)${PYTHONPATH:+:$PYTHONPATH}
   LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
 fi
-environment=$(PYTHON=/usr/bin/python3 "$here/../../scripts/python_environment.sh" "$name" "$list" --no-deps) || {
+environment=$(PYTHON=/usr/bin/python3 "$here/../../scripts/python_environment.sh" "$name" "$list" $options) || {
   echo "skipped: what $1 compares with is not to be had"
   exit 77
 }
