@@ -16,7 +16,7 @@ from weightcast.sglang._exchange import Exchange
 from weightcast.sglang._follower import Follower
 from weightcast.sglang._server import Refused, Server, Unreachable
 
-LOADED, HALF = "loaded", "half"
+HALF = "half"
 TENSORS = {"a": RawTensor("F32", (2,), bytes(8))}
 
 

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Hashable, Iterator
-from typing import Any
 
 import torch
 
