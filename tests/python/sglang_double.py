@@ -123,11 +123,12 @@ def run_rank(rank, ranks, directory, pipe):
     model = Model(rank, ranks, Faults(directory))
     _loader.loaders[model] = _loader.Loader(model)
     path = ""
+    parent = os.getppid()
     while True:
-        try:
-            operation, argument = pipe.recv()
-        except EOFError:
-            os._exit(0)
+        while not pipe.poll(0.5):  # its siblings have copies of the other end
+            if os.getppid() != parent:
+                os._exit(0)
+        operation, argument = pipe.recv()
         try:
             if operation == "load":
                 path = argument  # before it is loaded
