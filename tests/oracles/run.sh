@@ -1,27 +1,34 @@
 #!/bin/sh
-# run.sh [--torch | --s3] SCRIPT ARGUMENT...: runs a Python script in a virtual environment with Debian's packages, made on first use.
+# run.sh [--torch | --s3 | --sglang] SCRIPT ARGUMENT...: runs a Python script in a virtual environment with Debian's packages, made on first use.
 # It has what requirements.txt pins. torch is Debian's (python3-torch), where it is installed: the registry's brings gigabytes
 # for GPUs. With --torch the environment has what torch_requirements.txt pins, and the registry's torch (gpu/requirements.txt).
 # With --s3 it has what s3_requirements.txt pins, and nothing else.
+# With --sglang it has SGLang and what that needs to be imported (sglang_requirements.txt), over the torch of ../vllm/run.sh.
 # Each package of a list comes without what it asks for, and the list names what is needed of that. Exit status 77, with the
 # reason, where the environment cannot be made: see scripts/python_environment.sh.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
-name=oracle list=$here/requirements.txt
+name=oracle list=$here/requirements.txt options=--no-deps
 if [ "$1" = --torch ]; then
   shift
   name=oracle-torch list=$here/torch_requirements.txt
   found=$("$here/../gpu/environment.sh") || exit $?
   PYTHONPATH=$(dirname "$(echo "$found" | head -n 1)")${PYTHONPATH:+:$PYTHONPATH}
   LD_LIBRARY_PATH=$(echo "$found" | tail -n 1)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-fi
-if [ "$1" = --s3 ]; then
+elif [ "$1" = --s3 ]; then
   shift
   name=oracle-s3 list=$here/s3_requirements.txt
+elif [ "$1" = --sglang ]; then
+  shift
+  name=oracle-sglang list=$here/sglang_requirements.txt
+  options="--no-deps --no-compile" # it has thousands of files
+  vllm=$("$here/../vllm/run.sh" sh -c 'echo "$WEIGHTCAST_VLLM"') || { echo "$vllm" && exit 77; }
+  PYTHONPATH=$(echo "${vllm%/bin/vllm}"/lib/python3*/site-packages)${PYTHONPATH:+:$PYTHONPATH}
+  LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
 fi
-environment=$(PYTHON=/usr/bin/python3 "$here/../../scripts/python_environment.sh" "$name" "$list" --no-deps) || {
+environment=$(PYTHON=/usr/bin/python3 "$here/../../scripts/python_environment.sh" "$name" "$list" $options) || {
   echo "skipped: what $1 compares with is not to be had"
   exit 77
 }
-[ "$name" != oracle-torch ] || export PYTHONPATH LD_LIBRARY_PATH
+case $name in oracle-torch | oracle-sglang) export PYTHONPATH LD_LIBRARY_PATH ;; esac
 exec "$environment/bin/python" -B "$@"

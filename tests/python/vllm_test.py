@@ -9,12 +9,12 @@ import unittest
 from unittest import mock
 
 from weightcast import Change, Code, Error, Event, EventKind, RawTensor
+from weightcast.engines._installs import InFlight, Installs, Limits, Step, Version
 from weightcast.vllm._follower import Follower, Refusal, settings
-from weightcast.vllm._installs import InFlight, Installs, Limits, Step, Version
 
 try:
     import numpy
-    from weightcast.vllm._places import Box, Place, Record
+    from weightcast.engines._places import Box, Place, Record
 except ImportError:
     numpy = None
 
@@ -366,7 +366,7 @@ class RankTest(unittest.TestCase):
     """One worker process, with a model and a daemon that are made up."""
 
     def setUp(self):
-        from weightcast.vllm import _rank
+        from weightcast.engines import _rank
 
         self.module = _rank
         self.versions, self.asked, self.errors, self.subscriptions = {1, 2, 3}, [], [], []

@@ -3,7 +3,7 @@
 import unittest
 
 import torch
-from weightcast.vllm._recording import Recorder, memory_of
+from weightcast.engines._recording import Recorder, memory_of
 
 
 class RecordingTest(unittest.TestCase):

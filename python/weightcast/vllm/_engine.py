@@ -10,9 +10,9 @@ from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTr
 
 from .._load import load
 from .._subscription import Subscription
-from ._installs import Limits
+from ..engines._installs import Limits
+from ..engines._rank import Rank
 from ._model import VllmModel
-from ._rank import Rank
 
 _ASK_S = 0.005
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 
 from .._errors import Code, Error
 from .._subscription import Event, EventKind, Subscription
-from ._installs import Action, InFlight, Installs, Limits, Step, Version
+from ..engines._installs import Action, InFlight, Installs, Limits, Step, Version
 
 IN_FLIGHT = "WEIGHTCAST_VLLM_IN_FLIGHT"
 DRAIN_S_MAX = "WEIGHTCAST_VLLM_DRAIN_S_MAX"

@@ -89,7 +89,8 @@ class Installs:
 
     def handle_done(self, now: float, results: list[dict[str, Any]]) -> None:
         """The action is done. `results`: of PREPARE, ASK and WRITE what each rank says: "ok", and "error" where that is
-        false; of ASK "pending"; of WRITE "wrote", whether it had begun."""
+        false; of ASK "pending"; of WRITE "wrote", whether it had begun, and "restored", if what was there before has been
+        loaded again as a whole."""
         action = self._end()
         failed = [result for result in results if not result.get("ok")]
         if action.step is Step.WRITE:
@@ -108,9 +109,9 @@ class Installs:
         elif action.step is Step.LABEL:
             self._do(Step.RESUME, now)
         elif action.step is Step.RESUME:
-            self.is_paused = False
+            self.is_paused = self.is_refusing = False
             if self.held == self._target:
-                self.is_refusing, self.why = False, ""
+                self.why = ""
             else:
                 self._do(Step.DROP, now)
 
@@ -139,6 +140,12 @@ class Installs:
             self.is_refusing = True
             self.why = f"{action.step.value} takes longer than {action.limit_s:.0f} s"
         return False
+
+    def handle_restarted(self, now: float) -> None:
+        """It is not known any more what the engine has, nor whether it is paused: the next install writes everything."""
+        self._running = self._next = self.held = None
+        self.is_intact = self.is_paused = self.is_refusing = False
+        self._retry_at, self._retry_s = now, _RETRY_S_MIN
 
     # What to do.
 
@@ -197,7 +204,8 @@ class Installs:
             return
         # Where no rank had begun, and none has to be repaired, all have what they had.
         began = not results or any(result.get("wrote") for result in results)
-        self.is_intact = not began and not self._whole
+        restored = bool(results) and all(result.get("restored") for result in results)
+        self.is_intact = restored or (not began and not self._whole)
         if began and not self._whole:
             self.why, self._retry_at = _reason(results, failed), now  # to be reloaded whole, at once
         else:

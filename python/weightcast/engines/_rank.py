@@ -1,16 +1,18 @@
 """What one worker process of an engine does with its daemon's versions: it prepares one beside generation, and writes it
-when generation is paused. It needs neither torch nor vLLM: the model is an argument."""
+when generation is paused. It needs neither torch nor an engine: the model is an argument."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, NamedTuple, Optional, Protocol
 
 from .._errors import Code, Error
 from .._snapshot import Snapshot
 from .._subscription import Change, Subscription
+from .._tensors import RawTensor
 
 _CONNECT_S_MAX = 5.0
 _BUSY_S = 0.01  # between two questions for a list, which the daemon makes one by one
@@ -19,7 +21,7 @@ _BUSY_S = 0.01  # between two questions for a list, which the daemon makes one b
 class Staged(NamedTuple):
     """What is to be written, in the model's own terms."""
 
-    kind: str  # "cells": those that changed; "copies": all, in place; "reload": all, by vLLM
+    kind: str  # "cells": those that changed; "copies": all, in place; "reload": all, by the engine
     write: Callable[[], None]
     cells: int
     why: str  # of "copies" and "reload": why it is not less
@@ -35,6 +37,29 @@ class Model(Protocol):
 
     def settle(self) -> None:
         """Returns when what was written is in the model."""
+
+
+Tensors = dict[str, tuple[str, tuple[int, ...]]]  # of a model: by name, dtype and shape
+
+
+def tensors_of(snapshot: Mapping[str, RawTensor]) -> Tensors:
+    return {name: (tensor.dtype, tensor.shape) for name, tensor in snapshot.items()}
+
+
+def check_tensors(known: Tensors, snapshot: Mapping[str, RawTensor]) -> None:
+    """Errors: ValueError, where `snapshot` is not of the model whose tensors are `known`: what is missing or different."""
+    for name, expected in known.items():
+        tensor = snapshot.get(name)
+        if tensor is None:
+            raise ValueError(f"tensor {name} of the served model is missing in it")
+        if (tensor.dtype, tensor.shape) != expected:
+            raise ValueError(
+                f"tensor {name} is {tensor.dtype} {tensor.shape} in it, and {expected[0]} {expected[1]} in the served model; "
+                "start the server anew for another model"
+            )
+    extra = next((name for name in snapshot if name not in known), None)
+    if extra is not None:
+        raise ValueError(f"the served model has no tensor {extra}; start the server anew for another model")
 
 
 class _Held(NamedTuple):
@@ -68,9 +93,13 @@ class Rank:
         self._held: Optional[_Held] = None
         self._lock = threading.Lock()  # the engine's thread and an HTTP route's may both call
 
+    def holds(self, version: int, digest: str) -> bool:
+        """It was written here last, as a whole."""
+        return self._held == (version, digest)
+
     def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """One of prepare, ask, write, drop. Never raises: where one of several ranks raises, vLLM mixes up the answers of the
-        others with those to the next call."""
+        others with those to the next call, and SGLang's server ends."""
         try:
             with self._lock:
                 return {"ok": True, **getattr(self, "_" + operation)(**arguments)}
@@ -115,7 +144,8 @@ class Rank:
             return {**_failed(error), "wrote": True}
         self._held = _Held(job.version, job.digest)
         self._drop()
-        return {"kind": staged.kind, "cells": staged.cells, "why": staged.why, "write_s": time.perf_counter() - begin}
+        write_s = time.perf_counter() - begin
+        return {"wrote": True, "kind": staged.kind, "cells": staged.cells, "why": staged.why, "write_s": write_s}
 
     def _run(self, job: _Job, end: float) -> dict[str, Any]:
         """In the pool's thread: the answer to ask()."""

@@ -1,4 +1,4 @@
-"""Where a model's own loader puts the elements of a checkpoint's tensors. Pure: it needs NumPy, neither torch nor vLLM.
+"""Where a model's own loader puts the elements of a checkpoint's tensors. Pure: it needs NumPy, neither torch nor an engine.
 
 A loader copies boxes: a slice of a checkpoint's tensor into a slice of a parameter. A Record notes each copy, and what else
 wrote to the parameters. Its places() then tell for each tensor to which cells its elements go, or why that cannot be said.
