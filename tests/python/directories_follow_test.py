@@ -4,17 +4,13 @@ import hashlib
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
-import types
 
 import weightcast
 from daemons import DaemonTest, eventually
-from weightcast import Code, Error
 
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "python"
 # What slime imports, for hooks in processes of their own.
@@ -52,7 +48,10 @@ class BridgeTest(DaemonTest):
 
     def bridge(self, end, directory, state, *flags):
         command = ("-m", "weightcast.integrations.directories", end, str(directory), "--like", self.layout, "--state", state)
-        return self.process(end, *command, *flags)
+        started = self.log(end).count(f"weightcast: {end} {directory}")
+        process = self.process(end, *command, *flags)
+        eventually(lambda: self.log(end).count(f"weightcast: {end} {directory}") > started)
+        return process
 
     def publish(self):
         self.publishing = self.bridge("publish", self.output, self.origin.state)
@@ -61,7 +60,8 @@ class BridgeTest(DaemonTest):
         self.following = self.bridge("follow", self.copies, self.worker.state, *flags)
 
     def log(self, end):
-        return (self.directory / f"{end}.log").read_text()
+        log = self.directory / f"{end}.log"
+        return log.read_text() if log.exists() else ""
 
     def write(self, step, size=200_000):
         """A step without its marker."""
@@ -102,7 +102,7 @@ class DirectoryTest(BridgeTest):
                 for copy in self.copies.glob("step_*"):
                     step = int(copy.name.partition("_")[2])
                     # What a directory of that name holds at any time: what is published, the marker included.
-                    if (copy / "STABLE").exists() is False and copy.exists():
+                    if not (copy / "STABLE").exists() and copy.exists():
                         torn.append(step)
 
         engine = threading.Thread(target=look, daemon=True)
@@ -240,7 +240,7 @@ class SlimeTest(BridgeTest):
     def version(self, number, **metadata):
         path = self.output / f"weight_v{number:06d}"
         path.mkdir()
-        (path / "a.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}" + bytes([number]) * 0)
+        (path / "a.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
         (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"version": number, **metadata}}))
         return path
 
@@ -286,7 +286,7 @@ class SlimeTest(BridgeTest):
         path = self.version(1)
         self.end(self.post_write(path), "post_write")
         self.assertNotEqual(self.post_write(path).wait(60), 0)
-        self.assertIn("not greater", self.log("post_write"))
+        self.assertIn("empty state directory", self.log("post_write"))
 
 
 if __name__ == "__main__":

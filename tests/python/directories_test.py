@@ -261,6 +261,16 @@ class FollowTest(Temporary):
         self.assertEqual(os.stat(self.target / "delta-00000002").st_ino, made)
 
 
+class WaitTest(Temporary):
+    def test_it_returns_when_the_marker_is_there_and_names_what_is_missing(self):
+        with self.assertRaisesRegex(TimedOut, "step_3/STABLE"):
+            directories.wait_for_step(self.directory, PRIME, 3, timeout=0.05)
+        sleep = mock.Mock(side_effect=lambda _: write(self.directory / "step_3", STABLE=""))
+        with mock.patch.object(directories.time, "sleep", sleep):
+            directories.wait_for_step(self.directory, PRIME, 3)
+        sleep.assert_called_once()
+
+
 class CommandTest(Temporary):
     def test_a_wrong_layout_ends_it(self):
         with contextlib.redirect_stderr(io.StringIO()) as said:

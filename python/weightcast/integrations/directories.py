@@ -29,6 +29,7 @@ from .._publisher import Publisher
 from .._subscription import EventKind, Pin, Subscription
 
 _LOOK_S = 0.2  # between looks at the trainer's directory, and the longest that SIGTERM waits for a daemon's answer
+_MARKER_LOOK_S = 0.02  # a look costs microseconds
 _RETRY_S = 1.0  # after an error that may pass, doubled up to the next one
 _RETRY_S_MAX = 30.0
 _COPY_BYTES = 64 << 20  # between two looks at SIGTERM
@@ -86,6 +87,20 @@ LAYOUTS = {
     "areal": Layout("weight_update_v{step}", "tokenizer.json", settle_s=1.0),
     "skyrl": Layout("delta-{step:08d}", "manifest.json", is_chain=True),
 }
+
+
+def wait_for_step(directory: PathLike, layout: Layout, step: int, *, timeout: float = 600.0) -> None:
+    """Returns when `directory` holds the step: for an engine that is told of steps before its host has them.
+
+    Errors: TimedOut.
+    """
+    deadline = time.monotonic() + timeout
+    marker = os.path.join(os.fspath(directory), layout.name(step), layout.marker)
+    while not os.path.exists(marker):
+        if time.monotonic() >= deadline:
+            why = f"weightcast: {marker} is not there after {timeout:g} s; look at the logs of publish and follow"
+            raise TimedOut(Code.TIMED_OUT, "wait", why)
+        time.sleep(_MARKER_LOOK_S)
 
 
 class _End:
@@ -408,6 +423,7 @@ def main(arguments: Optional[list[str]] = None) -> int:
             end: Any = StepPublisher(found.directory, layout, found.state, steps_max=found.steps_max)
         else:
             end = StepFollower(found.directory, layout, found.state, keep=found.keep)
+        logging.info("weightcast: %s %s, steps %s with %s", found.end, found.directory, layout.step, layout.marker)
         end.run(lambda: bool(stopped))
     except (ValueError, OSError) as error:
         print(f"weightcast-directories: {error}", file=sys.stderr)

@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import distributed
 
+from .._errors import Code, Error
 from .._publisher import Publisher
 from ..sglang import pre_read
 
@@ -43,7 +44,13 @@ def post_write(args: Any, version_dir: str, rollout_engines: Any) -> None:
     version = int(found[1])
     deadline = time.monotonic() + _TIMEOUT_S
     with Publisher() as publisher:
-        publisher.publish_files(os.path.dirname(path) if _is_delta(path) else path, version=version, timeout=_TIMEOUT_S)
+        try:
+            publisher.publish_files(os.path.dirname(path) if _is_delta(path) else path, version=version, timeout=_TIMEOUT_S)
+        except Error as error:
+            if error.code is not Code.ALREADY_EXISTS:
+                raise
+            why = f"{error}; a run that begins again needs an origin with an empty state directory"
+            raise Error(error.code, error.operation, why) from None
         publisher.wait(version, installed=1.0, timeout=max(deadline - time.monotonic(), 0.0))
 
 
