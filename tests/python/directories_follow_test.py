@@ -1,5 +1,6 @@
 """Both ends of the bridge of directories, and slime's hooks, as processes with real daemons."""
 
+import functools
 import hashlib
 import json
 import os
@@ -10,8 +11,10 @@ import sys
 import threading
 
 import weightcast
-from daemons import DaemonTest, eventually
+from daemons import DaemonTest
+from daemons import eventually as eventually_within
 
+eventually = functools.partial(eventually_within, limit_s=60.0)
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "python"
 # What slime imports, for hooks in processes of their own.
 TORCH = "import sys, types; sys.modules['torch'] = types.SimpleNamespace(distributed=types.SimpleNamespace(get_rank=lambda: 0));"

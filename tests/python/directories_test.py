@@ -66,7 +66,8 @@ class LayoutTest(Temporary):
         self.assertEqual(CHAIN.number("delta-00000007"), 7)
         for name in ("delta-7", "delta-00000007.tmp", "step_7", "delta-"):
             self.assertIsNone(CHAIN.number(name), name)
-        self.assertIsNone(PRIME.number("step_07"))
+        for name in ("step_07", "step_0", f"step_{2**63}"):
+            self.assertIsNone(PRIME.number(name), name)
 
     def test_a_layout_without_step_or_with_a_path_is_refused(self):
         for step, marker in (("step", "M"), ("{step}{step}", "M"), ("a/{step}", "M"), ("{0}", "M"), ("s{step}", ""), ("s{step}", "a/M")):

@@ -60,10 +60,11 @@ class Layout:
         return self.step.format(step=step)
 
     def number(self, name: str) -> Optional[int]:
-        """Which step a directory's name stands for; None: it is no step."""
+        """Which step a directory's name stands for; None: none that a version can have as its number, which begins with 1."""
         before, after = self._pattern().groups()
         found = re.fullmatch(f"{re.escape(before)}([0-9]+){re.escape(after)}", name)
-        return int(found[1]) if found and self.name(int(found[1])) == name else None
+        step = int(found[1]) if found else 0
+        return step if 0 < step < 2**63 and self.name(step) == name else None
 
     def complete(self, directory: str) -> list[int]:
         """The steps below `directory` that are complete, ascending."""
