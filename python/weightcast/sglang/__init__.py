@@ -32,7 +32,7 @@ def load_changes(model: Any, named_tensors: Any) -> None:
 def pre_read(source_dir: str, target_version: int) -> None:
     """SGLang's hook before it reads `source_dir` for /pull_weights: see _pull.py.
 
-    Errors: those of Subscription.acquire(), OSError.
+    Waits for the version at this host's daemon, 60 s at most. Errors: TimedOut, those of Subscription, OSError.
     """
     from . import _pull
 
