@@ -5,10 +5,9 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <span>
 
-#include "base/content_digest.h"
 #include "proto/limits.h"
+#include "transport/core/manifest_trust.h"
 
 namespace weightcast {
 namespace {
@@ -65,9 +64,7 @@ std::string name_of(RunId run, PayloadId payload) {
 }  // namespace
 
 std::string files_key(const std::vector<SnapshotFile>& files) {
-  std::string list;
-  for (const SnapshotFile& file : files) list += fmt::format("{}/{}\n", file.name, file.size_bytes);  // no name has '/'
-  return content_digest_of(std::as_bytes(std::span(list))).hex().substr(0, kFilesKeyDigits);
+  return digest_of_files(files).hex().substr(0, kFilesKeyDigits);
 }
 
 std::string to_json(const ArchiveIndex& index) {

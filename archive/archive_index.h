@@ -28,7 +28,7 @@ inline constexpr std::uint32_t kIndexForm = 1;
 inline constexpr std::uint64_t kIndexBytesMax = 64 * kMiB;
 inline constexpr std::uint64_t kRecordBytesMax = kGiB;
 inline constexpr std::size_t kArchivedMax = 200'000;
-/// Chunks divide it. What is lost when a transfer to the archive is interrupted, and what each connection holds.
+/// Chunks divide it. An interrupted transfer to the archive loses as much, and each connection holds as much.
 inline constexpr std::uint64_t kObjectBytes = 32 * kMiB;
 inline constexpr std::uint64_t kObjectBytesMax = kGiB;
 
@@ -51,7 +51,7 @@ struct ArchiveIndex {
   bool operator==(const ArchiveIndex&) const = default;
 };
 
-/// Equal for equal files, in names, sizes and order: a patch leads on where these stay the same.
+/// Equal for equal files, in names, sizes, modes and order: a patch leads on where these stay the same.
 [[nodiscard]] std::string files_key(const std::vector<SnapshotFile>& files);
 
 [[nodiscard]] std::string to_json(const ArchiveIndex& index);

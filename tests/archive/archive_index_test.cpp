@@ -110,6 +110,8 @@ TEST(ArchiveIndex, FilesKeyTellsNamesSizesAndOrder) {
   EXPECT_NE(files_key(files), files_key({{"b", 3}, {"a", 12}}));
   EXPECT_NE(files_key(files), files_key({{"a", 1}, {"b", 3}}));
   EXPECT_NE(files_key(files), files_key({{"a", 12}}));
+  EXPECT_NE(files_key({{"run", 1, true}}), files_key({{"run", 1}})) << "fetch makes files of one mode";
+  EXPECT_NE(files_key({{"a", 1}, {"b", 2}}), files_key({{"a/1\nb", 2}})) << "a tree's paths have '/'";
 }
 
 }  // namespace

@@ -34,7 +34,9 @@ class Statement {
   std::string text_;
 };
 
-ContentDigest digest_of_table(const std::vector<SnapshotFile>& files) {
+}  // namespace
+
+ContentDigest digest_of_files(const std::vector<SnapshotFile>& files) {
   Statement table("");
   for (const SnapshotFile& file : files) {
     table.text(file.name);
@@ -43,8 +45,6 @@ ContentDigest digest_of_table(const std::vector<SnapshotFile>& files) {
   const std::string text = table.take();
   return content_digest_of(std::as_bytes(std::span(text)));
 }
-
-}  // namespace
 
 std::string signed_statement(const Manifest& m) {
   Statement statement(kPurpose);
@@ -58,7 +58,7 @@ std::string signed_statement(const Manifest& m) {
   statement.number(m.chunk_bytes);
   statement.number(m.part_chunks);
   statement.digest(m.root());
-  statement.digest(digest_of_table(m.files));
+  statement.digest(digest_of_files(m.files));
   statement.digest(m.snapshot_digest);
   statement.number(m.snapshot_tree.chunk_bytes);
   statement.number(m.snapshot_tree.part_chunks);

@@ -13,6 +13,8 @@ namespace weightcast {
 /// part digests stand in it by their root, the file table by its digest. An open manifest's statement is about what
 /// there is so far. docs/PROTOCOL.md has the layout.
 [[nodiscard]] std::string signed_statement(const Manifest& manifest);
+/// Of names, sizes, modes and their order.
+[[nodiscard]] ContentDigest digest_of_files(const std::vector<SnapshotFile>& files);
 
 /// Signs what an origin says of payloads. Any thread.
 class ManifestSigner {
