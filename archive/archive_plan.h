@@ -10,9 +10,9 @@
 
 namespace weightcast {
 
-// What an archive lacks, and what of it leads to a version. Pure: no I/O, no clock.
+// Decides which payload an archive takes next, and which ones lead to a version. Pure: no I/O, no clock.
 
-/// What a node has and an archive may want.
+/// A payload that a node has, and an archive may want.
 struct LoggedPayload {
   PayloadId id{};
   std::string files;           ///< files_key() of the snapshot
@@ -26,7 +26,7 @@ struct LoggedPayload {
 [[nodiscard]] std::optional<PayloadId> next_to_archive(const ArchiveIndex& index, std::span<const LoggedPayload> logged,
                                                        std::uint64_t every);
 
-/// What leads to `version`, the whole one first: from the nearest whole one at or below it. kNoVersion: to the newest.
+/// The payloads that lead to `version`: the nearest whole one at or below it, then patches. kNoVersion: to the newest.
 /// Errors: kNotFound, which says what there is.
 [[nodiscard]] Result<std::vector<ArchivedPayload>> way_to(const ArchiveIndex& index, Version version);
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "archive/parallel_digests.h"
+#include "base/parallel.h"
 
 namespace weightcast {
 namespace {
@@ -122,16 +122,7 @@ Result<std::optional<Archiver::Archived>> Archiver::archive_once(Instant now) {
 
 Result<std::vector<ContentDigest>> Archiver::digests_of(const HeldPayload& held, const NodePayload& payload,
                                                         std::uint32_t chunk_bytes) const {
-  const std::uint64_t bytes = held.size_bytes();
-  std::vector<ContentDigest> digests((bytes + chunk_bytes - 1) / chunk_bytes);
-  const Status hashed = for_each_until_error(digests.size(), options_.connections, [&](std::size_t chunk) -> Status {
-    const std::uint64_t begin = std::uint64_t{chunk} * chunk_bytes;
-    std::vector<std::byte> buffer(std::min<std::uint64_t>(chunk_bytes, bytes - begin));
-    WC_TRY(held.read(begin, buffer));
-    digests[chunk] = content_digest_of(buffer);
-    return {};
-  });
-  WC_TRY(hashed);
+  WC_ASSIGN(std::vector<ContentDigest> digests, held.chunk_digests(chunk_bytes, options_.connections));
   if (const HashTree tree = payload.tree(); tree.chunk_bytes != 0) {
     if (root_over(digests, tree.part_chunks) != tree.root) return not_published(payload);
   } else {
@@ -143,6 +134,7 @@ Result<std::vector<ContentDigest>> Archiver::digests_of(const HeldPayload& held,
 
 Result<Archiver::Archived> Archiver::send(const NodePayload& payload) {
   WC_ASSIGN(const HeldPayload held, HeldPayload::open(*files_, payload));
+  WC_ASSIGN(const std::string record, read_file(*files_, payload.record_path, kRecordBytesMax));
   const bool whole = payload.id.is_full();
   const std::uint64_t bytes = held.size_bytes();
   HashTree tree = whole ? payload.tree() : HashTree{payload.manifest.chunk_bytes};
@@ -176,7 +168,7 @@ Result<Archiver::Archived> Archiver::send(const NodePayload& payload) {
   };
   WC_TRY(for_each_until_error(objects, options_.connections, send_object));
   if (whole) WC_TRY(objects_->write(digests_object(index_.run, payload.id), std::as_bytes(std::span(digests))));
-  WC_TRY(objects_->write(record_object(index_.run, payload.id), std::as_bytes(std::span(payload.record))));
+  WC_TRY(objects_->write(record_object(index_.run, payload.id), std::as_bytes(std::span(record))));
   return Archived{{payload.id, bytes, chunk_bytes, files_key(payload.manifest.files)}, sent_bytes};
 }
 

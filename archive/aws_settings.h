@@ -11,7 +11,7 @@
 
 namespace weightcast {
 
-// What a user has told the AWS tools, from where these read it. No network.
+// A user's settings for the AWS tools, from where these read them. No network.
 
 /// The value of a variable of the environment; nothing if it is not set, or "".
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "archive/archive_plan.h"
-#include "archive/parallel_digests.h"
+#include "base/parallel.h"
 #include "transport/io/store/log_recovery.h"
 #include "transport/io/store/recovery_checks.h"
 #include "transport/io/store/store_layout.h"
@@ -249,7 +249,7 @@ class Fetch {
     return damaged(digests_object(index_.run, whole.payload.id), "the bytes that it leads to are not the snapshot's");
   }
 
-  /// What an earlier call for another version left would lead elsewhere.
+  /// Deletes what an earlier call for another version left: it would lead elsewhere.
   Status drop_others(const std::vector<ArchivedPayload>& way) const {
     std::set<fs::path> wanted;
     for (const ArchivedPayload& payload : way) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <random>
 #include <thread>
 
@@ -15,13 +14,6 @@ namespace {
 constexpr std::chrono::seconds kBackoffMax{10};
 constexpr std::size_t kRefusalBytesMax = 4096;
 constexpr std::size_t kShownBytesMax = 80;
-
-std::optional<std::uint64_t> number_of(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 /// S3 says why in XML. All but the code may repeat what was signed.
 std::string code_in(std::string_view body) {
@@ -108,7 +100,7 @@ Result<HttpAnswer> HttpObjects::attempt(HttpRequest::Method method, const std::s
         return Status();
       });
   if (!answer.has_value()) {
-    // What curl says of a connection may pass.
+    // A connection's failure may pass.
     if (answer.error().code == Errc::kIo) answer.error().code = Errc::kClosed;
     return answer.error();
   }
@@ -125,7 +117,7 @@ Result<std::optional<std::uint64_t>> HttpObjects::size_of(const std::string& nam
     const Result<HttpAnswer> answer =
         attempt(HttpRequest::Method::kHead, name, {}, {}, 200, [](const HttpAnswer&, Bytes) { return Status(); });
     if (!answer.has_value()) return answer.error().code == Errc::kNotFound ? Status() : Status(answer.error());
-    size = number_of(answer->header("content-length"));
+    size = parse_number<std::uint64_t>(answer->header("content-length"));
     if (!size) return fail(Errc::kUnsupported, Op::kReceive, "the server does not say how large it is");
     return {};
   }));

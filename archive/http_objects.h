@@ -12,7 +12,7 @@
 
 namespace weightcast {
 
-/// What makes requests acceptable to a server.
+/// Makes requests acceptable to a server.
 class RequestAuthor {
  public:
   virtual ~RequestAuthor() = default;

@@ -67,18 +67,17 @@ class LogReader {
         best = std::move(record);
         best_path = path;
       }
-      if (best && add(*id, folder / name, best_path, *best)) versions_.insert(id->version);
+      if (!best) continue;
+      add(*id, folder / name, best_path, *best);
+      versions_.insert(id->version);
     }
     return {};
   }
 
-  bool add(PayloadId id, const fs::path& path, const fs::path& record_path, const VersionRecord& record) {
-    Result<std::string> text = read_file(files_, record_path, kRecordBytesMax);
-    if (!text.has_value()) return false;
+  void add(PayloadId id, const fs::path& path, const fs::path& record_path, const VersionRecord& record) {
     const bool has_digests = record.manifest.id() == id && record.digests.complete();
-    found_.push_back({id, record.manifest, has_digests ? record.digests.chunks : std::vector<ContentDigest>(), path,
-                      std::move(*text)});
-    return true;
+    found_.push_back(
+        {id, record.manifest, has_digests ? record.digests.chunks : std::vector<ContentDigest>(), path, record_path});
   }
 
   FileSystem& files_;
@@ -102,6 +101,10 @@ Result<std::vector<NodePayload>> read_node_log(FileSystem& files, const fs::path
 
 Result<bool> HeldPayload::matches(const Manifest& manifest, unsigned threads) const {
   return snapshot_matches(manifest, *files_, threads);
+}
+
+Result<std::vector<ContentDigest>> HeldPayload::chunk_digests(std::uint32_t chunk_bytes, unsigned threads) const {
+  return chunk_digests_of(*files_, chunk_bytes, threads);
 }
 
 Result<HeldPayload> HeldPayload::open(FileSystem& files, const NodePayload& payload) {

@@ -19,7 +19,7 @@ struct NodePayload {
   Manifest manifest;                   ///< of the payload, or of what brought the version
   std::vector<ContentDigest> digests;  ///< of its chunks; empty where the record has none
   std::filesystem::path path;          ///< its directory
-  std::string record;                  ///< the record, as it lies there
+  std::filesystem::path record_path;
 
   /// The tree over a whole version; chunk_bytes is 0 where the origin has made none.
   [[nodiscard]] HashTree tree() const { return manifest.tree_of_snapshot(); }
@@ -40,6 +40,8 @@ class HeldPayload {
   [[nodiscard]] std::uint64_t size_bytes() const { return files_->table().size_bytes(); }
   /// Whether a whole version has the snapshot's digest. Errors: kCorrupt, kIo.
   [[nodiscard]] Result<bool> matches(const Manifest& manifest, unsigned threads) const;
+  /// chunk_digests_of() (recovery_checks.h).
+  [[nodiscard]] Result<std::vector<ContentDigest>> chunk_digests(std::uint32_t chunk_bytes, unsigned threads) const;
   [[nodiscard]] Status read(std::uint64_t offset, MutableBytes into) const {
     return read_stream(*files_, offset, into);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <system_error>
 #include <utility>
 
@@ -36,6 +37,21 @@ void for_each_index(std::size_t count, unsigned threads_max, const std::function
   while (others.size() + 1 < threads_max && others.size() + 1 < count && add_thread(others, drain)) {
   }
   drain();
+}
+
+Status for_each_until_error(std::size_t count, unsigned threads_max, const std::function<Status(std::size_t)>& body) {
+  std::atomic<bool> failed = false;
+  std::mutex mutex;  // guards `status`
+  Status status;
+  for_each_index(count, threads_max, [&](std::size_t index) {
+    if (failed) return;
+    Status done = body(index);
+    if (done.has_value()) return;
+    failed = true;
+    const std::lock_guard lock(mutex);
+    if (status.has_value()) status = std::move(done);
+  });
+  return status;
 }
 
 }  // namespace weightcast

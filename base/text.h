@@ -1,9 +1,12 @@
 #pragma once
 
+#include <charconv>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace weightcast {
 
@@ -23,5 +26,14 @@ namespace weightcast {
 
 /// Two lower-case hexadecimal digits for each byte.
 [[nodiscard]] std::string hex_of(std::span<const std::byte> bytes);
+
+/// The decimal number that is all of `text`; absent if it is none, or out of range.
+template <typename Int>
+[[nodiscard]] std::optional<Int> parse_number(std::string_view text) {
+  Int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
 
 }  // namespace weightcast

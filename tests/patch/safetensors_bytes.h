@@ -21,4 +21,12 @@ inline std::string safetensors_bytes(std::string_view header, std::string_view d
   return out;
 }
 
+/// A file with one tensor of U8.
+inline std::string one_tensor(std::string_view name, std::string_view data) {
+  const std::string size = std::to_string(data.size());
+  return safetensors_bytes(
+      "{\"" + std::string(name) + "\":{\"dtype\":\"U8\",\"shape\":[" + size + "],\"data_offsets\":[0," + size + "]}}",
+      data);
+}
+
 }  // namespace weightcast

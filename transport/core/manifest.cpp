@@ -100,7 +100,15 @@ std::uint64_t Manifest::snapshot_bytes() const {
   return total;
 }
 
-ContentDigest Manifest::root() const { return content_digest_of(std::as_bytes(std::span(part_digests))); }
+namespace {
+
+ContentDigest root_of_parts(const std::vector<ContentDigest>& parts) {
+  return content_digest_of(std::as_bytes(std::span(parts)));
+}
+
+}  // namespace
+
+ContentDigest Manifest::root() const { return root_of_parts(part_digests); }
 
 bool Manifest::can_be_part(std::uint32_t part, std::size_t list_bytes) const {
   if (part < part_count()) return list_bytes == std::size_t{part_size(part)} * ContentDigest::kBytes;
@@ -121,6 +129,10 @@ std::vector<ContentDigest> part_digests_of(const std::vector<ContentDigest>& chu
     parts.push_back(content_digest_of(std::as_bytes(std::span(chunks).subspan(first, count))));
   }
   return parts;
+}
+
+ContentDigest root_over(const std::vector<ContentDigest>& chunks, std::uint32_t part_chunks) {
+  return root_of_parts(part_digests_of(chunks, part_chunks));
 }
 
 Result<Manifest> manifest_from_wire(const wire::Manifest& message) {

@@ -104,6 +104,8 @@ struct Manifest {
 /// The digests of the lists of `chunks` of each part: what part_digests holds.
 [[nodiscard]] std::vector<ContentDigest> part_digests_of(const std::vector<ContentDigest>& chunks,
                                                          std::uint32_t part_chunks = kDigestsPerPart);
+/// The root of a HashTree over chunks with these digests.
+[[nodiscard]] ContentDigest root_over(const std::vector<ContentDigest>& chunks, std::uint32_t part_chunks);
 
 /// Whether `later` is `earlier`, or what `earlier` can have grown to.
 [[nodiscard]] bool continues(const Manifest& earlier, const Manifest& later);

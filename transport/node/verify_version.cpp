@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <utility>
 
-#include "base/parallel.h"
 #include "base/units.h"
+#include "transport/io/store/recovery_checks.h"
 #include "transport/io/store/store_layout.h"
 #include "transport/io/store/version_files.h"
 #include "transport/io/store/version_record.h"
@@ -30,31 +29,10 @@ constexpr std::size_t kStepsMax = 4096;
 
 using FilesRef = std::shared_ptr<VersionFiles>;
 
-ContentDigest root_over(const std::vector<ContentDigest>& chunks, const HashTree& tree) {
-  const std::vector<ContentDigest> parts = part_digests_of(chunks, tree.part_chunks);
-  return content_digest_of(std::as_bytes(std::span(parts)));
-}
-
 /// The root of the tree over what the files hold.
 Result<ContentDigest> root_of(VersionFiles& files, const HashTree& tree, unsigned threads) {
-  const std::uint64_t bytes = files.table().size_bytes();
-  const std::uint64_t chunks = (bytes + tree.chunk_bytes - 1) / tree.chunk_bytes;
-  std::vector<ContentDigest> digests(chunks);
-  std::mutex mutex;  // guards `status`
-  Status status;
-  for_each_index(chunks, threads, [&](std::size_t chunk) {
-    const std::uint64_t offset = chunk * std::uint64_t{tree.chunk_bytes};
-    std::vector<std::byte> buffer(std::min<std::uint64_t>(tree.chunk_bytes, bytes - offset));
-    const Status read = read_stream(files, offset, buffer);
-    if (read.has_value()) {
-      digests[chunk] = content_digest_of(buffer);
-      return;
-    }
-    const std::lock_guard lock(mutex);
-    status = read;
-  });
-  WC_TRY(status);
-  return root_over(digests, tree);
+  WC_ASSIGN(const std::vector<ContentDigest> digests, chunk_digests_of(files, tree.chunk_bytes, threads));
+  return root_over(digests, tree.part_chunks);
 }
 
 Error not_published(const fs::path& path, const ContentDigest& root, const HashTree& tree) {
@@ -176,7 +154,7 @@ class WayToVersion {
       return failed_step ? about(way.steps[*failed_step].path.native(), passed.error()) : passed.error();
     }
     hasher.finish();
-    if (const ContentDigest root = root_over(hasher.digests(), way.tree); root != way.tree.root) {
+    if (const ContentDigest root = root_over(hasher.digests(), way.tree.part_chunks); root != way.tree.root) {
       return not_published(way.start, root, way.tree);
     }
     if (!differs_at) return {};

@@ -1,6 +1,5 @@
 #include "patch/snapshot/file_tree.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -18,12 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string one_tensor(std::string_view name, std::string_view data) {
-  return safetensors_bytes(
-      fmt::format(R"({{"{}":{{"dtype":"U8","shape":[{}],"data_offsets":[0,{}]}}}})", name, data.size(), data.size()),
-      data);
-}
 
 struct Tree {
   TempDir dir;

@@ -20,12 +20,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string one_tensor(std::string_view name, std::string_view data) {
-  return safetensors_bytes(
-      fmt::format(R"({{"{}":{{"dtype":"U8","shape":[{}],"data_offsets":[0,{}]}}}})", name, data.size(), data.size()),
-      data);
-}
-
 std::string stream_of(const SnapshotSource& source) {
   std::string stream(source.size_bytes(), '\0');
   const Status read = source.read_at(0, std::as_writable_bytes(std::span(stream)));

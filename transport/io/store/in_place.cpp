@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
+#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -100,16 +100,13 @@ Result<InPlaceChanges> note_changes(const InPlaceWork& work, UndoJournal& journa
 Status write_changes(const InPlaceWork& work, const StepRef& step, const std::atomic<bool>& wanted) {
   const Manifest& manifest = work.record.manifest;
   const auto update = SpareUpdate::open(*work.files, manifest.version, step->plan, {step});
-  std::mutex mutex;  // guards what follows
-  Status status;
-  bool all_written = true;
-  for_each_index(step->plan.size(), threads_of(work), [&](std::size_t i) {
-    const Result<bool> written = wanted ? update->write(step->plan[i]) : unwanted();
-    const std::lock_guard lock(mutex);
-    if (!written.has_value()) status = written.error();
-    all_written = all_written && written.value_or(false);
-  });
-  WC_TRY(status);
+  std::atomic<bool> all_written = true;
+  WC_TRY(for_each_until_error(step->plan.size(), threads_of(work), [&](std::size_t i) -> Status {
+    if (!wanted) return unwanted();
+    WC_ASSIGN(const bool written, update->write(step->plan[i]));
+    if (!written) all_written = false;
+    return {};
+  }));
   if (all_written) return {};
   // Where most cells change, or more than the lists may take: from the patch once more.
   InPlaceStreams streams(*work.files);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -176,15 +175,10 @@ class LogRestore {
 
   Status copy(VersionFiles& target) {
     SnapshotDigest digest(target.table());
-    std::mutex mutex;  // guards `status`
-    Status status;
-    for_each_index(digest.leaf_count(), threads_, [&](std::size_t leaf) {
+    WC_TRY(for_each_until_error(digest.leaf_count(), threads_, [&](std::size_t leaf) {
       const std::uint64_t begin = digest.leaf_offset_bytes(leaf);
-      Status copied = copy_range(*anchor_, target, begin, begin + digest.leaf_size_bytes(leaf), digest);
-      const std::lock_guard lock(mutex);
-      if (!copied.has_value()) status = std::move(copied);
-    });
-    WC_TRY(status);
+      return copy_range(*anchor_, target, begin, begin + digest.leaf_size_bytes(leaf), digest);
+    }));
     Manifest& anchor = anchor_record_->manifest;
     if (anchor_record_->outdated) return renew_record(*anchor_record_, target, threads_);
     if (digest.root() == anchor.snapshot_digest) return {};

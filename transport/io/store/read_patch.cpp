@@ -1,7 +1,6 @@
 #include "transport/io/store/read_patch.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "base/parallel.h"
@@ -14,13 +13,8 @@ constexpr std::size_t kReadBytes = 256 * kKiB;
 
 Status apply_all(std::vector<OwnedSegment>& segments, unsigned threads,
                  const std::function<Status(const Segment&)>& apply) {
-  std::mutex mutex;  // guards `status`
-  Status status;
-  for_each_index(segments.size(), threads, [&](std::size_t i) {
-    Status applied = apply(segments[i].view());
-    const std::lock_guard lock(mutex);
-    if (!applied.has_value() && status.has_value()) status = std::move(applied);
-  });
+  Status status =
+      for_each_until_error(segments.size(), threads, [&](std::size_t i) { return apply(segments[i].view()); });
   segments.clear();
   return status;
 }

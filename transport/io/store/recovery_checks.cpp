@@ -1,5 +1,6 @@
 #include "transport/io/store/recovery_checks.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "base/parallel.h"
@@ -31,44 +32,45 @@ unsigned threads_for(std::uint64_t bytes, unsigned threads_max) { return bytes >
 
 Result<ChunkSet> verify_chunks(const VersionRecord& record, VersionFiles& files, unsigned threads) {
   const Manifest& manifest = record.manifest;
-  std::mutex mutex;  // guards `held` and `status`
+  std::mutex mutex;  // guards `held`
   ChunkSet held(manifest.chunk_count());
-  Status status;
-  for_each_index(manifest.chunk_count(), threads_for(manifest.payload_bytes, threads), [&](std::size_t i) {
+  const unsigned at_once = threads_for(manifest.payload_bytes, threads);
+  WC_TRY(for_each_until_error(manifest.chunk_count(), at_once, [&](std::size_t i) -> Status {
     const ChunkIndex chunk{static_cast<std::uint32_t>(i)};
-    if (!record.digests.knows(chunk)) return;
-    if (!has_data(files, manifest.chunk_offset(chunk), manifest.chunk_size(chunk))) return;
+    if (!record.digests.knows(chunk)) return {};
+    if (!has_data(files, manifest.chunk_offset(chunk), manifest.chunk_size(chunk))) return {};
     std::vector<std::byte> bytes(manifest.chunk_size(chunk));
     const Status read = read_stream(files, manifest.chunk_offset(chunk), bytes);
-    const bool matches = read.has_value() && content_digest_of(bytes) == record.digests.chunks[i];
+    if (!read.has_value()) return is_proven_wrong(read.error()) ? Status() : read;
+    if (content_digest_of(bytes) != record.digests.chunks[i]) return {};
     const std::lock_guard lock(mutex);
-    if (matches) held.insert(chunk);
-    if (!read.has_value() && !is_proven_wrong(read.error())) status = read;
-  });
-  WC_TRY(status);
+    held.insert(chunk);
+    return {};
+  }));
   return held;
+}
+
+Result<std::vector<ContentDigest>> chunk_digests_of(VersionFiles& files, std::uint32_t chunk_bytes, unsigned threads) {
+  const std::uint64_t bytes = files.table().size_bytes();
+  std::vector<ContentDigest> digests((bytes + chunk_bytes - 1) / chunk_bytes);
+  const Status hashed = for_each_until_error(digests.size(), threads, [&](std::size_t chunk) -> Status {
+    const std::uint64_t begin = std::uint64_t{chunk} * chunk_bytes;
+    std::vector<std::byte> buffer(std::min<std::uint64_t>(chunk_bytes, bytes - begin));
+    WC_TRY(read_stream(files, begin, buffer));
+    digests[chunk] = content_digest_of(buffer);
+    return {};
+  });
+  WC_TRY(hashed);
+  return digests;
 }
 
 Status renew_record(VersionRecord& record, VersionFiles& files, unsigned threads) {
   Manifest& manifest = record.manifest;
   WC_ASSIGN(const SnapshotDigest digest, files_digest(files, threads));
   if (record.lacks_chunk_digests && manifest.id().is_full()) {
-    std::mutex mutex;  // guards `status`
-    Status status;
-    std::vector<ContentDigest>& digests = record.digests.chunks;
-    for_each_index(manifest.chunk_count(), threads_for(manifest.payload_bytes, threads), [&](std::size_t i) {
-      const ChunkIndex chunk{static_cast<std::uint32_t>(i)};
-      std::vector<std::byte> bytes(manifest.chunk_size(chunk));
-      const Status read = read_stream(files, manifest.chunk_offset(chunk), bytes);
-      if (read.has_value()) {
-        digests[i] = content_digest_of(bytes);
-        return;
-      }
-      const std::lock_guard lock(mutex);
-      status = read;
-    });
-    WC_TRY(status);
-    manifest.part_digests = part_digests_of(digests, manifest.part_chunks);
+    WC_ASSIGN(record.digests.chunks,
+              chunk_digests_of(files, manifest.chunk_bytes, threads_for(manifest.payload_bytes, threads)));
+    manifest.part_digests = part_digests_of(record.digests.chunks, manifest.part_chunks);
     record.digests.parts = ChunkSet(manifest.part_count(), true);
   }
   manifest.snapshot_digest = digest.root();

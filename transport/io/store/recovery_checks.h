@@ -14,6 +14,10 @@ namespace weightcast {
 /// The chunks of a payload whose bytes match their digests.
 [[nodiscard]] Result<ChunkSet> verify_chunks(const VersionRecord& record, VersionFiles& files, unsigned threads);
 
+/// SHA-256 of each chunk of the stream that the files hold; the last one may be short.
+[[nodiscard]] Result<std::vector<ContentDigest>> chunk_digests_of(VersionFiles& files, std::uint32_t chunk_bytes,
+                                                                  unsigned threads);
+
 /// Makes the digests of a complete version that an earlier release stored: of the snapshot, and of chunks where its
 /// record has none. Its bytes are taken for those that were published. Nobody has signed the new digests.
 [[nodiscard]] Status renew_record(VersionRecord& record, VersionFiles& files, unsigned threads);

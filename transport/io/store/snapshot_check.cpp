@@ -1,7 +1,6 @@
 #include "transport/io/store/snapshot_check.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "base/parallel.h"
@@ -57,19 +56,11 @@ Status copy_range(VersionFiles& from, VersionFiles& to, std::uint64_t begin, std
 
 Result<SnapshotDigest> files_digest(VersionFiles& files, unsigned threads) {
   LeafSums leaves(leaf_count_of(files.table().size_bytes()));
-  std::mutex mutex;  // guards `status`
-  Status status;
   if (files.table().size_bytes() < kParallelBytesMin) threads = 1;
-  for_each_index(leaves.size(), threads, [&](std::size_t leaf) {
-    const Result<std::uint64_t> sum = leaf_sum(files, leaf);
-    if (sum.has_value()) {
-      leaves[leaf] = *sum;
-      return;
-    }
-    const std::lock_guard lock(mutex);
-    status = sum.error();
-  });
-  WC_TRY(status);
+  WC_TRY(for_each_until_error(leaves.size(), threads, [&](std::size_t leaf) -> Status {
+    WC_ASSIGN(leaves[leaf], leaf_sum(files, leaf));
+    return {};
+  }));
   return SnapshotDigest(files.table(), std::move(leaves));
 }
 

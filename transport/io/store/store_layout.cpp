@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <utility>
 
+#include "base/text.h"
 #include "proto/limits.h"
 #include "transport/io/log.h"
 #include "transport/io/store/version_files.h"
@@ -29,14 +29,6 @@ std::string name_of(PayloadId payload, std::uint32_t run) {
   if (payload.is_packed()) name += kPackedSuffix;
   if (payload.is_patch()) name += fmt::format("-{:0{}}", payload.base.value, kVersionDigits);
   return run == 1 ? name : fmt::format("{}{}{}", name, kRunMark, run);
-}
-
-template <typename Int>
-std::optional<Int> parse_number(std::string_view text) {
-  Int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 std::optional<Version> parse_version(std::string_view text) {
