@@ -9,7 +9,7 @@ import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ctypes import byref, c_void_p
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional, Union
@@ -24,6 +24,10 @@ from ._tensors import RawTensor, pinned, tensor_bytes
 _ITERATION_S = 1.0
 # A release is sent, and not answered.
 _RELEASE_S = 0.1
+# How long pin_when_installed() waits for an event before it looks at other things.
+_LOOK_S = 1.0
+# What a host's daemon says of a version that is still to come, or while it is started again.
+_NOT_YET = (Code.NOT_FOUND, Code.BUSY, Code.CLOSED)
 # How often tensors() asks for a version that is not there yet.
 _FIRST_VERSION_S = 0.05
 # WC_OLD_VALUES
@@ -326,3 +330,36 @@ class Pin:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def pin_when_installed(
+    subscription: Subscription, version: int, digest: Optional[str], end: float, check: Callable[[], None] = lambda: None
+) -> Pin:
+    """Pins `version`, of that digest, as soon as the daemon has it; the daemon may be started again meanwhile.
+
+    An earlier run of the trainer's may have a version of the same number: its digest is another one. `check` raises what
+    ends the wait. Errors: TimedOut (it says what the daemon said last), those of Subscription.acquire() and next().
+    """
+    while True:
+        check()
+        why = f"its version {version} is of another run"
+        try:
+            pin = subscription.acquire(version, timeout=seconds_left(end))
+            if digest is None or pin.digest == digest:
+                return pin
+            pin.release()
+        except Error as error:
+            if error.code not in _NOT_YET:
+                raise
+            why = str(error)
+        if not seconds_left(end):
+            raise TimedOut(
+                Code.TIMED_OUT, "install",
+                f"weightcast: version {version} is not on this host in time: {why}; see 'weightcast status' at the origin",
+            )
+        subscription.next(min(seconds_left(end), _LOOK_S))
+
+
+def seconds_left(end: float) -> float:
+    """Until time.monotonic() is `end`; 0 from then on."""
+    return max(0.0, end - time.monotonic())

@@ -12,15 +12,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Optional, Protocol
 
-from .._errors import Code, Error, TimedOut
+from .._errors import Code, TimedOut
 from .._publisher import Files, Outcome, Publication, Publisher
-from .._subscription import Pin, Subscription
+from .._subscription import pin_when_installed, seconds_left
 from .._tensors import TensorInfo, describe
 
 # How long one wait takes before other things are looked at.
 _SLICE_S = 1.0
-# What a host's daemon says of a version that is still to come, or while it is started again.
-_NOT_YET = (Code.NOT_FOUND, Code.BUSY, Code.CLOSED)
 
 
 class UpdateError(RuntimeError):
@@ -73,10 +71,10 @@ class Gate:
         """Waits until time.monotonic() is `end`. Errors: UpdateError (a rank failed, or is not there in time)."""
         began = time.monotonic()
         while True:
-            found = self._store.wait(self._name, min(_left(end), _SLICE_S))
+            found = self._store.wait(self._name, min(seconds_left(end), _SLICE_S))
             if found is not None:
                 return _value_of(found)
-            if not _left(end):
+            if not seconds_left(end):
                 waited = time.monotonic() - began
                 return _value_of(self._decide(error=f"{self._late} after {waited:.0f} s; see what the others are doing"))
 
@@ -171,7 +169,8 @@ class WeightsPublisher:
 
     def _fill(self, weights: Iterator[tuple[str, Any]], infos: list[TensorInfo], end: float) -> Publication:
         publication = self._publisher.begin(
-            infos, files=self._files, new_model=self._new_model, allow_nonfinite=self._allow_nonfinite, timeout=_left(end)
+            infos, files=self._files, new_model=self._new_model, allow_nonfinite=self._allow_nonfinite,
+            timeout=seconds_left(end),
         )
         try:
             missing = {info.name for info in infos}
@@ -195,11 +194,11 @@ class WeightsPublisher:
         Returns the number when the origin has taken it over. Errors: TimedOut, those of Publication.commit() and Publisher.wait().
         """
         try:
-            if not _left(end):
+            if not seconds_left(end):
                 raise TimedOut(Code.TIMED_OUT, "publish", "weightcast: making the weights took longer than the time-out")
-            number = max(global_steps or 0, self._publisher.next_version(timeout=_left(end)))
-            version = publication.commit(version=number, timeout=_left(end))
-            self._publisher.wait(version, timeout=_left(end))
+            number = max(global_steps or 0, self._publisher.next_version(timeout=seconds_left(end)))
+            version = publication.commit(version=number, timeout=seconds_left(end))
+            self._publisher.wait(version, timeout=seconds_left(end))
         except BaseException:
             self._infos = None
             raise
@@ -212,35 +211,3 @@ class WeightsPublisher:
 
     def close(self) -> None:
         self._publisher.close()
-
-
-def pin_when_installed(
-    subscription: Subscription, version: int, digest: Optional[str], end: float, check: Callable[[], None] = lambda: None
-) -> Pin:
-    """Pins `version`, of that digest, as soon as the daemon has it; the daemon may be started again meanwhile.
-
-    An earlier run of the trainer's may have a version of the same number: its digest is another one. `check` raises what
-    ends the wait. Errors: TimedOut (it says what the daemon said last), those of Subscription.acquire() and next().
-    """
-    while True:
-        check()
-        why = f"its version {version} is of another run"
-        try:
-            pin = subscription.acquire(version, timeout=_left(end))
-            if digest is None or pin.digest == digest:
-                return pin
-            pin.release()
-        except Error as error:
-            if error.code not in _NOT_YET:
-                raise
-            why = str(error)
-        if not _left(end):
-            raise TimedOut(
-                Code.TIMED_OUT, "install",
-                f"weightcast: version {version} is not on this host in time: {why}; see 'weightcast status' at the origin",
-            )
-        subscription.next(min(_left(end), _SLICE_S))
-
-
-def _left(end: float) -> float:
-    return max(0.0, end - time.monotonic())

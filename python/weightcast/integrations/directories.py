@@ -126,6 +126,22 @@ class _End:
             raise OSError(f"weightcast: {self._directory} has a process of this kind already: stop that one first") from None
         return lock
 
+    def _repeat(self, follow: Callable[[Callable[[], None]], None], is_stopped: Stopped) -> None:
+        """Calls follow() until is_stopped(), ever more rarely while it fails. It calls what it is given when it has come further."""
+        retry_s = _RETRY_S
+
+        def got_further() -> None:
+            nonlocal retry_s
+            retry_s = _RETRY_S
+
+        while not is_stopped():
+            try:
+                follow(got_further)
+            except (Error, OSError) as error:
+                self._say(f"{error}; it is tried again")
+                _sleep(retry_s, is_stopped)
+                retry_s = min(2 * retry_s, _RETRY_S_MAX)
+
     def _say(self, what: str) -> None:
         """Once, while it stays the same."""
         if what and what != self._said:
@@ -153,7 +169,7 @@ class StepPublisher(_End):
             raise ValueError(f"weightcast: steps_max={steps_max}, timeout={timeout}: give at least one step, and seconds")
         self._state_dir, self._steps_max, self._timeout = state_dir, steps_max, timeout
         self._done: set[int] = set()  # steps that lie there and are published, or refused
-        self._is_first_look = True
+        self._is_first_look = True  # since the origin was connected
 
     def run(self, is_stopped: Stopped) -> None:
         """Returns soon after is_stopped(), which is asked a few times a second. Errors: OSError."""
@@ -161,20 +177,17 @@ class StepPublisher(_End):
             if is_stopped():
                 return
             time.sleep(_LOOK_S)
-        retry_s = _RETRY_S
+
+        def follow(got_further: Callable[[], None]) -> None:
+            self._is_first_look = True  # what the origin has by now, it may have from here
+            with Publisher(self._state_dir) as publisher:
+                while not is_stopped():
+                    self._publish_new(publisher, is_stopped)
+                    got_further()
+                    time.sleep(_LOOK_S)
+
         with self._lock():
-            while not is_stopped():
-                try:
-                    with Publisher(self._state_dir) as publisher:
-                        while not is_stopped():
-                            self._publish_new(publisher, is_stopped)
-                            retry_s = _RETRY_S
-                            time.sleep(_LOOK_S)
-                except (Error, OSError) as error:
-                    self._is_first_look = True  # what the origin has by then, it may have from here
-                    self._say(f"{error}; it is tried again")
-                    _sleep(retry_s, is_stopped)
-                    retry_s = min(2 * retry_s, _RETRY_S_MAX)
+            self._repeat(follow, is_stopped)
 
     def _publish_new(self, publisher: Publisher, is_stopped: Stopped) -> None:
         steps = self._layout.complete(self._directory)
@@ -261,24 +274,22 @@ class StepFollower(_End):
 
     def run(self, is_stopped: Stopped) -> None:
         """Returns soon after is_stopped(), which is asked a few times a second. Errors: OSError (see the text)."""
-        retry_s = _RETRY_S
+
+        def follow(got_further: Callable[[], None]) -> None:
+            # Anew also where a version gave way to a newer one: a new subscription tells which one is in use.
+            with Subscription(self._state_dir) as subscription:
+                while not is_stopped():
+                    event = subscription.next(_LOOK_S)
+                    if event is not None and event.kind is EventKind.INSTALLED:
+                        with subscription.acquire() as pin:
+                            self._hold(pin, is_stopped)
+                        got_further()
+
         with self._lock():
-            while not is_stopped():
-                try:
-                    with Subscription(self._state_dir) as subscription:
-                        while not is_stopped():
-                            event = subscription.next(_LOOK_S)
-                            if event is not None and event.kind is EventKind.INSTALLED:
-                                with subscription.acquire() as pin:
-                                    self._hold(pin, is_stopped)
-                                retry_s = _RETRY_S
-                except _Stopped:
-                    break
-                except (Error, OSError) as error:
-                    # Also a version that gave way to a newer one: a new subscription tells which one is in use.
-                    self._say(f"{error}; it is tried again")
-                    _sleep(retry_s, is_stopped)
-                    retry_s = min(2 * retry_s, _RETRY_S_MAX)
+            try:
+                self._repeat(follow, is_stopped)
+            except _Stopped:
+                pass
             shutil.rmtree(self._work, ignore_errors=True)
 
     def _hold(self, pin: Pin, is_stopped: Stopped) -> None:

@@ -120,11 +120,22 @@ class PublishCallback(StepLog):
             self._model_publisher = None
 
 
-class _WholePublisher:
+class _ModelPublisher:
+    def __init__(self, publisher: Any, dtype: Optional[torch.dtype], timeout: float) -> None:
+        self._publisher, self._dtype, self._timeout = publisher, dtype, timeout
+
+    def wait(self, version: int, installed: Optional[float]) -> Outcome:
+        return self._publisher.wait(version, installed=installed, timeout=self._timeout)
+
+    def close(self) -> None:
+        self._publisher.close()
+
+
+class _WholePublisher(_ModelPublisher):
     """All tensors are in this process."""
 
     def __init__(self, state_dir: Optional[PathLike], dtype: Optional[torch.dtype], timeout: float) -> None:
-        self._publisher, self._dtype, self._timeout = Publisher(state_dir), dtype, timeout
+        super().__init__(Publisher(state_dir), dtype, timeout)
 
     def publish(self, model: Any, options: Mapping[str, Any]) -> tuple[int, int]:
         """The version, and the bytes of its tensors."""
@@ -141,20 +152,14 @@ class _WholePublisher:
             version = publication.commit(timeout=self._timeout)
         return version, sum(tensor_bytes(info.dtype, info.shape) for info in infos)
 
-    def wait(self, version: int, installed: Optional[float]) -> Outcome:
-        return self._publisher.wait(version, installed=installed, timeout=self._timeout)
 
-    def close(self) -> None:
-        self._publisher.close()
-
-
-class _ShardedPublisher:
+class _ShardedPublisher(_ModelPublisher):
     """Each rank has shards of them; all ranks make the same calls."""
 
     def __init__(self, state_dir: Optional[PathLike], dtype: Optional[torch.dtype], timeout: float) -> None:
         from .fsdp import ShardedPublisher
 
-        self._publisher, self._dtype, self._timeout = ShardedPublisher(state_dir, timeout=timeout), dtype, timeout
+        super().__init__(ShardedPublisher(state_dir, timeout=timeout), dtype, timeout)
 
     def publish(self, model: Any, options: Mapping[str, Any]) -> tuple[int, int]:
         tensors = {name: _cast(tensor, self._dtype) for name, (tensor, _) in _held(model).items()}
@@ -163,12 +168,6 @@ class _ShardedPublisher:
         else:
             version = self._publisher.publish_changed(tensors)
         return version, sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-
-    def wait(self, version: int, installed: Optional[float]) -> Outcome:
-        return self._publisher.wait(version, installed=installed, timeout=self._timeout)
-
-    def close(self) -> None:
-        self._publisher.close()
 
 
 class _Held(NamedTuple):

@@ -28,8 +28,8 @@ from .._errors import Error
 from .._library import PathLike
 from .._publisher import Files, Publisher
 from .._snapshot import Snapshot
-from .._subscription import Pin, Subscription
-from ._updates import Update, UpdateError, WeightsPublisher, pin_when_installed
+from .._subscription import Pin, Subscription, pin_when_installed
+from ._updates import Update, UpdateError, WeightsPublisher
 
 # How long a rank may take to reach rank 0.
 _CONNECT_S = 60.0
@@ -81,7 +81,8 @@ class WeightcastCheckpointEngine(CheckpointEngine):
     send_weights() or receive_weights(), then finalize(). After an error prepare() begins anew.
 
     An update fails on every rank or on none: no rank is given weights before all rollouts' hosts have the version, and
-    all ranks mean the same step. What fails afterwards is verl's. Its version is `global_steps`, or the next number where that is not above the last one's.
+    all ranks mean the same step. verl handles failures after that. The version is `global_steps`, or the next number where
+    that is not above the last one's.
     """
 
     wire_format = "named_tensors"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from .._errors import Code, Error, TimedOut
-from .._subscription import Pin, Subscription
+from .._subscription import Pin, Subscription, pin_when_installed, seconds_left
 
 # SGLang's scheduler waits meanwhile, and generates nothing.
 _WAIT_S_MAX = 60.0
@@ -44,25 +44,16 @@ def _acquire(version: int, deadline: float) -> tuple[Subscription, Pin]:
     """Waits for the version at this host's daemon; the pin lasts as long as the subscription."""
     while True:
         subscription = None
-        left = max(deadline - time.monotonic(), 0.0)
         try:
-            subscription = Subscription(timeout=left)
-            while True:
-                try:
-                    return subscription, subscription.acquire(version, timeout=left)
-                except Error as error:
-                    left = deadline - time.monotonic()
-                    if error.code is not Code.NOT_FOUND or left <= 0:
-                        raise
-                    subscription.next(left)  # until the daemon has another version, or ends
-                    left = max(deadline - time.monotonic(), 0.0)
+            subscription = Subscription(timeout=seconds_left(deadline))
+            return subscription, pin_when_installed(subscription, version, None, deadline)
         except BaseException as error:
             if subscription is not None:
                 subscription.close()
             if not isinstance(error, Error) or error.code not in _PASSING:
                 raise
-            left = deadline - time.monotonic()
-            if left <= 0:
+            left = seconds_left(deadline)
+            if not left:
                 why = f"{error}; wait for the version (Publisher.wait()) before /pull_weights"
                 raise TimedOut(Code.TIMED_OUT, error.operation, why) from None
             time.sleep(min(_LOOK_S, left))
