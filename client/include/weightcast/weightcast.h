@@ -538,8 +538,8 @@ WC_API wc_code wc_next(wc_subscription* subscription, int64_t timeout_ms, wc_eve
 /* Pins a version: its directory stays, complete and unchanged, until wc_release() or the connection's end. `version` 0
  * is the one in use. Fills `event` as WC_EVENT_INSTALLED does. A version that is acquired twice is released twice. A
  * subscription may hold 4 pins. After WC_EVENT_DISCONNECTED all pins are gone: acquire again what is still used, or
- * treat it as gone. Where the connection has ended, it connects again first, and wc_next() tells that event. A worker with --single-copy cannot take a new version while the old one is pinned, and gives up
- * after --single-copy-wait.
+ * treat it as gone. Where the connection has ended, it connects again first, and wc_next() tells that event. A worker
+ * with --single-copy cannot take a new version while the old one is pinned, and gives up after --single-copy-wait.
  * Errors: WC_NOT_FOUND (the daemon has not that version, or none yet), WC_BUSY (too many pins; the version is about to
  * give way to another, in place), WC_TIMED_OUT and WC_CANCELLED (nothing is pinned), and those of wc_status(). */
 WC_API wc_code wc_acquire(wc_subscription* subscription, uint64_t version, int64_t timeout_ms, wc_event* event,
