@@ -156,7 +156,7 @@ class ArealTest(BridgeTest):
         vars(self.trainer).update(
             model=self.model, model_config=self.model.config, processor=None, rollout_engine=self.rollout,
             tokenizer=transformers.PreTrainedTokenizerFast(tokenizer_file=str(tokenizer_file)),
-            config=types.SimpleNamespace(use_lora=False, dtype="float32", **names), _cpu_group=dist.group.WORLD, _version=0)
+            config=types.SimpleNamespace(use_lora=False, dtype="float32", **names), _cpu_group=dist.group.WORLD, _version=0, _initialized=True)
         self.meta = WeightUpdateMeta(type="disk", path=str(self.output / "weight_update"))
 
     def test_each_update_arrives_where_only_the_bridge_reaches(self):
