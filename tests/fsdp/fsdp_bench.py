@@ -2,7 +2,8 @@
 
 `fsdp_bench.sh` finds the environment and the release build. Four gloo ranks hold N MiB of BF16 in layers, split over rows.
 Wall and processor times are of the rank that takes most, medians over the rounds. The last lines are ratios of these, each
-with its target, by the clock and by processor time. A publication has a fixed part, which is a third of it in 336 MiB:
+with its target, by the clock and by processor time. What Python does for each tensor is half of it in 336 MiB, so take more,
+where there is room: it takes five times N.
 
     copy       each rank copies its shards to memory that it has touched before
     publish    publish(), after the first
