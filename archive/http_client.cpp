@@ -124,6 +124,11 @@ int seek_body(void* user, curl_off_t offset, int origin) {
   return CURL_SEEKFUNC_OK;
 }
 
+/// Called about once a second, and more often while something moves.
+int look_whether_stopped(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return *static_cast<const std::atomic<bool>*>(user) ? 1 : 0;
+}
+
 Errc code_of(CURLcode code) {
   switch (code) {
     case CURLE_OPERATION_TIMEDOUT: return Errc::kTimedOut;
@@ -156,6 +161,7 @@ void* HttpClient::take_handle() {
 }
 
 Result<HttpAnswer> HttpClient::perform(const HttpRequest& request, const Sink& sink) {
+  if (stopped_) return fail(Errc::kIo, Op::kReceive, "it was stopped");
   void* handle = take_handle();
   if (handle == nullptr) return fail(Errc::kIo, Op::kOpen, fmt::format("{}: no memory", kLibrary));
   library_->reset(handle);
@@ -178,6 +184,9 @@ Result<HttpAnswer> HttpClient::perform(const HttpRequest& request, const Sink& s
   set(CURLOPT_LOW_SPEED_LIMIT, kSlowBytesPerS);
   set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(limits_.stalled.count()));
   set(CURLOPT_BUFFERSIZE, kBufferBytes);
+  set(CURLOPT_NOPROGRESS, 0L);
+  set(CURLOPT_XFERINFOFUNCTION, &look_whether_stopped);
+  set(CURLOPT_XFERINFODATA, &stopped_);
   set(CURLOPT_HEADERFUNCTION, &take_header);
   set(CURLOPT_HEADERDATA, &exchange);
   set(CURLOPT_WRITEFUNCTION, &take_body);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -41,7 +42,7 @@ struct HttpAnswer {
   }
 };
 
-/// Requests to HTTP servers by libcurl, which is loaded when this is made: a daemon never has it in its process. Any
+/// Requests to HTTP servers by libcurl, which is loaded when this is made: a process that needs none never has it. Any
 /// thread; each has a connection of its own, which is kept for the next request. Redirects are not followed.
 class HttpClient {
  public:
@@ -56,6 +57,11 @@ class HttpClient {
   using Sink = std::function<Status(const HttpAnswer& answer, Bytes piece)>;
   [[nodiscard]] Result<HttpAnswer> perform(const HttpRequest& request, const Sink& sink);
 
+  /// Requests under way fail within about a second, and all later ones: kIo.
+  void stop() { stopped_ = true; }
+
+  [[nodiscard]] bool stopped() const { return stopped_; }
+
   [[nodiscard]] const HttpLimits& limits() const { return limits_; }
 
  private:
@@ -66,6 +72,7 @@ class HttpClient {
   const HttpLimits limits_;
   const std::string ca_bundle_;
   const std::shared_ptr<const Library> library_;
+  std::atomic<bool> stopped_ = false;
   std::mutex mutex_;         // guards `idle_`
   std::vector<void*> idle_;  // handles that nobody uses
 };

@@ -72,7 +72,7 @@ Status HttpObjects::with_retries(const std::string& name, const std::function<St
     const Errc code = done.error().code;
     const bool passes = code == Errc::kBusy || code == Errc::kTimedOut || code == Errc::kClosed;
     if (moved()) tried = 1;
-    if (!passes || tried >= limits.attempts) {
+    if (!passes || tried >= limits.attempts || client_->stopped()) {
       if (passes) done.error().detail += fmt::format("; tried {} times", tried);
       if (code == Errc::kBusy || code == Errc::kClosed) done.error().code = Errc::kIo;
       return about(place_of(name), std::move(done.error()));

@@ -56,6 +56,7 @@ class HttpObjects final : public ObjectStore {
   [[nodiscard]] Status read_range(const std::string& name, std::uint64_t object_bytes, std::uint64_t offset,
                                   std::uint64_t size, const Sink& sink) override;
   [[nodiscard]] Status write(const std::string& name, Bytes bytes) override;
+  void stop() override { client_->stop(); }
 
  private:
   /// One request. What the server refuses is an error; `sink` gets the body of an answer with status `wanted` alone.

@@ -145,6 +145,8 @@ struct NodeStatus {
   std::uint32_t complains = 0;
   std::string versions_in, versions_in_why;
   std::uint64_t disk_bytes_written = 0;
+  std::uint64_t archive_bytes = 0;
+  std::string archive_trouble;
   std::vector<UnreachedNode> cannot_reach;
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
@@ -156,7 +158,7 @@ struct NodeStatus {
     f(26, m.first_sent_s), f(27, m.keys_expire_unix_s), f(28, m.earlier_run), f(29, m.refused);
     f(30, m.manifests_refused);
     f(31, m.offence), f(32, m.complaints), f(33, m.complains), f(34, m.versions_in), f(35, m.disk_bytes_written);
-    f(36, m.versions_in_why);
+    f(36, m.versions_in_why), f(37, m.archive_bytes), f(38, m.archive_trouble);
     f(50, m.cannot_reach);
   }
 };

@@ -50,6 +50,8 @@ std::string to_json(const StatusReply& status) {
                      {"versions_in", node.versions_in},
                      {"versions_in_why", node.versions_in_why},
                      {"disk_bytes_written", node.disk_bytes_written},
+                     {"archive_bytes", node.archive_bytes},
+                     {"archive_trouble", node.archive_trouble},
                      {"cannot_reach", std::move(cannot_reach)},
                      {"last_error", node.last_error}});
   }

@@ -1,5 +1,7 @@
+#include <csignal>
 #include <memory>
 
+#include "archive/archived_payloads.h"
 #include "tools/command.h"
 #include "tools/config_file.h"
 #include "transport/io/log.h"
@@ -11,7 +13,7 @@ namespace {
 struct DaemonFlags {
   std::string role, listen = "127.0.0.1:0", origin, uplink = "unlimited", downlink = "unlimited", topology = "auto",
                     packing = "auto", disk = "auto", versions_in = "auto", log_level = "info", log_format = "text",
-                    snapshot_max, memory_max;
+                    snapshot_max, memory_max, archive_rate, archive_below;
   double hop_delay_ms = 0.5;
   double single_copy_wait_s = 60;
   double version_age_max_s = 0;
@@ -40,6 +42,12 @@ Status run(DaemonFlags flags) {
   if (!flags.memory_max.empty()) {
     WC_ASSIGN(config.memory_bytes_max, parse_bytes(flags.memory_max));
   }
+  if (!flags.archive_rate.empty()) {
+    WC_ASSIGN(config.archive_limits.rate, parse_rate(flags.archive_rate));
+  }
+  if (!flags.archive_below.empty()) {
+    WC_ASSIGN(config.archive_limits.below, parse_rate(flags.archive_below));
+  }
   WC_ASSIGN(config.versions_in, parse_versions_in(flags.versions_in));
   config.hop_delay = from_seconds(flags.hop_delay_ms / 1e3);
   config.single_copy_wait = from_seconds(flags.single_copy_wait_s);
@@ -49,7 +57,8 @@ Status run(DaemonFlags flags) {
                 : flags.disk == "threads" ? DiskBackend::kThreadPool
                                           : DiskBackend::kAuto;
   if (config.name.empty() && config.keys.empty()) config.name = config.role == Role::kOrigin ? "origin" : host_name();
-  return run_daemon(std::move(config));
+  if (!config.archive.empty()) std::signal(SIGPIPE, SIG_IGN);  // libcurl may write to what its other end has closed
+  return run_daemon(std::move(config), open_archived_payloads);
 }
 
 }  // namespace
@@ -130,6 +139,17 @@ void add_daemon_command(const Commands& commands) {
       ->capture_default_str();
   app->add_option("--snapshot-max", flags->snapshot_max,
                   "Refuse versions larger than this, e.g. 100GiB; default: 4 TiB (workers)");
+  app->add_option(
+      "--archive", config.archive,
+      "Where 'weightcast archive' keeps versions (s3://BUCKET/PREFIX, https://HOST/PATH, a directory): whole "
+      "versions come from there, too, beside peers (workers)");
+  app->add_option("--archive-rate", flags->archive_rate, "A cap on what comes from the archive, e.g. 300mbit (workers)")
+      ->check(rate_validator());
+  app->add_option(
+         "--archive-below", flags->archive_below,
+         "Read from the archive only while peers bring less than this, e.g. 250mbit: what an hour of this host "
+         "costs, over 3600 s and what a byte from the archive costs (workers)")
+      ->check(rate_validator());
   app->add_flag("--files", config.takes_files,
                 "Take directories of any files, too (weightcast publish --files): they may hold what programs execute "
                 "(workers)");

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "archive/s3_requests.h"
 #include "base/text.h"
 #include "tests/archive/object_server.h"
@@ -52,6 +54,22 @@ class HttpObjectsTest : public ::testing::Test {
   HttpObjects objects_;
   std::string got_;
 };
+
+TEST_F(HttpObjectsTest, StopEndsWhatWaitsForAServerThatStandsStill) {
+  constexpr HttpLimits kPatient{.stalled = std::chrono::seconds(600), .attempts = 3};
+  HttpObjects patient(*HttpClient::make(kPatient, ""), std::move(*PlainRequests::make(server_.url())));
+  server_.put("thing", sample(100));
+  server_.fail_next({Fault::kStill});
+  std::thread stopper([&] {
+    while (server_.requests().empty()) std::this_thread::yield();
+    patient.stop();
+  });
+  const Status stopped = patient.read_range("thing", 100, 0, 10, [](Bytes) { return Status(); });
+  stopper.join();
+  EXPECT_FALSE(stopped.has_value());
+  EXPECT_FALSE(patient.read("thing", 100).has_value());
+  EXPECT_EQ(server_.requests().size(), 1u) << "nothing is tried again, or begun";
+}
 
 TEST_F(HttpObjectsTest, WritesAndReads) {
   const std::string text = sample(300'000);

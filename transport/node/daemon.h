@@ -16,6 +16,7 @@
 #include "transport/core/worker/worker_config.h"
 #include "transport/io/disk/disk.h"
 #include "transport/node/packing_speed.h"
+#include "transport/node/payload_archive.h"
 #include "transport/node/versions_place.h"
 
 namespace weightcast {
@@ -54,6 +55,8 @@ struct DaemonConfig {
   Duration single_copy_wait = std::chrono::seconds(60);  ///< ... at most so long after they arrived
   bool takes_files = false;                              ///< worker only: see WorkerConfig
   std::uint64_t snapshot_bytes_max = WorkerConfig{}.snapshot_bytes_max;  ///< worker only
+  std::string archive;           ///< worker only: where full payloads may be read beside peers; "": nowhere
+  ArchiveLimits archive_limits;  ///< worker only
   std::vector<std::string> addresses_allowed;  ///< origin only: OriginConfig::addresses_allowed
   bool leaf_only = false;
   bool standby = false;
@@ -76,7 +79,8 @@ struct DaemonConfig {
 inline constexpr Duration kStopTimeout = std::chrono::seconds(4);
 
 /// Runs a node until SIGINT or SIGTERM, and for kStopTimeout longer at most, whatever is under way: what a job or the
-/// disk has not ended by then is cut off, as kill -9 would. Blocks. Errors: what kept it from starting.
-[[nodiscard]] Status run_daemon(DaemonConfig config);
+/// disk has not ended by then is cut off, as kill -9 would. `open_archive` opens config.archive. Blocks. Errors: what
+/// kept it from starting.
+[[nodiscard]] Status run_daemon(DaemonConfig config, OpenArchive open_archive = {});
 
 }  // namespace weightcast

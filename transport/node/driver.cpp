@@ -420,6 +420,39 @@ void Driver::perform(action::FinishPayload finish) {
   });
 }
 
+void Driver::read_archive(std::unique_ptr<PayloadArchive> archive, unsigned ranges_at_once) {
+  archive_ = std::make_unique<ArchiveReader>(
+      loop_, std::move(archive), ranges_at_once,
+      ArchiveReader::Handlers{
+          .on_found =
+              [this](PayloadId payload, std::uint32_t request, Result<std::vector<ContentDigest>> found) {
+                receiver_->handle_archive_found(loop_.now(), payload, request, std::move(found));
+                pump();
+              },
+          .on_chunk =
+              [this](std::uint32_t request, const ChunkArrival& chunk) {
+                receiver_->handle_archive_chunk(loop_.now(), request, chunk);
+                pump();
+              },
+          .on_ended =
+              [this](PayloadId payload, std::uint32_t request, const Status& status) {
+                receiver_->handle_archive_ended(loop_.now(), payload, request, status);
+                pump();
+              }});
+}
+
+void Driver::perform(const action::FindArchived& find) {
+  WC_CHECK(archive_ != nullptr);
+  archive_->find(find);
+}
+
+void Driver::perform(const action::ReadArchived& read) {
+  WC_CHECK(archive_ != nullptr);
+  archive_->read(read);
+}
+
+void Driver::perform(const action::EndArchived& end) { archive_->end(end.request); }
+
 void Driver::handle_version_lost(Version version, const Error& why) {
   const StoredVersion* newest = store_.find(store_.current());
   core_.handle_version_lost(loop_.now(), version,

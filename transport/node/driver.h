@@ -14,6 +14,7 @@
 #include "transport/io/net/network.h"
 #include "transport/io/net/send_order.h"
 #include "transport/io/store/store.h"
+#include "transport/node/archive_reader.h"
 #include "transport/node/audit.h"
 #include "transport/node/log_allowance.h"
 #include "transport/node/member_accounts.h"
@@ -59,6 +60,8 @@ class Driver {
   void on_revocations(std::function<void(const std::string& list)> take) { take_revocations_ = std::move(take); }
   /// Gives machines without a certificate one; an origin's only. `enroll` answers to OriginCore::handle_enrolled().
   void on_enroll(std::function<void(action::Enroll)> enroll) { enroll_ = std::move(enroll); }
+  /// Reads that archive, so many ranges at once; a worker's only.
+  void read_archive(std::unique_ptr<PayloadArchive> archive, unsigned ranges_at_once);
   /// The store has lost a complete version, as Store::on_lost() says.
   void handle_version_lost(Version version, const Error& why);
   /// Runs `observer` after each pump(), for whoever waits for a change (the local API).
@@ -97,6 +100,9 @@ class Driver {
   void perform(action::TakeRevocations take);
   void perform(action::Enroll enroll);
   void perform(const action::CheckChunk& check);
+  void perform(const action::FindArchived& find);
+  void perform(const action::ReadArchived& read);
+  void perform(const action::EndArchived& end);
   void perform(const action::Refused& refused);
   void perform(const action::Log& log);
 
@@ -159,6 +165,7 @@ class Driver {
   bool disk_is_behind_ = false;
   bool pumping_ = false;
   std::uint64_t chunk_bytes_sent_ = 0;
+  std::unique_ptr<ArchiveReader> archive_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for callbacks that may come after us
 };
 
