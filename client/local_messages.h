@@ -109,6 +109,7 @@ struct Refusals {
   static void fields(M& m, F&& f) {
     f(1, m.reason), f(2, m.count);
   }
+  bool operator==(const Refusals&) const = default;
 };
 
 struct UnreachedNode {
@@ -117,6 +118,7 @@ struct UnreachedNode {
   static void fields(M& m, F&& f) {
     f(1, m.name), f(2, m.address), f(3, m.why);
   }
+  bool operator==(const UnreachedNode&) const = default;
 };
 
 struct NodeStatus {
@@ -159,6 +161,7 @@ struct NodeStatus {
     f(36, m.versions_in_why);
     f(50, m.cannot_reach);
   }
+  bool operator==(const NodeStatus&) const = default;
 };
 
 struct StatusReply {
@@ -194,6 +197,7 @@ struct VersionEntry {
     f(1, m.version), f(2, m.kind), f(3, m.snapshot_bytes), f(4, m.payload_bytes), f(5, m.digest), f(6, m.path);
     f(7, m.current), f(8, m.durable), f(9, m.published_unix_ms);
   }
+  bool operator==(const VersionEntry&) const = default;
 };
 
 struct VersionsReply {
@@ -390,6 +394,7 @@ struct PublicationEntry {
     f(12, m.topology), f(13, m.workers), f(14, m.installed), f(15, m.take_over_s), f(16, m.encode_s);
     f(17, m.pack_s), f(18, m.elapsed_s), f(19, m.slowest), f(20, m.cause), f(21, m.why);
   }
+  bool operator==(const PublicationEntry&) const = default;
 };
 
 struct WorkerCourse {
