@@ -46,15 +46,15 @@ class PageTest(unittest.TestCase):
         page.wait(f"Number(document.querySelector('#verdict-title').textContent.match(/ersion (\\d+)/)[1]) > {version}")
         # All of one seed's chain stand in one strip.
         self.assertEqual(page.run("document.querySelectorAll('.strip').length"), 11)
-        # A search leaves one in the table, and dims the others in the picture.
+        # A search leaves that worker and the one that it feeds in the table, and dims the others in the picture.
         page.run("document.querySelector('#workers').scrollIntoView()")
         page.run("document.querySelector('#query').focus()")
         page.call("Input.insertText", text="gpu-0123")
-        page.wait("document.querySelectorAll('#worker-table tbody tr').length === 1")
+        page.wait("document.querySelectorAll('#worker-table tbody tr').length === 2")
         self.assertIn("gpu-0123", page.text("#worker-table tbody"))
-        self.assertIn("1 of 1,000 workers", page.text("#workers-note"))
+        self.assertIn("2 of 1,000 workers", page.text("#workers-note"))
         page.run("scrollTo(0, 0)")
-        page.wait("document.querySelectorAll('.cell.missed').length === 999")
+        page.wait("document.querySelectorAll('.cell.missed').length === 998")
         self.expect_well(server, page)
 
     def test_a_relay_that_is_lost_appears_and_is_filed_among_those_not_fed(self):
@@ -89,7 +89,7 @@ class PageTest(unittest.TestCase):
                         "document.body.innerHTML = '<b>struck</b>'",
                         "eval('window.struck = 1')"):
             try:
-                page.run(f"(() => {{ {attempt} }})()")
+                page.run(f"(() => {{ {attempt} }})()", as_page=True)
             except browser.Failed as refused:
                 self.assertRegex(str(refused), "Trusted|Content Security Policy|unsafe-eval")
         self.assertIsNone(page.run("window.struck ?? null"))
