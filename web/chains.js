@@ -162,7 +162,7 @@ const Chains = (() => {
         if (before.y !== cell.y) this.setAttribute('y', cell.y);
         const looks = `${classOf('cell', cell, ui)} fill-${cell.node.state}`;
         if (before.looks !== looks) this.setAttribute('class', looks);
-        if (before.node !== cell.node) {
+        if (before.revision !== cell.node.revision) {
           const isReceiving = Model.isReceiving(cell.node);
           // In tenths, so that a step is seen and not each chunk drawn.
           opacity = isReceiving ? (0.3 + 0.7 * Math.round(10 * Model.progressOf(cell.node)) / 10).toFixed(2) : '1';
@@ -171,7 +171,7 @@ const Chains = (() => {
             this.setAttribute('aria-label', Model.nodeText(fleet, cell.node));
           }
         }
-        this.drawn = {x: cell.x, y: cell.y, looks, node: cell.node, opacity};
+        this.drawn = {x: cell.x, y: cell.y, looks, revision: cell.node.revision, opacity};
         items.push({key: cell.key, x: cell.x, y: cell.y, element: this});
       });
   }

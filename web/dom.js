@@ -25,6 +25,9 @@ const Dom = (() => {
 
   /// <li><swatch>label: of a legend.
   function legend(element, entries) {
+    const key = JSON.stringify(entries);
+    if (element.drawn === key) return;
+    element.drawn = key;
     replace(element, ...entries.map(({swatch, label, title}) =>
       make('li', {title}, make('span', {class: `swatch ${swatch}`, 'aria-hidden': 'true'}), label)));
   }

@@ -5,7 +5,8 @@
   const {byId, make, setText, replace} = Dom;
   const ROWS_FIRST = 60, ROWS_MORE = 200, BARS_FIRST = 16, BARS_MOST = 400;
   const LEARNER_POINTS_MAX = 1000;
-  const COURSES_EVERY_MS = 1000;
+  // While a publication is under way; what 500 workers tell of it takes a moment to read.
+  const coursesEveryMs = (workers) => (workers <= 100 ? 1000 : 5000);
 
   const source = Source.open();
   const fleet = Model.emptyFleet();
@@ -30,7 +31,8 @@
     history: {element: 'history', of: () => [fleet.endedRevision, chosenVersion(), width()], draw: drawHistory},
     workers: {element: 'worker-table', of: () => [fleet.nodesRevision, ui.worker, ui.query, ui.state, ui.column, ui.descending, ui.rows], draw: drawWorkers},
   };
-  const width = () => document.documentElement.clientWidth;
+  let pageWidth = document.documentElement.clientWidth;
+  const width = () => pageWidth;
   const seen = new Set();
   let isDue = false, isUrgent = false, drawnAt = -Infinity, cost = 0;
 
@@ -91,7 +93,10 @@
       names.set(box, name);
       observer.observe(box);
     }
-    new ResizeObserver(due).observe(document.documentElement);
+    new ResizeObserver(() => {
+      pageWidth = document.documentElement.clientWidth;
+      due();
+    }).observe(document.documentElement);
   }
 
   function drawTop() {
@@ -155,8 +160,8 @@
   async function askCourses(entry) {
     const key = `${entry.version}/${entry.state}/${entry.installed}`;
     if (courses.isAsking || courses.key === key && entry.state !== 'under way') return;
-    if (courses.version === entry.version && performance.now() - courses.askedAt < COURSES_EVERY_MS) {
-      setTimeout(() => { sections.waterfall.drawn = ''; due(); }, COURSES_EVERY_MS);
+    if (courses.version === entry.version && performance.now() - courses.askedAt < coursesEveryMs(entry.workers)) {
+      askAgain(coursesEveryMs(entry.workers));
       return;
     }
     courses = {version: entry.version, key, reply: courses.version === entry.version ? courses.reply : null, askedAt: performance.now(), isAsking: true, error: ''};
@@ -167,7 +172,15 @@
       courses.error = error.message;
     }
     courses.isAsking = false;
-    due();
+    dueSoon();
+    if (entry.state === 'under way') askAgain(coursesEveryMs(entry.workers));
+  }
+
+  let isAskedAgain = false;
+  function askAgain(ms) {
+    if (isAskedAgain) return;
+    isAskedAgain = true;
+    setTimeout(() => { isAskedAgain = false; sections.waterfall.drawn = ''; dueSoon(); }, ms);
   }
 
   function drawWaterfall() {
@@ -388,8 +401,8 @@
     const clock = (ms) => new Date(ms).toLocaleTimeString('en-GB');
     const show = () => {
       const ms = first + Number(range.value);
-      const {nodesRevision, membersRevision, publicationsRevision, endedRevision} = fleet;
-      Object.assign(fleet, Model.emptyFleet(), {nodesRevision, membersRevision, publicationsRevision, endedRevision});
+      const {told, nodesRevision, membersRevision, publicationsRevision, endedRevision} = fleet;
+      Object.assign(fleet, Model.emptyFleet(), {told, nodesRevision, membersRevision, publicationsRevision, endedRevision});
       learnerPast.length = 0;
       source.show(listener, source.indexAt(ms));
       nowMs = ms;

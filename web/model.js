@@ -13,6 +13,7 @@ const Model = (() => {
       nodes: new Map(), publications: new Map(), versions: [],
       carried: new Map(),  // worker's name -> bytes per second of its last long transfer
       // Each grows with what it counts; `ended` counts publications that begin or end, not how far one under way is.
+      told: 0,  // changes of nodes so far: a node's `revision` is the last one of it
       nodesRevision: 0, membersRevision: 0, publicationsRevision: 0, endedRevision: 0,
       memos: new Map(),
     };
@@ -33,7 +34,7 @@ const Model = (() => {
   /// Event "state": all that is known. What was known before is forgotten.
   function applyState(fleet, state) {
     for (const name of HEAD) if (name in state) fleet.head[name] = state[name];
-    fleet.nodes = new Map((state.nodes || []).map((node) => [keyOf(node), node]));
+    fleet.nodes = new Map((state.nodes || []).map((node) => [keyOf(node), Object.assign(node, {revision: ++fleet.told})]));
     fleet.publications = new Map((state.publications || []).map((entry) => [entry.version, entry]));
     fleet.versions = state.versions || [];
     ++fleet.nodesRevision;
@@ -48,8 +49,13 @@ const Model = (() => {
     for (const name of HEAD) if (name in change) fleet.head[name] = change[name];
     for (const part of change.nodes || []) {
       const key = keyOf(part);
-      if (!fleet.nodes.has(key)) ++fleet.membersRevision;
-      fleet.nodes.set(key, Object.assign({}, fleet.nodes.get(key), part));
+      const node = fleet.nodes.get(key);
+      if (node) {
+        Object.assign(node, part, {revision: ++fleet.told});
+      } else {
+        ++fleet.membersRevision;
+        fleet.nodes.set(key, Object.assign(part, {revision: ++fleet.told}));
+      }
     }
     for (const gone of change.nodes_gone || []) fleet.nodes.delete(keyOf(gone));
     for (const entry of change.publications || []) {

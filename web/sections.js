@@ -7,6 +7,9 @@ const Sections = (() => {
   function identity(fleet) {
     const origin = Model.originOf(fleet);
     const {head} = fleet;
+    const key = JSON.stringify([origin && origin.name, origin && origin.address, head.model, head.run]);
+    if (byId('identity').drawn === key) return;
+    byId('identity').drawn = key;
     const parts = [];
     if (origin) parts.push(make('b', {}, origin.name), ` at ${origin.address}`);
     if (head.model) parts.push(' · model ', make('b', {}, head.model));
@@ -18,21 +21,31 @@ const Sections = (() => {
     const {tone, title, detail} = Model.verdictOf(fleet);
     byId('verdict').dataset.tone = tone;
     setText(byId('verdict-title'), title);
+    if (document.title !== `${title} – weightcast`) document.title = `${title} – weightcast`;
     const newest = Model.newestOf(fleet);
     const ago = newest ? ` Published ${Model.agoText((nowMs - newest.published_unix_ms) / 1000)}.` : '';
     setText(byId('verdict-detail'), detail + (newest && newest.state !== 'under way' ? ago : ''));
     const entry = newest && newest.state === 'under way' ? null : newest;
     const why = Model.whyOf(entry);
+    if (byId('verdict-why').drawn === why) return;
+    byId('verdict-why').drawn = why;
     if (why) replace(byId('verdict-why'), 'Slowest: ', make('b', {}, entry.slowest || ''), entry.slowest && entry.why ? ` – ${entry.why}.` : Model.sentence(why));
     else replace(byId('verdict-why'));
-    document.title = `${title} – weightcast`;
   }
 
   // ---- tiles
 
-  function tile(label, value, unit, more, extra = null) {
-    return make('div', {}, make('dt', {}, label), make('dd', {class: 'value'}, value, unit ? make('small', {}, unit) : null),
-      extra, ...(Array.isArray(more) ? more : [more]).filter(Boolean).map((text) => make('dd', {class: 'more'}, text)));
+  // `shares`: [[class, part]] of a bar.
+  const tile = (label, value, unit, more, shares = null) => ({label, value, unit, more: (Array.isArray(more) ? more : [more]).filter(Boolean), shares});
+
+  function tileElement({label, value, unit, more, shares}) {
+    const bar = shares && make('dd', {class: 'shares', 'aria-hidden': 'true'}, ...shares.map(([name, count]) => {
+      const part = make('span', {class: name});
+      part.style.flex = String(count);
+      return part;
+    }));
+    return make('div', {}, make('dt', {}, label), make('dd', {class: 'value'}, value, unit ? make('small', {}, unit) : null), bar,
+      ...more.map((text) => make('dd', {class: 'more'}, text)));
   }
 
   function tiles(fleet, learner) {
@@ -40,11 +53,7 @@ const Sections = (() => {
     const counts = Model.countsOf(fleet);
     const workers = Model.workersOf(fleet);
     const shown = Model.STATES.filter((state) => counts[state.name] > 0);
-    const shares = make('dd', {class: 'shares', 'aria-hidden': 'true'}, ...shown.map((state) => {
-      const part = make('span', {class: `fill-${state.name}`});
-      part.style.flex = String(counts[state.name]);
-      return part;
-    }));
+    const shares = shown.map((state) => [`fill-${state.name}`, counts[state.name]]);
     const all = [tile('Workers', workers.length.toLocaleString('en-GB'), '', shown.map((state) => `${counts[state.name]} ${state.label}`).join(' · '), shares)];
 
     const timed = entries.filter((entry) => entry.t90_s !== null || entry.t50_s !== null);
@@ -71,7 +80,12 @@ const Sections = (() => {
     }
     const {head} = fleet;
     all.push(tile('Plan', head.topology || '–', head.predicted_s > 0 ? `predicts ${Model.secondsText(head.predicted_s)}` : '', planText(fleet)));
-    replace(byId('tiles'), ...all);
+    // What is the same is not laid out again.
+    const list = byId('tiles');
+    const key = JSON.stringify(all);
+    if (list.drawn === key) return;
+    list.drawn = key;
+    replace(list, ...all.map(tileElement));
   }
 
   function planText(fleet) {
@@ -90,6 +104,9 @@ const Sections = (() => {
     const all = Model.attentionOf(fleet, nowMs / 1000);
     const list = all.slice(0, ATTENTION_MAX);
     const serious = all.filter((one) => one.level >= 2).reduce((sum, one) => sum + one.names.length, 0);
+    const key = JSON.stringify(all.slice(0, ATTENTION_MAX + 1));
+    if (byId('attention').drawn === key) return;
+    byId('attention').drawn = key;
     setText(byId('attention-note'), serious > 0 ? Model.countText(serious, 'node') : '');
     replace(byId('attention'), ...(list.length === 0 ? [make('li', {class: 'calm'}, 'Nobody: every worker is connected and well.')] : list.map((one) =>
       make('li', {}, make('span', {class: 'level', 'data-level': one.level, role: 'img', 'aria-label': LEVELS[one.level]}, one.level >= 2 ? '!' : 'i'),
@@ -192,8 +209,8 @@ const Sections = (() => {
       if (this.className !== looks) this.className = looks;
       const carried = Model.linkOf(fleet, node);
       const rate = carried ? Model.rateText(carried.bytes_per_s) : '';
-      if (this.drawn === node && this.rate === rate) return;
-      Object.assign(this, {drawn: node, rate});
+      if (this.revision === node.revision && this.rate === rate) return;
+      Object.assign(this, {revision: node.revision, rate});
       const [name, state, version, progress, parent, link, uplink, sent, score, why] = this.cells;
       setText(name.firstChild, node.name);
       state.firstChild.firstChild.className = `swatch fill-${node.state}`;

@@ -121,9 +121,10 @@ def change(before, after):
 
 
 class Server:
-    """Tells of a fleet, four times a second. `pace`: how much faster its time goes."""
+    """Tells of a fleet every `every_s`. `pace`: how much faster its time goes."""
 
-    def __init__(self, page, fleet, pace=1.0):
+    def __init__(self, page, fleet, pace=1.0, every_s=0.25):
+        self.every_s = every_s
         self.fleet = fleet
         self.pace = pace
         self.begin = time.monotonic()
@@ -171,7 +172,7 @@ class Server:
         told = self.fleet.state(self.now())
         try:
             handler.wfile.write(f"retry: 500\n\nevent: state\ndata: {json.dumps(told)}\n\n".encode())
-            while not self.stopping.wait(0.25):
+            while not self.stopping.wait(self.every_s):
                 after = self.fleet.state(self.now())
                 handler.wfile.write(f"event: change\ndata: {json.dumps(change(told, after))}\n\n".encode())
                 told = after
