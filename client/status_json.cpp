@@ -6,6 +6,14 @@
 
 namespace weightcast::client {
 
+namespace {
+
+nlohmann::json or_null(const std::optional<double>& number) {
+  return number ? nlohmann::json(*number) : nlohmann::json(nullptr);
+}
+
+}  // namespace
+
 nlohmann::json json_of(const NodeStatus& node) {
   nlohmann::json refused = nlohmann::json::object();
   for (const Refusals& one : node.refused) refused[one.reason] = one.count;
@@ -77,10 +85,6 @@ nlohmann::json json_of(const VersionsReply& reply) {
 
 namespace {
 
-nlohmann::json or_null(const std::optional<double>& number) {
-  return number ? nlohmann::json(*number) : nlohmann::json(nullptr);
-}
-
 nlohmann::json phases_of(const WorkerCourse& course) {
   if (!course.has_phases) return nullptr;
   return {{"waiting_s", course.waiting_s},
@@ -118,6 +122,9 @@ nlohmann::json json_of(const PublicationEntry& entry) {
           {"take_over_s", entry.take_over_s},
           {"encode_s", entry.encode_s},
           {"pack_s", entry.pack_s},
+          {"take_over_at_s", or_null(entry.take_over_at_s)},
+          {"encode_at_s", or_null(entry.encode_at_s)},
+          {"pack_at_s", or_null(entry.pack_at_s)},
           {"elapsed_s", entry.elapsed_s},
           {"slowest", entry.slowest},
           {"cause", entry.cause},

@@ -11,6 +11,8 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "client/status_json.h"
+#include "observe/daemon_metrics.h"
+#include "observe/metrics_text.h"
 
 namespace weightcast {
 namespace {
@@ -50,7 +52,8 @@ std::string event(std::string_view name, const std::string& json) {
 
 }  // namespace
 
-DaemonView::DaemonView(std::string state_dir) : state_dir_(std::move(state_dir)), thread_([this] { run(); }) {}
+DaemonView::DaemonView(std::string state_dir, std::string release)
+    : state_dir_(std::move(state_dir)), release_(std::move(release)), thread_([this] { run(); }) {}
 
 DaemonView::~DaemonView() {
   {
@@ -100,19 +103,31 @@ void DaemonView::answer(Asked asked) {
 
 HttpResponse DaemonView::answer_to(const std::string& path) {
   if (path == "/healthz") return health();
+  if (path == "/metrics") return metrics();
   if (path == "/status") {
     const auto now = state();
     if (!now.has_value()) return unavailable(now.error());
     return {.body = whole_text()};
   }
   if (path.starts_with(kPublications)) return publication(std::string_view(path).substr(kPublications.size()));
-  return http_error(404, "there is nothing at this path; /status, /events, /publications/N and /healthz are");
+  return http_error(404, "there is nothing at this path; /status, /events, /publications/N, /metrics and /healthz are");
+}
+
+Result<client::ReadyReply> DaemonView::readiness() {
+  WC_ASSIGN(client::Client * client, daemon());
+  return client->readiness(client::deadline_after(kAskTimeout_ms));
+}
+
+HttpResponse DaemonView::metrics() {
+  const auto now = state();
+  if (!now.has_value()) return unavailable(now.error());
+  const auto ready = readiness();
+  if (!ready.has_value()) return unavailable(ready.error());
+  return {.content_type = std::string(MetricsText::kContentType), .body = daemon_metrics(**now, *ready, release_)};
 }
 
 HttpResponse DaemonView::health() {
-  const auto client = daemon();
-  if (!client.has_value()) return unavailable(client.error());
-  const auto ready = (*client)->readiness(client::deadline_after(kAskTimeout_ms));
+  const auto ready = readiness();
   if (!ready.has_value()) return unavailable(ready.error());
   return {.status = ready->ready ? 200u : 503u,
           .body = json_text({{"ready", ready->ready}, {"why", ready->why}, {"version", ready->version}})};

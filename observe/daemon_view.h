@@ -16,8 +16,8 @@
 
 namespace weightcast {
 
-/// Answers at a daemon's port for operators: /status, /events, /publications/N, /healthz. docs/OPERATING.md describes
-/// them.
+/// Answers at a daemon's port for operators: /status, /events, /publications/N, /metrics, /healthz. docs/OPERATING.md
+/// describes them.
 ///
 /// One thread asks the daemon by its local socket, as any program does, and writes all answers from what it heard: at
 /// most kStateAgeMax old, so that many clients ask the node no more often than one. While somebody follows /events it
@@ -27,8 +27,8 @@ class DaemonView {
   static constexpr std::size_t kRequestsWaitingMax = 128;  ///< beyond it 503
   static constexpr std::size_t kFollowersMax = 64;         ///< of /events; beyond it 503
 
-  /// The daemon of `state_dir` need not run yet.
-  explicit DaemonView(std::string state_dir);
+  /// The daemon of `state_dir` need not run yet. `release`: of this program.
+  DaemonView(std::string state_dir, std::string release);
   /// Ends the streams.
   ~DaemonView();
   DaemonView(const DaemonView&) = delete;
@@ -59,9 +59,13 @@ class DaemonView {
   /// whole_json() of it, as text.
   [[nodiscard]] const std::string& whole_text();
   [[nodiscard]] HttpResponse publication(std::string_view number);
+  [[nodiscard]] HttpResponse metrics();
   [[nodiscard]] HttpResponse health();
+  /// Whether the node does what it is there for.
+  [[nodiscard]] Result<client::ReadyReply> readiness();
 
   const std::string state_dir_;
+  const std::string release_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

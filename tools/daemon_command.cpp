@@ -27,7 +27,7 @@ struct DaemonFlags {
 
 /// What a daemon tells over HTTP, and to whom. The port goes first.
 struct DaemonHttp {
-  explicit DaemonHttp(const std::string& state) : view(state) {}
+  explicit DaemonHttp(const std::string& state) : view(state, WEIGHTCAST_VERSION) {}
   DaemonView view;
   std::unique_ptr<FleetPage> page;
   std::unique_ptr<OperatorPort> port;
@@ -210,8 +210,8 @@ void add_daemon_command(const Commands& commands) {
                 "Plain TCP beyond loopback, too: everybody on the way can read and change it");
   app->add_option(
          "--http", flags->http,
-         "Where operators look at this node over HTTP: a page, /status, /events, /healthz (docs/OPERATING.md); without "
-         "it nowhere. Open to this host on loopback; elsewhere with --http-token, or with --keys, encrypted")
+         "Where operators look at this node over HTTP: a page, /status, /events, /metrics, /healthz (docs/OPERATING.md); "
+         "without it nowhere. Open to this host on loopback; elsewhere with --http-token, or with --keys, encrypted")
       ->check(endpoint_validator());
   app->add_option("--http-token", flags->http_token,
                   "File, of this user alone, whose first line whoever asks over HTTP has to bring");
