@@ -75,7 +75,7 @@ const Charts = (() => {
     svg.append('g').attr('class', 'axis').selectAll('text').data(ticks).join('text')
       .attr('x', (d) => x(d)).attr('y', bottom + 15).attr('text-anchor', 'middle').text(shortSeconds);
     svg.append('text').attr('class', 'label').attr('x', (left + width - right) / 2).attr('y', bottom + 33).attr('text-anchor', 'middle')
-      .text('seconds since the publication began');
+      .text('time since the publication began');
     svg.append('text').attr('class', 'label').attr('x', width - 92).attr('y', 12).attr('text-anchor', 'end').text('installed');
     svg.append('text').attr('class', 'label').attr('x', width - 2).attr('y', 12).attr('text-anchor', 'end').text('bytes');
     const marks = [['T_bcast(0.5)', entry.t50_s, 't50'], ['T_bcast(0.9)', entry.t90_s, 't90'], ['predicted', entry.predicted_s || null, 'predicted']]

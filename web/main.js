@@ -212,7 +212,8 @@
       return;
     }
     const known = engines.get(entry.version) || new Map();
-    const rows = Model.waterfallOf(entry, reply.workers, new Map([...known].map(([name, ms]) => [name, (ms - entry.published_unix_ms) / 1000])));
+    const whole = Model.waterfallOf(entry, reply.workers, new Map([...known].map(([name, ms]) => [name, (ms - entry.published_unix_ms) / 1000])));
+    const rows = source.isRecording && entry.state === 'under way' ? Model.rowsUntil(whole, entry.elapsed_s) : whole;
     const shown = rows.slice(0, 1 + ui.bars);
     let chart = holder.querySelector('.chart');
     if (!chart) {

@@ -450,6 +450,14 @@ const Model = (() => {
     return [origin, ...rows];
   }
 
+  /// Those rows as they were `at` seconds after the publication began: for a moment of a recording, which has the whole.
+  function rowsUntil(rows, at) {
+    return rows.map((row) => ({
+      ...row, end: row.end !== null && row.end <= at ? row.end : null,
+      segments: row.segments.filter((segment) => segment.from < at).map((segment) => ({...segment, to: Math.min(segment.to, at)})),
+    }));
+  }
+
   function courseRemark(course) {
     const parts = [];
     if (course.joined_s !== null) parts.push(`joined at ${secondsText(course.joined_s)}`);
@@ -592,7 +600,7 @@ const Model = (() => {
     STATES, STATE_TEXT, STANDING_TEXT, isReceiving, progressOf, linkOf, countsOf, spreadOf,
     verdictOf, whyOf, remarksOf, attentionOf, compareNames,
     chainsOf, placeRows, chainSummaryOf, nodeText,
-    PHASES, PHASE, waterfallOf, historyOf, missAbove, forecastsOf, quantileOf,
+    PHASES, PHASE, waterfallOf, rowsUntil, historyOf, missAbove, forecastsOf, quantileOf,
     workerRowsOf, egressOf, fleetFiguresOf, learnerOf,
   };
 })();

@@ -67,10 +67,11 @@ const Sections = (() => {
     all.push(tile('Travels to each worker', sized ? Model.bytesText(sized.payload_bytes) : '–', sized ? `${sized.kind === 'full' ? 'full' : sized.kind}` : '',
       sized ? `${Model.percentText(sized.payload_bytes / sized.snapshot_bytes)} of ${Model.bytesText(sized.snapshot_bytes)}` : 'nothing has been published'));
 
-    const egress = Model.egressOf(sized);
-    all.push(tile('A worker costs the origin', egress ? Model.bytesText(egress.per_worker) : '–', egress ? 'of uplink' : '',
-      egress ? [`${Model.bytesText(egress.sent)} sent in all, ${egress.copies.toFixed(1)} × the payload`,
-        `one by one it would be ${Model.bytesText(egress.star)}`] : 'by the bytes that the origin has sent'));
+    const ended = entries.filter((entry) => entry.payload_bytes > 0 && entry.state !== 'under way').at(-1);
+    const egress = Model.egressOf(ended);
+    all.push(tile('A worker costs the origin', egress ? Model.bytesText(egress.per_worker) : '–', egress ? `version ${ended.version}` : '',
+      egress ? [`of its uplink: ${Model.bytesText(egress.sent)} in all, ${egress.copies.toFixed(1)} × the payload`,
+        `one by one it would be ${Model.bytesText(egress.star)}`] : 'known when a publication has ended'));
 
     if (learner && learner.price_per_hour !== null) {
       const each = learner.price_per_hour / learner.active;

@@ -128,6 +128,10 @@ function modelTests(Model) {
         {phase: 'stored', from: 1.75, to: 2.25}, {phase: 'switched', from: 2.25, to: 2.375}, {phase: 'engine', from: 2.375, to: 3}]);
       equal([rows[1].remark, rows[1].cause], ['no room', true]);
     }],
+    ['a moment of a recording shows no more than was known then', () => {
+      const [row] = Model.rowsUntil([{name: 'b', end: 3, segments: [{phase: 'asked', from: 0, to: 1}, {phase: 'received', from: 1, to: 2.5}, {phase: 'stored', from: 2.5, to: 3}]}], 2);
+      equal(row, {name: 'b', end: null, segments: [{phase: 'asked', from: 0, to: 1}, {phase: 'received', from: 1, to: 2}]});
+    }],
     ['links show what they carry, and else what they carried in a long transfer', () => {
       const fleet = fleetOf(chain());
       const phases = (receiving_s) => ({receiving_s, bytes: 3000});
