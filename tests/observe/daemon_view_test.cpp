@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -41,6 +43,7 @@ class DaemonViewTest : public testing::Test {
     daemon_.play([this] {
       while (const auto asked = daemon_.receive()) {
         ++questions_;
+        if (version_moves_ && asked->has_status_request()) ++version_;
         daemon_.send(reply_to(*asked), asked->request_id());
       }
     });
@@ -83,6 +86,7 @@ class DaemonViewTest : public testing::Test {
   }
 
   std::atomic<std::uint64_t> version_ = 1;
+  std::atomic<bool> version_moves_ = false;  // with each question
   std::atomic<int> workers_ = 3;
   std::atomic<std::size_t> error_bytes_ = 0;
   std::atomic<int> questions_ = 0;
@@ -183,6 +187,48 @@ TEST_F(DaemonViewTest, OneThatDoesNotReadIsDroppedAndKeepsNobodyWaiting) {
     EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200"));
   }
   EXPECT_TRUE(silent.ended());
+}
+
+/// Of this process, the double of the daemon included: a node's loop does as much for an answer.
+double processor_s() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return double(time.tv_sec) + double(time.tv_nsec) / 1e9;
+}
+
+// All of them change each time that the daemon is asked.
+TEST_F(DaemonViewTest, ToFollowAThousandWorkersCostsAHundredthOfACore) {
+  workers_ = 1000;
+  version_moves_ = true;
+  play_fleet();
+  RawClient follower = dial();
+  ASSERT_TRUE(follower.say("GET /events HTTP/1.1\r\n\r\n"));
+  hear_event(follower, "state");
+  const double before = processor_s();
+  const auto begin = std::chrono::steady_clock::now();
+  std::uint64_t bytes = 0;
+  while (std::chrono::steady_clock::now() - begin < 20s) bytes += follower.hear_bytes();
+  const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double share = (processor_s() - before) / wall_s;
+  EXPECT_GT(bytes, 100'000u) << "changes come";
+  EXPECT_LT(share, 0.015);
+  RecordProperty("share_of_a_core", std::to_string(share));
+  std::printf("%.2f %% of a core, %.0f kB/s to a follower\n", 100 * share, double(bytes) / wall_s / 1e3);
+}
+
+TEST_F(DaemonViewTest, AScrapeOfAThousandWorkersTakesMilliseconds) {
+  workers_ = 1000;
+  play_fleet();
+  EXPECT_THAT(get("/metrics"), HasSubstr("weightcast_build_info{version=\"1.2.3\""));
+  constexpr int kScrapes = 20;
+  const double before = processor_s();
+  for (int i = 0; i < kScrapes; ++i) {
+    std::this_thread::sleep_for(250ms);  // longer than a state is kept
+    EXPECT_THAT(get("/metrics"), StartsWith("HTTP/1.1 200"));
+  }
+  const double each_s = (processor_s() - before) / kScrapes;
+  EXPECT_LT(each_s, 0.02);
+  std::printf("%.2f ms of processor time a scrape\n", 1e3 * each_s);
 }
 
 TEST_F(DaemonViewTest, ADaemonThatDoesNotAnswerHoldsNobodyForLong) {
