@@ -67,6 +67,29 @@ class PageTest(unittest.TestCase):
         self.assertTrue(page.text("#attention").index("gpu-0007") < page.text("#attention").index("gpu-0059"), "the worst first")
         self.expect_well(server, page)
 
+    def test_a_learner_is_shown_with_what_its_workers_cost(self):
+        server = simulated.Server(PAGE.read_bytes(), simulated.Fleet(4, chains=2, standby=0))
+        self.addCleanup(server.close)
+        row = {"version": 1, "version_s": 1.0, "active": True, "wanted": True, "silent_s": 0.5, "rollouts_per_s": 2.5, "tokens_per_s": 100,
+               "under_way": 8, "admitted": 1200, "fault": "", "price_per_hour": 0.5, "refused": {}}
+        server.learner = {"version": 7, "metrics": {
+            "training/global_step": 7, "critic/score/mean": 0.625, "off_policy/mean": 1.25, "off_policy/max": 3, "bubble_ratio": 0.02,
+            "cost_total": 0.07, "timing_s/step": 2.5, "mu_min": 4.0, "t_bcast": None},
+            "workers": [{**row, "name": "gpu-0000"}, {**row, "name": "gpu-0001", "fault": "it has had leases for long"}]}
+        page = browser.Browser(height=2600)
+        self.addCleanup(page.close)
+        page.open(server.url)
+        page.wait("!document.querySelector('#learner-panel').hidden")
+        page.wait("document.querySelector('#learner-tiles').innerText.includes('0.625')")
+        tiles = page.text("#learner-tiles")
+        for text in ("1.3 steps", "at most 3", "2.0 %", "0.0100", "5.0 /s", "4.0 /s keep it busy", "of 2 workers", "2.50 s"):
+            self.assertIn(text, tiles)
+        self.assertIn("it has had leases for long", page.text("#learner-workers"))
+        page.wait("document.querySelector('#tiles').innerText.includes('1.00 an hour for 2 active workers')")
+        server.learner = {**server.learner, "metrics": {**server.learner["metrics"], "training/global_step": 8, "critic/score/mean": 0.75}}
+        page.wait("document.querySelectorAll('#learner-charts path.series').length === 2 && document.querySelector('#learner-tiles').innerText.includes('0.750')")
+        self.expect_well(server, page)
+
     def test_what_data_says_is_text(self):
         fleet = simulated.Fleet(5, chains=2, standby=0)
         evil = '<img src=x onerror="window.struck = 1">\'"&<script>window.struck = 1</script>'

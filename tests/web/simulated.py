@@ -1,6 +1,6 @@
 """A fleet that is not there, told as a daemon tells one: for tests of the page with more workers than a host has room for.
 
-GET /, /events and /publications/N over HTTP on loopback. Versions travel along chains; each worker is a little behind its
+GET /, /events, /learner and /publications/N over HTTP on loopback. Versions travel along chains; each worker is a little behind its
 parent. What the page shows of real daemons web_daemon_test.py has.
 """
 
@@ -127,6 +127,7 @@ class Server:
         self.every_s = every_s
         self.fleet = fleet
         self.pace = pace
+        self.learner = None  # what its GET /v1/status says, if there is one
         self.begin = time.monotonic()
         self.stopping = threading.Event()
         outer = self
@@ -144,6 +145,8 @@ class Server:
                     outer.follow(self)
                 elif self.path.startswith("/publications/"):
                     self.answer(200, "application/json", json.dumps(outer.fleet.workers_of(int(self.path.rsplit("/", 1)[1]))).encode())
+                elif self.path == "/learner" and outer.learner:
+                    self.answer(200, "application/json", json.dumps(outer.learner).encode())
                 else:
                     self.answer(404, "application/json", b'{"error": {"message": "there is nothing at this path"}}')
 
@@ -156,6 +159,9 @@ class Server:
 
         class Http(http.server.ThreadingHTTPServer):
             daemon_threads = True
+
+            def handle_error(self, *_):
+                pass  # a page that has gone
 
         self.http = Http(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}/"
