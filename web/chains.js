@@ -35,7 +35,7 @@ const Chains = (() => {
   function drawBoxes(svg, container, fleet, origin, groups, ui) {
     const columns = Math.max(1, ...groups.filter((group) => !group.isApart).map((group) => group.members.at(-1).depth + 1));
     const space = (container.clientWidth - 8 - (columns + 1) * BOX.width) / columns;
-    const gap = Math.max(64, Math.min(150, space));
+    const gap = Math.max(BOX.gap, Math.min(150, space));
     const placed = [];
     let row = 0;
     const apartPerRow = Math.max(1, columns);

@@ -6,6 +6,7 @@ const Charts = (() => {
   const widthOf = (container, least = 320) => Math.max(least, container.clientWidth);
 
   function svgIn(container, width, height, label) {
+    for (const other of container.querySelectorAll(':scope > :not(svg)')) other.remove();
     const svg = d3.select(container).selectAll('svg').data([0]).join('svg')
       .attr('width', width).attr('height', height).attr('role', 'img').attr('aria-label', label);
     svg.selectAll('*').remove();
@@ -55,7 +56,10 @@ const Charts = (() => {
     return {scale, ticks: d3.range(high, low, -step).map((power) => 2 ** power).reverse(), zero: range[0]};
   }
 
-  const shortSeconds = (seconds) => (seconds >= 1 || seconds === 0 ? `${d3.format('~g')(seconds)} s` : `${d3.format('~g')(seconds * 1000)} ms`);
+  function shortSeconds(seconds) {
+    const [value, unit] = seconds >= 7200 ? [seconds / 3600, 'h'] : seconds >= 300 ? [seconds / 60, 'min'] : seconds >= 1 || seconds === 0 ? [seconds, 's'] : [seconds * 1000, 'ms'];
+    return `${d3.format('~g')(Number(value.toPrecision(3)))} ${unit}`;
+  }
   const shortBytes = (bytes) => Model.bytesText(bytes).replace(/\.0+ /, ' ').replace(/(\.\d*?)0+ /, '$1 ');
 
   // ---- one publication
@@ -116,8 +120,8 @@ const Charts = (() => {
   function history(container, entries, chosen, choose) {
     const width = widthOf(container), left = 58, right = width - 8;
     const first = {top: 30, bottom: 182}, second = {top: 232, bottom: 306};
+    if (entries.length === 0) return Dom.replace(container, Dom.make('p', {class: 'note'}, 'Nothing has been published since the origin was started.'));
     const svg = svgIn(container, width, second.bottom + 40, historyText(entries));
-    if (entries.length === 0) return;
     const x = d3.scaleLinear().domain([-0.5, entries.length - 0.5]).range([left, right]);
     const every = Math.max(1, Math.ceil(entries.length / Math.max(2, Math.floor((right - left) / 70))));
     const xTicks = d3.range(0, entries.length, every);
@@ -165,7 +169,6 @@ const Charts = (() => {
   }
 
   function historyText(entries) {
-    if (entries.length === 0) return 'No publications yet';
     const median = Model.quantileOf(entries.map((entry) => entry.t90_s ?? NaN), 0.5);
     return `T_bcast and bytes of ${entries.length} publications, versions ${entries[0].version} to ${entries.at(-1).version}; median T_bcast(0.9) ${Model.secondsText(median)}`;
   }
@@ -173,11 +176,8 @@ const Charts = (() => {
   /// Points of Model.forecastsOf(). Above the band the forecast was missed.
   function forecast(container, points, chosen, choose) {
     const width = widthOf(container, 260), left = 58, right = width - 12, top = 30, bottom = 306;
+    if (points.length === 0) return Dom.replace(container, Dom.make('p', {class: 'note'}, 'No publication has reached all workers yet.'));
     const svg = svgIn(container, width, bottom + 40, `Measured against predicted T_bcast(1.0) of ${points.length} publications`);
-    if (points.length === 0) {
-      svg.append('text').attr('class', 'soft').attr('x', left).attr('y', 60).text('No publication with a forecast yet');
-      return;
-    }
     const values = points.flatMap((point) => [point.predicted, point.measured]);
     const low = 10 ** Math.floor(Math.log10(d3.min(values))), high = 10 ** Math.ceil(Math.log10(d3.max(values) * 1.0001));
     const x = d3.scaleLog().domain([low, high]).range([left, right]).clamp(true), y = d3.scaleLog().domain([low, high]).range([bottom, top]).clamp(true);
@@ -198,9 +198,9 @@ const Charts = (() => {
   /// `series`: [{name, label, points: [[x, y]]}].
   function lines(container, series, {height = 150, xLabel, yLabel, xText = String, yText = String, log = false, label, zero = true}) {
     const width = widthOf(container, 220), left = 58, right = width - 70, top = 26, bottom = height - 40;
-    const svg = svgIn(container, width, height, label);
     const all = series.flatMap((one) => one.points);
-    if (all.length === 0) return;
+    if (all.length === 0) return Dom.replace(container);
+    const svg = svgIn(container, width, height, label);
     const xs = d3.extent(all, (point) => point[0]), ys = d3.extent(all, (point) => point[1]);
     const x = (log ? d3.scaleLog() : d3.scaleLinear()).domain(xs[0] === xs[1] ? [xs[0] * 0.9, xs[1] * 1.1 + 1e-9] : xs).range([left, right]);
     const y = d3.scaleLinear().domain([zero ? Math.min(0, ys[0]) : ys[0], ys[1] > ys[0] || ys[1] > 0 ? ys[1] : 1]).nice(4).range([bottom, top]);

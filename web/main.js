@@ -103,7 +103,7 @@
     Sections.identity(fleet);
     Sections.verdict(fleet, nowMs);
     Sections.tiles(fleet, learner);
-    if (!planned && fleet.nodes.size > 0) resetPlan();
+    followPlan();
   }
 
   function drawChains() {
@@ -111,7 +111,7 @@
     ui.found = ui.query || ui.state ? new Set(Model.workerRowsOf(fleet, ui, nowMs / 1000).map((row) => row.key)) : null;
     const counts = Model.countsOf(fleet);
     Dom.legend(byId('chains-legend'), Model.STATES.filter((state) => counts[state.name] > 0)
-      .map((state) => ({swatch: `fill-${state.name}`, label: `${state.label} ${counts[state.name]}`, title: state.text})));
+      .map((state) => ({swatch: `fill-${state.name}`, label: `${Model.labelOf(fleet, state)} ${counts[state.name]}`, title: state.text})));
     setText(byId('chains-note'), fleet.head.topology && fleet.head.latest_version ? `${fleet.head.topology}, version ${fleet.head.latest_version}` : '');
     Chains.draw(byId('chains'), fleet, ui);
   }
@@ -274,14 +274,22 @@
 
   // ---- what if
 
-  let planned = false;
+  let planned = '', isTouched = false;
+
+  /// Asks anew about the fleet as it is, when that has changed, until a person asks about another one.
+  function followPlan() {
+    const {workers, bytes, uplink, peer_uplink, peer_downlink} = Model.fleetFiguresOf(fleet);
+    const key = JSON.stringify([workers, bytes, ...[uplink, peer_uplink, peer_downlink].map((rate) => rate && rate.toPrecision(2))]);
+    if (isTouched || key === planned || fleet.nodes.size === 0 || source.isRecording && planned) return;
+    planned = key;
+    resetPlan();
+  }
 
   const field = (name) => byId('what-if').elements[name];
   const round3 = (value) => Number(value.toPrecision(3));
 
   function resetPlan() {
     const figures = Model.fleetFiguresOf(fleet);
-    planned = true;
     field('workers').value = Math.max(1, figures.workers);
     field('size').value = round3((figures.bytes ?? 16 * 2 ** 30) / 2 ** 20);
     field('uplink').value = round3((figures.uplink ?? 125e6) * 8 / 1e6);
@@ -362,8 +370,9 @@
     byId('publication-back').addEventListener('click', () => step(-1));
     byId('publication-on').addEventListener('click', () => step(1));
     byId('detail-close').addEventListener('click', () => choose(ui.worker));
-    byId('what-if').addEventListener('submit', (event) => { event.preventDefault(); plan(); });
-    byId('what-if').addEventListener('reset', (event) => { event.preventDefault(); resetPlan(); });
+    byId('what-if').addEventListener('input', () => { isTouched = true; });
+    byId('what-if').addEventListener('submit', (event) => { event.preventDefault(); isTouched = true; plan(); });
+    byId('what-if').addEventListener('reset', (event) => { event.preventDefault(); isTouched = false; resetPlan(); });
     document.addEventListener('keydown', (event) => {
       if (event.key === '/' && !event.target.matches('input, select, textarea')) {
         event.preventDefault();

@@ -187,6 +187,9 @@ const Model = (() => {
     return counts;
   }
 
+  /// What a legend calls the state. Before the first version there is none to have.
+  const labelOf = (fleet, state) => (state.name === 'idle' && fleet.head.latest_version === 0 ? 'waiting' : state.label);
+
   /// Which versions workers have: [{version, workers}], the newest first.
   function spreadOf(fleet) {
     const spread = new Map();
@@ -597,7 +600,7 @@ const Model = (() => {
   return {
     emptyFleet, applyState, applyChange, takeCourses, keyOf, workersOf, originOf, publicationsOf, newestOf,
     bytesText, rateText, secondsText, agoText, percentText, countText, sentence,
-    STATES, STATE_TEXT, STANDING_TEXT, isReceiving, progressOf, linkOf, countsOf, spreadOf,
+    STATES, STATE_TEXT, STANDING_TEXT, isReceiving, progressOf, linkOf, countsOf, labelOf, spreadOf,
     verdictOf, whyOf, remarksOf, attentionOf, compareNames,
     chainsOf, placeRows, chainSummaryOf, nodeText,
     PHASES, PHASE, waterfallOf, rowsUntil, historyOf, missAbove, forecastsOf, quantileOf,

@@ -54,7 +54,7 @@ const Sections = (() => {
     const workers = Model.workersOf(fleet);
     const shown = Model.STATES.filter((state) => counts[state.name] > 0);
     const shares = shown.map((state) => [`fill-${state.name}`, counts[state.name]]);
-    const all = [tile('Workers', workers.length.toLocaleString('en-GB'), '', shown.map((state) => `${counts[state.name]} ${state.label}`).join(' · '), shares)];
+    const all = [tile('Workers', workers.length.toLocaleString('en-GB'), '', shown.map((state) => `${counts[state.name]} ${Model.labelOf(fleet, state)}`).join(' · '), shares)];
 
     const timed = entries.filter((entry) => entry.t90_s !== null || entry.t50_s !== null);
     const last = timed.at(-1);
