@@ -250,7 +250,7 @@
       }
       // A worker that was heard with a version before does not count anew.
       for (const row of next.workers) {
-        if (!row.version || row.silent_s > 10) continue;
+        if (!row.version || row.silent) continue;
         if (!engines.has(row.version)) engines.set(row.version, new Map());
         const of = engines.get(row.version);
         if (!of.has(row.name)) of.set(row.name, atMs - 1000 * (row.version_s ?? row.silent_s));
@@ -414,6 +414,7 @@
       const {told, nodesRevision, membersRevision, publicationsRevision, endedRevision} = fleet;
       Object.assign(fleet, Model.emptyFleet(), {told, nodesRevision, membersRevision, publicationsRevision, endedRevision});
       learnerPast.length = 0;
+      engines.clear();
       source.show(listener, source.indexAt(ms));
       nowMs = ms;
       setText(byId('replay-time'), `${clock(ms)}, ${((ms - first) / 1000).toFixed(0)} of ${((last - first) / 1000).toFixed(0)} s`);

@@ -569,13 +569,16 @@ const Model = (() => {
 
   // ---- the learner
 
+  // The learner does not count a worker of which it has heard nothing for longer (`workers/alive`).
+  const SILENT_S_MAX = 15;
+
   /// What its port tells: GET /v1/status, with the figures of the last training step in "metrics".
   function learnerOf(status) {
     if (!status) return null;
     const metrics = status.metrics || {};
     const figure = (name) => (Number.isFinite(metrics[name]) ? metrics[name] : null);
     const workers = (status.workers || []).map((row) => ({
-      name: row.name, version: row.version, active: row.active, wanted: row.wanted, silent_s: row.silent_s,
+      name: row.name, version: row.version, version_s: row.version_s, active: row.active && !(row.silent_s > SILENT_S_MAX), silent: row.silent_s > SILENT_S_MAX, wanted: row.wanted, silent_s: row.silent_s,
       rollouts_per_s: row.rollouts_per_s, tokens_per_s: row.tokens_per_s, under_way: row.under_way,
       admitted: row.admitted, fault: row.fault, price_per_hour: row.price_per_hour ?? null,
     })).sort((a, b) => compareNames(a.name, b.name));

@@ -255,10 +255,10 @@ const Sections = (() => {
     replace(table.tHead, make('tr', {}, make('th', {}, 'Worker'), make('th', {}, 'Rolls out'), make('th', {class: 'number'}, 'Version'), make('th', {class: 'number'}, 'Rollouts/s'),
       make('th', {class: 'number'}, 'Under way'), make('th', {class: 'number'}, 'Admitted'), make('th', {class: 'number'}, 'Price/h'), make('th', {}, 'Why not')));
     replace(table.tBodies[0], ...learner.workers.slice(0, 100).map((row) => make('tr', {}, make('td', {}, row.name),
-      make('td', {}, row.active ? 'yes' : row.wanted ? 'not yet' : 'waits'), make('td', {class: 'number'}, String(row.version)),
+      make('td', {}, row.silent ? 'silent' : row.active ? 'yes' : row.wanted ? 'not yet' : 'waits'), make('td', {class: 'number'}, String(row.version)),
       make('td', {class: 'number'}, row.rollouts_per_s.toFixed(1)), make('td', {class: 'number'}, String(row.under_way)), make('td', {class: 'number'}, row.admitted.toLocaleString('en-GB')),
       make('td', {class: 'number'}, row.price_per_hour > 0 ? row.price_per_hour.toFixed(2) : '–'),
-      make('td', {class: 'text'}, row.fault || (row.silent_s > 15 ? `silent for ${Model.secondsText(row.silent_s)}` : '')))));
+      make('td', {class: 'text'}, row.fault || (row.silent ? `silent for ${Model.secondsText(row.silent_s)}` : '')))));
   }
 
   // ---- what if

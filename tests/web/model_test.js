@@ -167,7 +167,8 @@ function modelTests(Model) {
       const none = Model.learnerOf({version: 0, workers: []});
       equal([none.reward, none.cost_per_step, none.price_per_hour, none.rollouts_per_s], [null, null, null, 0]);
       const some = Model.learnerOf({version: 4, metrics: {'training/global_step': 4, 'critic/score/mean': 0.5, cost_total: 2, bubble_ratio: null},
-        workers: [{name: 'a', active: true, rollouts_per_s: 1.5, price_per_hour: 0.25}, {name: 'b', active: false, rollouts_per_s: 9, price_per_hour: 3}]});
+        workers: [{name: 'a', active: true, rollouts_per_s: 1.5, price_per_hour: 0.25}, {name: 'b', active: false, rollouts_per_s: 9, price_per_hour: 3},
+          {name: 'c', active: true, silent_s: 16, rollouts_per_s: 7, price_per_hour: 2}]});
       equal([some.reward, some.cost_per_step, some.price_per_hour, some.rollouts_per_s, some.active, some.bubble], [0.5, 0.5, 0.25, 1.5, 1, null]);
     }],
     ['numbers are written with their units', () => {
