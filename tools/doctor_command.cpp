@@ -114,7 +114,7 @@ Status run(const DoctorFlags& flags) {
   if (flags.json) fmt::print("{}\n", json_text(list));
   std::fflush(stdout);
   if (faults == 0) return {};
-  return fail(Errc::kNotAllowed, Op::kConfigure,
+  return fail(Errc::kNotAllowed, Op::kVerify,
               fmt::format("{} faults and {} warnings; what stands behind each arrow mends it", faults, warnings));
 }
 

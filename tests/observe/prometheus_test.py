@@ -94,6 +94,7 @@ def main(weightcast, deploy):
 
 
 def check(weightcast, deploy, directory, programs):
+    (directory / "memory").mkdir()
     token = directory / "weightcast-token"
     token.touch(0o600)
     token.write_text(TOKEN + "\n")
@@ -122,7 +123,7 @@ def check(weightcast, deploy, directory, programs):
     for version in (1, 2):
         header = json.dumps({"w": {"dtype": "U8", "shape": [1 << 20], "data_offsets": [0, 1 << 20]}}).encode()
         snapshot = directory / "model.safetensors"
-        snapshot.write_bytes(len(header).to_bytes(8, "little") + header + bytes([version]) + bytes((1 << 20) - 1))
+        snapshot.write_bytes(len(header).to_bytes(8, "little") + header + os.urandom(1 << 20))
         ask("publish", snapshot, "--version", version, "--state", directory / "origin", "--wait", "1")
 
     # What promtool says of each daemon's text.
@@ -213,7 +214,7 @@ if __name__ == "__main__":
         sys.exit(77)
     os.environ.pop("WEIGHTCAST_STATE", None)
     try:
-        main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
+        main(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve())
     except Failed as failure:
         print(failure, file=sys.stderr)
         sys.exit(1)

@@ -165,7 +165,7 @@ if __name__ == "__main__":
         print(f"skipped: this user may not make namespaces: {may.stderr.decode().strip()}")
         sys.exit(77)
     try:
-        main(pathlib.Path(sys.argv[1]), sys.argv[2])
+        main(pathlib.Path(sys.argv[1]).resolve(), os.path.abspath(sys.argv[2]))
     except AssertionError as failure:
         print(failure, file=sys.stderr)
         sys.exit(1)
