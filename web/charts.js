@@ -185,7 +185,7 @@ const Charts = (() => {
     const along = d3.range(0, 61).map((i) => low * (high / low) ** (i / 60));
     svg.append('path').attr('class', 'band').attr('d', d3.area().x((at) => x(at)).y0((at) => y(at)).y1((at) => y(Model.missAbove(at)))(along));
     svg.append('path').attr('class', 'diagonal').attr('d', `M${x(low)},${y(low)}L${x(high)},${y(high)}`);
-    axes(svg, {x, y, left, right, top, bottom, xTicks: ticks, xText: shortSeconds, yTicks: ticks, yText: shortSeconds, xLabel: 'predicted T_bcast(1.0)', yLabel: 'measured T_bcast(1.0)'});
+    axes(svg, {x, y, left, right, top, bottom, xTicks: ticks, xText: shortSeconds, yTicks: ticks, yText: shortSeconds, xLabel: 'predicted', yLabel: 'measured'});
     svg.append('g').selectAll('circle').data(points).join('circle')
       .attr('class', (point) => `point${point.missed ? ' off' : ''}${point.version === chosen ? ' chosen' : ''}`)
       .attr('cx', (point) => x(point.predicted)).attr('cy', (point) => y(point.measured)).attr('r', points.length > 200 ? 2.5 : 4)

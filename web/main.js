@@ -139,7 +139,7 @@
     Charts.history(byId('history'), entries, chosenVersion(), chooseVersion);
     const points = Model.forecastsOf(entries);
     const missed = points.filter((point) => point.missed).length;
-    setText(byId('forecast-note'), points.length > 0 ? `${missed} of ${points.length} missed: by half as much again, and half a second. The plan foresees what travels, not what is applied.` : '');
+    setText(byId('forecast-note'), points.length > 0 ? `${missed} of ${points.length} took half as much again, and half a second. Measured is T_bcast(1.0) less what the origin took to make the payload.` : '');
     Charts.forecast(byId('forecast'), points, chosenVersion(), chooseVersion);
   }
 

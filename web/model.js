@@ -487,11 +487,13 @@ const Model = (() => {
   const MISS_FACTOR = 1.5, MISS_S = 0.5;
   const missAbove = (predicted) => Math.max(MISS_FACTOR * predicted, predicted + MISS_S);
 
-  /// Those of which both are known: [{version, predicted, measured, missed}].
+  /// Those of which both are known: [{version, predicted, measured, missed}]. The plan counts from when the origin can
+  /// send, so what it took to make the payload is none of the measured time.
   function forecastsOf(entries) {
+    const sentIn = (entry) => Math.max(0.001, entry.t100_s - entry.take_over_s - entry.encode_s - entry.pack_s);
     return entries.filter((entry) => entry.predicted_s > 0 && entry.t100_s !== null && entry.t100_s > 0)
       .map((entry) => ({
-        version: entry.version, predicted: entry.predicted_s, measured: entry.t100_s, missed: entry.t100_s > missAbove(entry.predicted_s),
+        version: entry.version, predicted: entry.predicted_s, measured: sentIn(entry), missed: sentIn(entry) > missAbove(entry.predicted_s),
       }));
   }
 

@@ -141,7 +141,8 @@ function modelTests(Model) {
       equal(Model.linkOf(fleet, fleet.nodes.get('worker/b')), {bytes_per_s: 7, live: true});
     }],
     ['a forecast is missed by half as much again and half a second', () => {
-      const of = (predicted_s, t100_s) => Model.forecastsOf([publication(1, {predicted_s, t100_s})]).map((one) => one.missed);
+      const of = (predicted_s, t100_s) => Model.forecastsOf([publication(1, {predicted_s, t100_s, take_over_s: 0})]).map((one) => one.missed);
+      equal(Model.forecastsOf([publication(1, {predicted_s: 1, t100_s: 3, take_over_s: 0.5, encode_s: 1, pack_s: 0.25})])[0].measured, 1.25);
       equal([of(10, 14), of(10, 16), of(0.01, 0.4), of(0.01, 0.6), of(0, 1), of(1, null)], [[false], [true], [false], [true], [], []]);
     }],
     ['the table has those who match all words, by any column', () => {
