@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The whole loop on this host: a learner publishes each step, four workers generate, one of them is killed.
 
-Usage: loop.py PROGRAMS PAGE OUTPUT. PROGRAMS is the directory of the built programs, PAGE the build's page for operators.
-OUTPUT gets result.json, report.md, page.html, pictures, and the logs of all processes. Exit status 1 if the model did not
-learn.
+Usage: loop.py PROGRAMS PAGE OUTPUT. PROGRAMS is the directory of the built programs, PAGE the build's page for
+operators. OUTPUT gets result.json, report.md, page.html, pictures, and the logs of all processes. Exit status 1 if the
+model did not learn.
 """
 
 import json
@@ -135,7 +135,8 @@ class Demo:
     def run(self):
         self.say(f"keys; an origin with {ORIGIN_RATE} and {WORKERS} workers with {WORKER_RATE} each; a learner")
         learner = self.fleet.reserve("learner")
-        self.fleet.start_origin("--uplink", ORIGIN_RATE, "--topology", "chain", "--http", "127.0.0.1:0", "--learner", learner)
+        self.fleet.start_origin("--uplink", ORIGIN_RATE, "--topology", "chain", "--http", "127.0.0.1:0",
+                                "--learner", learner)
         address = self.fleet.directory / "origin" / "http_address"
         recorder = Recorder(address)
         self.say(f"the page of the fleet and the learner, while they run: http://{address.read_text().strip()}/")

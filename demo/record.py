@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Records what a daemon tells at its port for operators, and leaves the page with the recording inside, as one file.
 
-Usage: record.py ADDRESS_FILE PAGE OUTPUT. ADDRESS_FILE is DIR/http_address of the daemon, PAGE the build's web/page.html.
-Records until SIGTERM, also over restarts of the daemon, then writes OUTPUT. Python's standard library alone.
+Usage: record.py ADDRESS_FILE PAGE OUTPUT. ADDRESS_FILE is DIR/http_address of the daemon, PAGE the build's
+web/page.html. Records until SIGTERM, also over restarts of the daemon, then writes OUTPUT. Python's standard library
+alone.
 """
 
 import json
@@ -30,7 +31,10 @@ class Recorder:
         self.publications = {}  # version -> reply, of those that have ended
         self.fleet = {"nodes": {}, "publications": {}, "head": {}}
         self.stopping = threading.Event()
-        self.threads = [threading.Thread(target=self.again, args=(work,), daemon=True) for work in (self.follow, self.ask_learner, self.ask_publications)]
+        self.threads = [
+            threading.Thread(target=self.again, args=(work,), daemon=True)
+            for work in (self.follow, self.ask_learner, self.ask_publications)
+        ]
         for thread in self.threads:
             thread.start()
 
@@ -93,7 +97,9 @@ class Recorder:
         """The planner's answer for the fleet as it is now; None if its links are not known."""
         with self.lock:
             nodes = list(self.fleet["nodes"].values())
-            sizes = [entry["snapshot_bytes"] for entry in self.fleet["publications"].values() if entry["snapshot_bytes"]]
+            sizes = [
+                entry["snapshot_bytes"] for entry in self.fleet["publications"].values() if entry["snapshot_bytes"]
+            ]
         workers = [node for node in nodes if node["role"] == "worker" and node["state"] not in ("lost", "standby")]
         origin = next((node for node in nodes if node["role"] == "origin"), None)
         down = sorted(node["downlink_bytes_per_s"] for node in workers if node["downlink_bytes_per_s"] > 0)
@@ -102,8 +108,11 @@ class Recorder:
             return None
         count = len(workers)
         sweep = sorted({number for number in PLAN_SWEEP if number < 2 * count} | {count, count + 1})
-        return self.get(f"plan?workers={count}&size_bytes={sizes[-1]}&uplink_bps={8 * origin['uplink_bytes_per_s']}"
-                        f"&peer_bps={8 * down[len(down) // 2]}&peer_uplink_bps={8 * up[len(up) // 2]}&sweep={','.join(map(str, sweep))}")
+        return self.get(
+            f"plan?workers={count}&size_bytes={sizes[-1]}&uplink_bps={8 * origin['uplink_bytes_per_s']}"
+            f"&peer_bps={8 * down[len(down) // 2]}&peer_uplink_bps={8 * up[len(up) // 2]}"
+            f"&sweep={','.join(map(str, sweep))}"
+        )
 
     def stop(self):
         """The recording. The daemon should still run, so that it says what it knows of its publications."""
@@ -116,7 +125,9 @@ class Recorder:
         self.stopping.set()
         with self.lock:
             recording["events"] = list(self.events)
-        recording["publications"] = dict(sorted(self.publications.items(), key=lambda one: int(one[0]))[-PUBLICATIONS_MAX:])
+        recording["publications"] = dict(
+            sorted(self.publications.items(), key=lambda one: int(one[0]))[-PUBLICATIONS_MAX:]
+        )
         return recording
 
 
@@ -129,7 +140,9 @@ def write_page(page, recording, output):
         return False
     # A script's text ends at the first </script>, whatever it says.
     data = json.dumps(recording, separators=(",", ":")).replace("<", "\\u003c")
-    pathlib.Path(output).write_text(text.replace(MARK, f'<script type="application/json" id="recording">{data}</script>'))
+    pathlib.Path(output).write_text(
+        text.replace(MARK, f'<script type="application/json" id="recording">{data}</script>')
+    )
     return True
 
 

@@ -210,7 +210,8 @@ void add_daemon_command(const Commands& commands) {
                 "Plain TCP beyond loopback, too: everybody on the way can read and change it");
   app->add_option(
          "--http", flags->http,
-         "Where operators look at this node over HTTP: a page, /status, /events, /metrics, /healthz (docs/OPERATING.md); "
+         "Where operators look at this node over HTTP: a page, /status, /events, /metrics, /healthz "
+         "(docs/OPERATING.md); "
          "without it nowhere. Open to this host on loopback; elsewhere with --http-token, or with --keys, encrypted")
       ->check(endpoint_validator());
   app->add_option("--http-token", flags->http_token,

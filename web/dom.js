@@ -8,9 +8,12 @@ const Dom = (() => {
   function make(tag, attributes = {}, ...children) {
     const element = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) {
-      if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
-      else if (value === true) element.setAttribute(name, '');
-      else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+      if (name.startsWith('on'))
+        element.addEventListener(name.slice(2), value);
+      else if (value === true)
+        element.setAttribute(name, '');
+      else if (value !== false && value !== null && value !== undefined)
+        element.setAttribute(name, value);
     }
     element.append(...children.filter((child) => child !== null && child !== undefined));
     return element;
@@ -28,8 +31,11 @@ const Dom = (() => {
     const key = JSON.stringify(entries);
     if (element.drawn === key) return;
     element.drawn = key;
-    replace(element, ...entries.map(({swatch, label, title}) =>
-      make('li', {title}, make('span', {class: `swatch ${swatch}`, 'aria-hidden': 'true'}), label)));
+    replace(
+        element,
+        ...entries.map(
+            ({swatch, label, title}) =>
+                make('li', {title}, make('span', {class: `swatch ${swatch}`, 'aria-hidden': 'true'}), label)));
   }
 
   function showTip(text, x, y) {
@@ -43,14 +49,18 @@ const Dom = (() => {
     tip.style.top = `${top}px`;
   }
 
-  const hideTip = () => { byId('tip').hidden = true; };
+  const hideTip = () => {
+    byId('tip').hidden = true;
+  };
 
   /// Tips of what lies below `container`: `text(element, event)` gives one, or '' for none.
   function tipsOf(container, text) {
     container.addEventListener('pointermove', (event) => {
       const words = text(event.target, event);
-      if (words) showTip(words, event.clientX, event.clientY);
-      else hideTip();
+      if (words)
+        showTip(words, event.clientX, event.clientY);
+      else
+        hideTip();
     });
     container.addEventListener('pointerleave', hideTip);
     container.addEventListener('focusin', (event) => {

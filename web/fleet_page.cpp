@@ -36,9 +36,9 @@ Result<std::unique_ptr<FleetPage>> FleetPage::make(const FleetPageOptions& optio
   std::unique_ptr<HttpClient> learner;
   if (options.learner) {
     WC_TRY(check_trust(options.learner_trust, *options.learner));
-    WC_ASSIGN(learner, HttpClient::make({.server = *options.learner,
-                                         .trust = options.learner_trust,
-                                         .body_bytes_max = kLearnerBytesMax}));
+    WC_ASSIGN(learner,
+              HttpClient::make(
+                  {.server = *options.learner, .trust = options.learner_trust, .body_bytes_max = kLearnerBytesMax}));
   }
   return std::unique_ptr<FleetPage>(new FleetPage(std::move(learner)));
 }

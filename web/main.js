@@ -13,23 +13,53 @@
   let nowMs = 0;  // by the daemon's clock
   let heardAt = performance.now();
   let learner = null, learnerAt = 0;
-  const learnerPast = [];  // {step, reward, staleness, bubble}
+  const learnerPast = [];     // {step, reward, staleness, bubble}
   const engines = new Map();  // version -> worker's name -> unix ms of its first rollout under the version
-  const ui = {worker: null, found: null, query: '', state: '', column: 'name', descending: false, version: null, rows: ROWS_FIRST, bars: BARS_FIRST, choose};
+  const ui = {
+    worker: null,
+    found: null,
+    query: '',
+    state: '',
+    column: 'name',
+    descending: false,
+    version: null,
+    rows: ROWS_FIRST,
+    bars: BARS_FIRST,
+    choose
+  };
   let courses = {version: null, reply: null, askedAt: -Infinity, isAsking: false, error: ''};
 
   // ---- drawing
 
   // Of each section: what it was drawn from. It is drawn again when that has changed, and not while it is out of sight.
   const sections = {
-    top: {element: 'verdict', of: () => [fleet.nodesRevision, fleet.publicationsRevision, learnerAt, Math.floor(nowMs / 1000)], draw: drawTop},
-    chains: {element: 'chains', of: () => [fleet.nodesRevision, ui.worker, ui.query, ui.state, width()], draw: drawChains},
-    attention: {element: 'attention', of: () => [fleet.nodesRevision, ui.worker, Math.floor(nowMs / 60000)], draw: drawAttention},
-    versions: {element: 'spread', of: () => [fleet.nodesRevision, fleet.versions], draw: () => Sections.versions(fleet)},
+    top: {
+      element: 'verdict',
+      of: () => [fleet.nodesRevision, fleet.publicationsRevision, learnerAt, Math.floor(nowMs / 1000)],
+      draw: drawTop
+    },
+    chains:
+        {element: 'chains', of: () => [fleet.nodesRevision, ui.worker, ui.query, ui.state, width()], draw: drawChains},
+    attention: {
+      element: 'attention',
+      of: () => [fleet.nodesRevision, ui.worker, Math.floor(nowMs / 60000)],
+      draw: drawAttention
+    },
+    versions:
+        {element: 'spread', of: () => [fleet.nodesRevision, fleet.versions], draw: () => Sections.versions(fleet)},
     learner: {element: 'learner-panel', of: () => [learnerAt, width()], draw: drawLearner},
-    waterfall: {element: 'waterfall', of: () => [fleet.endedRevision, installed(), ui.version, ui.bars, courses.reply, courses.error, learnerAt, width()], draw: drawWaterfall},
+    waterfall: {
+      element: 'waterfall',
+      of: () =>
+          [fleet.endedRevision, installed(), ui.version, ui.bars, courses.reply, courses.error, learnerAt, width()],
+      draw: drawWaterfall
+    },
     history: {element: 'history', of: () => [fleet.endedRevision, chosenVersion(), width()], draw: drawHistory},
-    workers: {element: 'worker-table', of: () => [fleet.nodesRevision, ui.worker, ui.query, ui.state, ui.column, ui.descending, ui.rows], draw: drawWorkers},
+    workers: {
+      element: 'worker-table',
+      of: () => [fleet.nodesRevision, ui.worker, ui.query, ui.state, ui.column, ui.descending, ui.rows],
+      draw: drawWorkers
+    },
   };
   let pageWidth = document.documentElement.clientWidth;
   const width = () => pageWidth;
@@ -48,7 +78,9 @@
   function dueSoon() {
     if (isDue || isUrgent) return;
     isDue = true;
-    setTimeout(() => requestAnimationFrame(draw), Math.min(LATE_MS_MAX, Math.max(0, drawnAt + COST_SHARE * cost - performance.now())));
+    setTimeout(
+        () => requestAnimationFrame(draw),
+        Math.min(LATE_MS_MAX, Math.max(0, drawnAt + COST_SHARE * cost - performance.now())));
   }
 
   function draw() {
@@ -82,14 +114,18 @@
     const names = new Map();
     const observer = new IntersectionObserver((entries) => {
       for (const entry of entries) {
-        if (entry.isIntersecting) seen.add(names.get(entry.target));
-        else seen.delete(names.get(entry.target));
+        if (entry.isIntersecting)
+          seen.add(names.get(entry.target));
+        else
+          seen.delete(names.get(entry.target));
       }
       due();
     }, {rootMargin: '150px'});
     for (const [name, section] of Object.entries(sections)) {
       const element = byId(section.element).closest('section, main');
-      const box = name === 'versions' || name === 'attention' || name === 'chains' ? byId(section.element).closest('.panel') : element;
+      const box = name === 'versions' || name === 'attention' || name === 'chains' ?
+          byId(section.element).closest('.panel') :
+          element;
       names.set(box, name);
       observer.observe(box);
     }
@@ -110,9 +146,19 @@
     // What the search leaves out is dimmed.
     ui.found = ui.query || ui.state ? new Set(Model.workerRowsOf(fleet, ui, nowMs / 1000).map((row) => row.key)) : null;
     const counts = Model.countsOf(fleet);
-    Dom.legend(byId('chains-legend'), Model.STATES.filter((state) => counts[state.name] > 0)
-      .map((state) => ({swatch: `fill-${state.name}`, label: `${Model.labelOf(fleet, state)} ${counts[state.name]}`, title: state.text})));
-    setText(byId('chains-note'), fleet.head.topology && fleet.head.latest_version ? `${fleet.head.topology}, version ${fleet.head.latest_version}` : '');
+    Dom.legend(
+        byId('chains-legend'),
+        Model.STATES.filter((state) => counts[state.name] > 0)
+            .map((state) => ({
+                   swatch: `fill-${state.name}`,
+                   label: `${Model.labelOf(fleet, state)} ${counts[state.name]}`,
+                   title: state.text
+                 })));
+    setText(
+        byId('chains-note'),
+        fleet.head.topology && fleet.head.latest_version ?
+            `${fleet.head.topology}, version ${fleet.head.latest_version}` :
+            '');
     Chains.draw(byId('chains'), fleet, ui);
   }
 
@@ -121,9 +167,7 @@
     Sections.detail(fleet, ui.worker, nowMs);
   }
 
-  function drawWorkers() {
-    Sections.workers(fleet, Model.workerRowsOf(fleet, ui, nowMs / 1000), ui, ui.rows, choose);
-  }
+  function drawWorkers() { Sections.workers(fleet, Model.workerRowsOf(fleet, ui, nowMs / 1000), ui, ui.rows, choose); }
 
   // ---- publications
 
@@ -133,13 +177,17 @@
   function drawHistory() {
     const entries = Model.historyOf(fleet);
     Dom.legend(byId('history-legend'), [
-      {swatch: 'line line-t50', label: 'T_bcast(0.5)'}, {swatch: 'line line-t90', label: '0.9'}, {swatch: 'line line-t100', label: '1.0'},
-      {swatch: 'line dash line-predicted', label: 'predicted 1.0'}, {swatch: 'fill-payload', label: 'payload'}, {swatch: 'fill-sent', label: 'sent by the origin'}]);
+      {swatch: 'line line-t50', label: 'T_bcast(0.5)'}, {swatch: 'line line-t90', label: '0.9'},
+      {swatch: 'line line-t100', label: '1.0'}, {swatch: 'line dash line-predicted', label: 'predicted 1.0'},
+      {swatch: 'fill-payload', label: 'payload'}, {swatch: 'fill-sent', label: 'sent by the origin'}
+    ]);
     setText(byId('history-note'), entries.length > 0 ? `the last ${entries.length}` : 'none yet');
     Charts.history(byId('history'), entries, chosenVersion(), chooseVersion);
     const points = Model.forecastsOf(entries);
     const missed = points.filter((point) => point.missed).length;
-    setText(byId('forecast-note'), points.length > 0 ? `${missed} of ${points.length} took half as much again, and half a second. Measured is T_bcast(1.0) less what the origin took to make the payload.` : '');
+    const counted = `${missed} of ${points.length} took half as much again, and half a second. `;
+    const measured = 'Measured is T_bcast(1.0) less what the origin took to make the payload.';
+    setText(byId('forecast-note'), points.length > 0 ? counted + measured : '');
     Charts.forecast(byId('forecast'), points, chosenVersion(), chooseVersion);
   }
 
@@ -164,7 +212,14 @@
       askAgain(coursesEveryMs(entry.workers));
       return;
     }
-    courses = {version: entry.version, key, reply: courses.version === entry.version ? courses.reply : null, askedAt: performance.now(), isAsking: true, error: ''};
+    courses = {
+      version: entry.version,
+      key,
+      reply: courses.version === entry.version ? courses.reply : null,
+      askedAt: performance.now(),
+      isAsking: true,
+      error: ''
+    };
     try {
       courses.reply = await source.publication(entry.version);
       Model.takeCourses(fleet, courses.reply.workers);
@@ -180,7 +235,11 @@
   function askAgain(ms) {
     if (isAskedAgain) return;
     isAskedAgain = true;
-    setTimeout(() => { isAskedAgain = false; sections.waterfall.drawn = ''; dueSoon(); }, ms);
+    setTimeout(() => {
+      isAskedAgain = false;
+      sections.waterfall.drawn = '';
+      dueSoon();
+    }, ms);
   }
 
   function drawWaterfall() {
@@ -192,7 +251,11 @@
     const key = listed.map((one) => `${one.version}${one.state}`).join();
     if (select.drawn !== key) {
       select.drawn = key;
-      replace(select, make('option', {value: ''}, 'newest'), ...listed.map((one) => make('option', {value: one.version}, `${one.version} – ${one.state}, ${Model.secondsText(one.t100_s)}`)));
+      replace(
+          select, make('option', {value: ''}, 'newest'),
+          ...listed.map(
+              (one) => make(
+                  'option', {value: one.version}, `${one.version} – ${one.state}, ${Model.secondsText(one.t100_s)}`)));
     }
     select.value = ui.version === null ? '' : String(ui.version);
     const at = entries.indexOf(entry);
@@ -203,8 +266,18 @@
       return;
     }
     askCourses(entry);
-    setText(byId('waterfall-note'), `version ${entry.version}: ${entry.state}, at ${entry.installed} of ${Model.countText(entry.workers, 'worker')}`);
-    replace(byId('waterfall-why'), ...(Model.whyOf(entry) ? ['Slowest: ', make('b', {}, entry.slowest), ` – ${entry.why || 'it says nothing of its time'}${entry.cause ? ` (${entry.cause})` : ''}`] : []));
+    setText(
+        byId('waterfall-note'),
+        `version ${entry.version}: ${entry.state}, at ${entry.installed} of ${
+            Model.countText(entry.workers, 'worker')}`);
+    replace(
+        byId('waterfall-why'),
+        ...(Model.whyOf(entry) ?
+                [
+                  'Slowest: ', make('b', {}, entry.slowest),
+                  ` – ${entry.why || 'it says nothing of its time'}${entry.cause ? ` (${entry.cause})` : ''}`
+                ] :
+                []));
     const reply = courses.version === entry.version ? courses.reply : null;
     const holder = byId('waterfall');
     if (!reply) {
@@ -212,7 +285,8 @@
       return;
     }
     const known = engines.get(entry.version) || new Map();
-    const whole = Model.waterfallOf(entry, reply.workers, new Map([...known].map(([name, ms]) => [name, (ms - entry.published_unix_ms) / 1000])));
+    const whole = Model.waterfallOf(
+        entry, reply.workers, new Map([...known].map(([name, ms]) => [name, (ms - entry.published_unix_ms) / 1000])));
     const rows = source.isRecording && entry.state === 'under way' ? Model.rowsUntil(whole, entry.elapsed_s) : whole;
     const shown = rows.slice(0, 1 + ui.bars);
     let chart = holder.querySelector('.chart');
@@ -226,13 +300,18 @@
     const table = Sections.waterfallTable(shown);
     table.open = wasOpen;
     holder.append(table);
-    const used = Model.PHASES.filter((phase) => rows.some((row) => row.segments.some((segment) => segment.phase === phase.name)));
-    Dom.legend(byId('waterfall-legend'), used.map((phase) => ({swatch: `fill-${phase.name}`, label: phase.label, title: phase.text})));
+    const used = Model.PHASES.filter(
+        (phase) => rows.some((row) => row.segments.some((segment) => segment.phase === phase.name)));
+    Dom.legend(
+        byId('waterfall-legend'),
+        used.map((phase) => ({swatch: `fill-${phase.name}`, label: phase.label, title: phase.text})));
     const more = byId('waterfall-more');
     const left = Math.max(rows.length - shown.length, reply.workers_total - (shown.length - 1));
     more.hidden = left <= 0;
     more.disabled = rows.length <= shown.length;
-    setText(more, rows.length > shown.length ? `Show more: ${left} others had it earlier` : `${left} others had it earlier`);
+    setText(
+        more,
+        rows.length > shown.length ? `Show more: ${left} others had it earlier` : `${left} others had it earlier`);
   }
 
   // ---- the learner
@@ -265,11 +344,22 @@
     setText(byId('learner-note'), learner ? `version ${learner.version}` : 'does not answer');
     if (!learner) return;
     Sections.learnerTiles(learner);
-    const points = (name, factor = 1) => learnerPast.filter((one) => one[name] !== null).map((one) => [one.step, factor * one[name]]);
+    const points = (name, factor = 1) =>
+        learnerPast.filter((one) => one[name] !== null).map((one) => [one.step, factor * one[name]]);
     const holder = byId('learner-charts');
     if (holder.children.length === 0) replace(holder, make('div', {}), make('div', {}));
-    Charts.lines(holder.children[0], [{name: 'chain', label: 'reward', points: points('reward')}], {xLabel: 'training step', yLabel: 'Mean reward', yText: d3.format('.2f'), label: 'Mean reward by training step'});
-    Charts.lines(holder.children[1], [{name: 'striped', label: 'lag', points: points('staleness')}], {xLabel: 'training step', yLabel: 'Training steps by which rollouts lag, mean', yText: d3.format('.1f'), label: 'Staleness by training step'});
+    Charts.lines(holder.children[0], [{name: 'chain', label: 'reward', points: points('reward')}], {
+      xLabel: 'training step',
+      yLabel: 'Mean reward',
+      yText: d3.format('.2f'),
+      label: 'Mean reward by training step'
+    });
+    Charts.lines(holder.children[1], [{name: 'striped', label: 'lag', points: points('staleness')}], {
+      xLabel: 'training step',
+      yLabel: 'Training steps by which rollouts lag, mean',
+      yText: d3.format('.1f'),
+      label: 'Staleness by training step'
+    });
   }
 
   // ---- what if
@@ -279,7 +369,8 @@
   /// Asks anew about the fleet as it is, when that has changed, until a person asks about another one.
   function followPlan() {
     const {workers, bytes, uplink, peer_uplink, peer_downlink} = Model.fleetFiguresOf(fleet);
-    const key = JSON.stringify([workers, bytes, ...[uplink, peer_uplink, peer_downlink].map((rate) => rate && rate.toPrecision(2))]);
+    const key = JSON.stringify(
+        [workers, bytes, ...[uplink, peer_uplink, peer_downlink].map((rate) => rate && rate.toPrecision(2))]);
     if (isTouched || key === planned || fleet.nodes.size === 0 || source.isRecording && planned) return;
     planned = key;
     resetPlan();
@@ -309,11 +400,19 @@
       return;
     }
     const workers = Number(field('workers').value);
-    const counts = [...new Set([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096].filter((count) => count < 2 * workers).concat(workers, Math.min(10000, workers + 1)))].sort((a, b) => a - b);
+    const counts = [
+      ...new Set([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]
+                     .filter((count) => count < 2 * workers)
+                     .concat(workers, Math.min(10000, workers + 1)))
+    ].sort((a, b) => a - b);
     const query = {
-      workers: String(workers), sweep: counts.join(), size_bytes: String(Math.round(Number(field('size').value) * 2 ** 20)),
-      uplink_bps: String(Number(field('uplink').value) * 1e6), peer_bps: String(Number(field('peer_downlink').value) * 1e6),
-      peer_uplink_bps: String(Number(field('peer_uplink').value) * 1e6), delay_ms: field('delay').value,
+      workers: String(workers),
+      sweep: counts.join(),
+      size_bytes: String(Math.round(Number(field('size').value) * 2 ** 20)),
+      uplink_bps: String(Number(field('uplink').value) * 1e6),
+      peer_bps: String(Number(field('peer_downlink').value) * 1e6),
+      peer_uplink_bps: String(Number(field('peer_uplink').value) * 1e6),
+      delay_ms: field('delay').value,
     };
     setText(message, 'Asking the daemon …');
     try {
@@ -324,13 +423,31 @@
       const at = (count) => reply.sweep.find((one) => one.workers === count);
       const [here, next] = [at(workers), at(workers + 1)];
       if (here && next) {
-        const added = Math.max(0, next.t100_s - here.t100_s), sent = next.origin_egress_bytes - here.origin_egress_bytes;
-        replace(byId('what-if-cost'), make('b', {}, 'One more worker'), ` adds ${added < 0.0005 ? 'less than a millisecond' : added < 0.1 ? `${(added * 1000).toFixed(1)} ms` : Model.secondsText(added)} to T_bcast(1.0) and ${sent > 0 ? Model.bytesText(sent) : 'nothing'} to what the origin sends.`);
+        const added = Math.max(0, next.t100_s - here.t100_s),
+              sent = next.origin_egress_bytes - here.origin_egress_bytes;
+        replace(
+            byId('what-if-cost'), make('b', {}, 'One more worker'),
+            ` adds ${
+                added < 0.0005  ? 'less than a millisecond' :
+                    added < 0.1 ? `${(added * 1000).toFixed(1)} ms` :
+                                  Model.secondsText(added)} to T_bcast(1.0) and ${
+                sent > 0 ? Model.bytesText(sent) : 'nothing'} to what the origin sends.`);
       }
       const bestOf = {name: 'chain', label: 'best', points: reply.sweep.map((one) => [one.workers, one.t100_s])};
       const star = {name: 'star', label: 'star', points: reply.sweep.map((one) => [one.workers, one.star_s])};
-      Charts.lines(byId('what-if-chart'), [bestOf, star], {height: 190, log: true, xLabel: 'workers', yLabel: 'T_bcast(1.0) with the best topology, and with a star',
-        xText: (count) => (counts.includes(count) && (Number.isInteger(Math.log2(count)) && Math.log2(count) % 2 === 0 || count === workers) ? String(count) : ''), yText: Charts.shortSeconds, label: `Predicted T_bcast(1.0) by the number of workers; at ${workers}: ${Model.secondsText(best.t100_s)}`});
+      Charts.lines(byId('what-if-chart'), [bestOf, star], {
+        height: 190,
+        log: true,
+        xLabel: 'workers',
+        yLabel: 'T_bcast(1.0) with the best topology, and with a star',
+        xText: (count) =>
+            (counts.includes(count) &&
+                     (Number.isInteger(Math.log2(count)) && Math.log2(count) % 2 === 0 || count === workers) ?
+                 String(count) :
+                 ''),
+        yText: Charts.shortSeconds,
+        label: `Predicted T_bcast(1.0) by the number of workers; at ${workers}: ${Model.secondsText(best.t100_s)}`
+      });
     } catch (error) {
       setText(message, Model.sentence(error.message));
     }
@@ -341,7 +458,8 @@
   function choose(key) {
     ui.worker = ui.worker === key ? null : key;
     due();
-    if (ui.worker) requestAnimationFrame(() => requestAnimationFrame(() => byId('detail-panel').scrollIntoView({block: 'nearest'})));
+    if (ui.worker)
+      requestAnimationFrame(() => requestAnimationFrame(() => byId('detail-panel').scrollIntoView({block: 'nearest'})));
   }
 
   /// Shows those in the table whose row has all words of `text`.
@@ -353,7 +471,8 @@
   }
 
   function sort(column) {
-    ui.descending = ui.column === column ? !ui.descending : column !== 'name' && column !== 'parent' && column !== 'state';
+    ui.descending =
+        ui.column === column ? !ui.descending : column !== 'name' && column !== 'parent' && column !== 'state';
     ui.column = column;
     Sections.workerHead(ui, sort);
     due();
@@ -361,18 +480,46 @@
 
   function listen() {
     Sections.workerHead(ui, sort);
-    replace(byId('state'), make('option', {value: ''}, 'all states'), ...Model.STATES.map((state) => make('option', {value: state.name}, state.name)));
-    byId('query').addEventListener('input', (event) => { ui.query = event.target.value; ui.rows = ROWS_FIRST; due(); });
-    byId('state').addEventListener('change', (event) => { ui.state = event.target.value; ui.rows = ROWS_FIRST; due(); });
-    byId('workers-more').addEventListener('click', () => { ui.rows += ROWS_MORE; due(); });
-    byId('waterfall-more').addEventListener('click', () => { ui.bars = Math.min(BARS_MOST, ui.bars * 4); due(); });
-    byId('publication').addEventListener('change', (event) => chooseVersion(event.target.value === '' ? null : Number(event.target.value)));
+    replace(
+        byId('state'), make('option', {value: ''}, 'all states'),
+        ...Model.STATES.map((state) => make('option', {value: state.name}, state.name)));
+    byId('query').addEventListener('input', (event) => {
+      ui.query = event.target.value;
+      ui.rows = ROWS_FIRST;
+      due();
+    });
+    byId('state').addEventListener('change', (event) => {
+      ui.state = event.target.value;
+      ui.rows = ROWS_FIRST;
+      due();
+    });
+    byId('workers-more').addEventListener('click', () => {
+      ui.rows += ROWS_MORE;
+      due();
+    });
+    byId('waterfall-more').addEventListener('click', () => {
+      ui.bars = Math.min(BARS_MOST, ui.bars * 4);
+      due();
+    });
+    byId('publication')
+        .addEventListener(
+            'change', (event) => chooseVersion(event.target.value === '' ? null : Number(event.target.value)));
     byId('publication-back').addEventListener('click', () => step(-1));
     byId('publication-on').addEventListener('click', () => step(1));
     byId('detail-close').addEventListener('click', () => choose(ui.worker));
-    byId('what-if').addEventListener('input', () => { isTouched = true; });
-    byId('what-if').addEventListener('submit', (event) => { event.preventDefault(); isTouched = true; plan(); });
-    byId('what-if').addEventListener('reset', (event) => { event.preventDefault(); isTouched = false; resetPlan(); });
+    byId('what-if').addEventListener('input', () => {
+      isTouched = true;
+    });
+    byId('what-if').addEventListener('submit', (event) => {
+      event.preventDefault();
+      isTouched = true;
+      plan();
+    });
+    byId('what-if').addEventListener('reset', (event) => {
+      event.preventDefault();
+      isTouched = false;
+      resetPlan();
+    });
     document.addEventListener('keydown', (event) => {
       if (event.key === '/' && !event.target.matches('input, select, textarea')) {
         event.preventDefault();
@@ -387,14 +534,18 @@
     let own = null;
     try {
       own = localStorage.getItem('weightcast-theme');
-    } catch { /* a file may have no storage */ }
-    const apply = () => { document.documentElement.dataset.theme = own || (dark.matches ? 'dark' : 'light'); };
+    } catch { /* a file may have no storage */
+    }
+    const apply = () => {
+      document.documentElement.dataset.theme = own || (dark.matches ? 'dark' : 'light');
+    };
     dark.addEventListener('change', apply);
     byId('theme').addEventListener('click', () => {
       own = document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark';
       try {
         localStorage.setItem('weightcast-theme', own);
-      } catch { /* then it holds until the page is left */ }
+      } catch { /* then it holds until the page is left */
+      }
       apply();
     });
     apply();
@@ -403,7 +554,8 @@
   // ---- the recording
 
   function replay() {
-    const range = byId('replay-at'), play = byId('replay-play'), first = source.atMs(0), last = source.atMs(source.length - 1);
+    const range = byId('replay-at'), play = byId('replay-play'), first = source.atMs(0),
+          last = source.atMs(source.length - 1);
     let playing = null;
     byId('replay').hidden = false;
     range.max = String(Math.max(1, last - first));
@@ -412,12 +564,15 @@
     const show = () => {
       const ms = first + Number(range.value);
       const {told, nodesRevision, membersRevision, publicationsRevision, endedRevision} = fleet;
-      Object.assign(fleet, Model.emptyFleet(), {told, nodesRevision, membersRevision, publicationsRevision, endedRevision});
+      Object.assign(
+          fleet, Model.emptyFleet(), {told, nodesRevision, membersRevision, publicationsRevision, endedRevision});
       learnerPast.length = 0;
       engines.clear();
       source.show(listener, source.indexAt(ms));
       nowMs = ms;
-      setText(byId('replay-time'), `${clock(ms)}, ${((ms - first) / 1000).toFixed(0)} of ${((last - first) / 1000).toFixed(0)} s`);
+      setText(
+          byId('replay-time'),
+          `${clock(ms)}, ${((ms - first) / 1000).toFixed(0)} of ${((last - first) / 1000).toFixed(0)} s`);
       range.setAttribute('aria-valuetext', `${((ms - first) / 1000).toFixed(0)} seconds`);
       due();
     };
@@ -426,7 +581,10 @@
       playing = null;
       setText(play, 'Play');
     };
-    range.addEventListener('input', () => { stop(); show(); });
+    range.addEventListener('input', () => {
+      stop();
+      show();
+    });
     play.addEventListener('click', () => {
       if (playing !== null) return stop();
       if (Number(range.value) >= last - first) range.value = '0';
@@ -441,13 +599,21 @@
   }
 
   const listener = {
-    handleState(state) { Model.applyState(fleet, state); heard(); },
-    handleChange(change) { Model.applyChange(fleet, change); heard(); },
+    handleState(state) {
+      Model.applyState(fleet, state);
+      heard();
+    },
+    handleChange(change) {
+      Model.applyChange(fleet, change);
+      heard();
+    },
     handleLearner,
     handleConnection(state) {
       const element = byId('connection');
       element.dataset.state = state;
-      setText(element.querySelector('.text'), {live: 'live', lost: 'the daemon does not answer; trying again', recorded: 'a recording'}[state]);
+      setText(
+          element.querySelector('.text'),
+          {live: 'live', lost: 'the daemon does not answer; trying again', recorded: 'a recording'}[state]);
     },
   };
 
@@ -465,7 +631,9 @@
   if (source.isRecording) {
     replay();
     for (const element of byId('what-if').elements) element.disabled = true;
-    setText(byId('what-if-message'), 'This page is a recording: the forecast is of the fleet as it was. A daemon with --http answers here.');
+    setText(
+        byId('what-if-message'),
+        'This page is a recording: the forecast is of the fleet as it was. A daemon with --http answers here.');
   } else {
     // What was published "12 s ago" grows old without news.
     setInterval(() => {

@@ -1,5 +1,5 @@
-// What the page draws, from what the daemon tells. Pure: no document, no network, no clock. GET /status and /events give
-// the input (docs/OPERATING.md). Each function of a fleet leaves it as it is, but for the two that take an event.
+// What the page draws, from what the daemon tells. Pure: no document, no network, no clock. GET /status and /events
+// give the input (docs/OPERATING.md). Each function of a fleet leaves it as it is, but for the two that take an event.
 const Model = (() => {
   'use strict';
 
@@ -10,11 +10,16 @@ const Model = (() => {
   function emptyFleet() {
     return {
       head: {run: '', latest_version: 0, model: '', topology: '', predicted_s: 0, unix_ms: 0},
-      nodes: new Map(), publications: new Map(), versions: [],
+      nodes: new Map(),
+      publications: new Map(),
+      versions: [],
       carried: new Map(),  // worker's name -> bytes per second of its last long transfer
       // Each grows with what it counts; `ended` counts publications that begin or end, not how far one under way is.
       told: 0,  // changes of nodes so far: a node's `revision` is the last one of it
-      nodesRevision: 0, membersRevision: 0, publicationsRevision: 0, endedRevision: 0,
+      nodesRevision: 0,
+      membersRevision: 0,
+      publicationsRevision: 0,
+      endedRevision: 0,
       memos: new Map(),
     };
   }
@@ -33,8 +38,10 @@ const Model = (() => {
 
   /// Event "state": all that is known. What was known before is forgotten.
   function applyState(fleet, state) {
-    for (const name of HEAD) if (name in state) fleet.head[name] = state[name];
-    fleet.nodes = new Map((state.nodes || []).map((node) => [keyOf(node), Object.assign(node, {revision: ++fleet.told})]));
+    for (const name of HEAD)
+      if (name in state) fleet.head[name] = state[name];
+    fleet.nodes =
+        new Map((state.nodes || []).map((node) => [keyOf(node), Object.assign(node, {revision: ++fleet.told})]));
     fleet.publications = new Map((state.publications || []).map((entry) => [entry.version, entry]));
     fleet.versions = state.versions || [];
     ++fleet.nodesRevision;
@@ -46,7 +53,8 @@ const Model = (() => {
 
   /// Event "change": of nodes the members that differ, of publications whole ones.
   function applyChange(fleet, change) {
-    for (const name of HEAD) if (name in change) fleet.head[name] = change[name];
+    for (const name of HEAD)
+      if (name in change) fleet.head[name] = change[name];
     for (const part of change.nodes || []) {
       const key = keyOf(part);
       const node = fleet.nodes.get(key);
@@ -91,16 +99,22 @@ const Model = (() => {
 
   /// By name.
   function workersOf(fleet) {
-    const keys = memo(fleet, 'keys', fleet.membersRevision, () => [...fleet.nodes].filter(([, node]) => node.role === 'worker')
-      .sort(([, a], [, b]) => compareNames(a.name, b.name)).map(([key]) => key));
+    const keys = memo(
+        fleet, 'keys', fleet.membersRevision,
+        () => [...fleet.nodes]
+                  .filter(([, node]) => node.role === 'worker')
+                  .sort(([, a], [, b]) => compareNames(a.name, b.name))
+                  .map(([key]) => key));
     return memo(fleet, 'workers', fleet.nodesRevision, () => keys.map((key) => fleet.nodes.get(key)));
   }
 
-  const originOf = (fleet) => memo(fleet, 'origin', fleet.nodesRevision, () =>
-    [...fleet.nodes.values()].find((node) => node.role === 'origin') || null);
+  const originOf = (fleet) => memo(
+      fleet, 'origin', fleet.nodesRevision,
+      () => [...fleet.nodes.values()].find((node) => node.role === 'origin') || null);
   /// The oldest first.
-  const publicationsOf = (fleet) => memo(fleet, 'publications', fleet.publicationsRevision, () =>
-    [...fleet.publications.values()].sort((a, b) => a.version - b.version));
+  const publicationsOf = (fleet) => memo(
+      fleet, 'publications', fleet.publicationsRevision,
+      () => [...fleet.publications.values()].sort((a, b) => a.version - b.version));
   const newestOf = (fleet) => publicationsOf(fleet).at(-1) || null;
 
   // ---- text
@@ -120,7 +134,9 @@ const Model = (() => {
   /// Of bytes per second, in the bits that links are counted in.
   function rateText(bytesPerSecond) {
     const bits = bytesPerSecond * 8;
-    const [value, unit] = bits >= 1e9 ? [bits / 1e9, 'Gbit/s'] : bits >= 1e6 ? [bits / 1e6, 'Mbit/s'] : [bits / 1e3, 'kbit/s'];
+    const [value, unit] = bits >= 1e9 ? [bits / 1e9, 'Gbit/s'] :
+        bits >= 1e6                   ? [bits / 1e6, 'Mbit/s'] :
+                                        [bits / 1e3, 'kbit/s'];
     return `${value >= 99.95 ? Math.round(value) : value.toFixed(value >= 9.995 ? 1 : 2)} ${unit}`;
   }
 
@@ -140,8 +156,10 @@ const Model = (() => {
     return `${Math.round(seconds / 86400)} days ago`;
   }
 
-  const percentText = (share) => `${share > 0 && share < 0.1 ? (100 * share).toFixed(share < 0.001 ? 3 : 1) : Math.round(100 * share)} %`;
-  const countText = (count, noun, plural) => `${count.toLocaleString('en-GB')} ${count === 1 ? noun : plural || noun + 's'}`;
+  const percentText = (share) =>
+      `${share > 0 && share < 0.1 ? (100 * share).toFixed(share < 0.001 ? 3 : 1) : Math.round(100 * share)} %`;
+  const countText = (count, noun, plural) =>
+      `${count.toLocaleString('en-GB')} ${count === 1 ? noun : plural || noun + 's'}`;
 
   // ---- states
 
@@ -151,7 +169,11 @@ const Model = (() => {
     {name: 'receiving', label: 'receiving', text: 'a version arrives'},
     {name: 'stale', label: 'stale', text: 'has an older version, and receives none now'},
     {name: 'failed', label: 'failed', text: 'could not install the latest version'},
-    {name: 'foreign', label: 'foreign', text: 'has a version of another run, which stays in use until this run has one'},
+    {
+      name: 'foreign',
+      label: 'foreign',
+      text: 'has a version of another run, which stays in use until this run has one'
+    },
     {name: 'standby', label: 'standby', text: 'waits until another worker is lost, or until it is activated'},
     {name: 'lost', label: 'lost', text: 'is not connected'},
     {name: 'dialling', label: 'dialling', text: 'looks for its origin'},
@@ -188,7 +210,8 @@ const Model = (() => {
   }
 
   /// What a legend calls the state. Before the first version there is none to have.
-  const labelOf = (fleet, state) => (state.name === 'idle' && fleet.head.latest_version === 0 ? 'waiting' : state.label);
+  const labelOf = (fleet, state) =>
+      (state.name === 'idle' && fleet.head.latest_version === 0 ? 'waiting' : state.label);
 
   /// Which versions workers have: [{version, workers}], the newest first.
   function spreadOf(fleet) {
@@ -221,31 +244,39 @@ const Model = (() => {
         };
       }
       return {
-        tone: 'none', title: `${countText(workers, 'worker')} ${workers === 1 ? 'waits' : 'wait'} for the first version`, detail: '',
+        tone: 'none',
+        title: `${countText(workers, 'worker')} ${workers === 1 ? 'waits' : 'wait'} for the first version`,
+        detail: '',
       };
     }
     const what = `${bytesText(newest.payload_bytes)}${newest.kind === 'full' ? '' : ` ${newest.kind}`}`;
     const expected = newest.predicted_s > 0 ? `, predicted ${secondsText(newest.predicted_s)}` : '';
     if (newest.state === 'under way') {
       const arriving = workersOf(fleet).filter((node) => node.receiving_version === newest.version);
-      const share = newest.workers > 0
-        ? (newest.installed + arriving.reduce((sum, node) => sum + progressOf(node), 0)) / newest.workers : 0;
+      const share = newest.workers > 0 ?
+          (newest.installed + arriving.reduce((sum, node) => sum + progressOf(node), 0)) / newest.workers :
+          0;
       return {
         tone: 'busy',
         title: `Version ${newest.version} is at ${newest.installed} of ${countText(newest.workers, 'worker')}`,
-        detail: `${what} each, ${percentText(Math.min(1, share))} has arrived, for ${secondsText(newest.elapsed_s)} now${expected}.`,
+        detail: `${what} each, ${percentText(Math.min(1, share))} has arrived, for ${
+            secondsText(newest.elapsed_s)} now${expected}.`,
       };
     }
     if (newest.state === 'given up') {
       return {tone: 'bad', title: `The origin gave up version ${newest.version}`, detail: sentence(newest.why)};
     }
     const all = newest.installed === newest.workers;
-    const took = newest.t100_s !== null ? `${what} reached the last worker in ${secondsText(newest.t100_s)}${expected}.`
-      : newest.t90_s !== null ? `${what} reached nine in ten workers in ${secondsText(newest.t90_s)}${expected}.` : `${what}.`;
+    const took = newest.t100_s !== null ?
+        `${what} reached the last worker in ${secondsText(newest.t100_s)}${expected}.` :
+        newest.t90_s !== null ? `${what} reached nine in ten workers in ${secondsText(newest.t90_s)}${expected}.` :
+                                `${what}.`;
     return {
-      tone: !all ? 'bad' : bad > 0 ? 'warn' : 'good',
-      title: all ? `All ${countText(newest.workers, 'worker')} have version ${newest.version}`
-        : `Version ${newest.version} is at ${newest.installed} of ${countText(newest.workers, 'worker')}`,
+      tone: !all  ? 'bad' :
+          bad > 0 ? 'warn' :
+                    'good',
+      title: all ? `All ${countText(newest.workers, 'worker')} have version ${newest.version}` :
+                   `Version ${newest.version} is at ${newest.installed} of ${countText(newest.workers, 'worker')}`,
       detail: took,
     };
   }
@@ -271,8 +302,10 @@ const Model = (() => {
     const remarks = [];
     if (node.offence) remarks.push({level: 3, text: node.offence});
     if (node.state === 'lost') remarks.push({level: 3, text: STATE_TEXT.lost});
-    if (node.state === 'failed') remarks.push({level: 3, text: node.last_error || STATE_TEXT.failed});
-    else if (node.last_error) remarks.push({level: 2, text: node.last_error});
+    if (node.state === 'failed')
+      remarks.push({level: 3, text: node.last_error || STATE_TEXT.failed});
+    else if (node.last_error)
+      remarks.push({level: 2, text: node.last_error});
     for (const other of node.cannot_reach || []) {
       remarks.push({level: 2, text: `cannot reach ${other.name} at ${other.address}: ${other.why}`});
     }
@@ -283,12 +316,14 @@ const Model = (() => {
     }
     if (node.complaints > 0) remarks.push({level: 1, text: `${node.complaints} complain of it`});
     if (node.complains > 0) remarks.push({level: 1, text: `it complains of ${node.complains}`});
-    if (node.manifests_refused > 0) remarks.push({level: 1, text: `refused ${countText(node.manifests_refused, 'manifest')}`});
+    if (node.manifests_refused > 0)
+      remarks.push({level: 1, text: `refused ${countText(node.manifests_refused, 'manifest')}`});
     if (node.keys_expire_unix_s > 0 && node.keys_expire_unix_s - nowUnixS <= KEYS_WARNING_S) {
       const day = new Date(node.keys_expire_unix_s * 1000).toISOString().slice(0, 10);
       remarks.push({level: 2, text: `its keys expire on ${day}`});
     }
-    if (node.earlier_run || node.state === 'foreign') remarks.push({level: 1, text: 'its version is of the run before'});
+    if (node.earlier_run || node.state === 'foreign')
+      remarks.push({level: 1, text: 'its version is of the run before'});
     if (node.state === 'standby') remarks.push({level: 0, text: STATE_TEXT.standby});
     if (node.standing === 'leaf') remarks.push({level: 0, text: STANDING_TEXT.leaf});
     return remarks.sort((a, b) => b.level - a.level);
@@ -302,8 +337,10 @@ const Model = (() => {
       if (remarks.length === 0) continue;
       const text = remarks.map((remark) => remark.text).join('; ');
       const same = found.get(text);
-      if (same) same.names.push(node.name);
-      else found.set(text, {key, names: [node.name], level: remarks[0].level, text});
+      if (same)
+        same.names.push(node.name);
+      else
+        found.set(text, {key, names: [node.name], level: remarks[0].level, text});
     }
     for (const one of found.values()) one.names.sort(compareNames);
     return [...found.values()].sort((a, b) => b.level - a.level || compareNames(a.names[0], b.names[0]));
@@ -312,8 +349,8 @@ const Model = (() => {
   // ---- chains
 
   /// Who receives from whom: [{key, node, parent, depth}] for each seed's tree, in the order in which versions pass.
-  /// `parent` is a key, or null for the origin. Workers that nobody feeds, and those whose parents lead in a circle (two
-  /// reports of different moments), are in `apart`.
+  /// `parent` is a key, or null for the origin. Workers that nobody feeds, and those whose parents lead in a circle
+  /// (two reports of different moments), are in `apart`.
   const chainsOf = (fleet) => memo(fleet, 'chains', fleet.nodesRevision, () => makeChains(fleet));
 
   function makeChains(fleet) {
@@ -324,8 +361,10 @@ const Model = (() => {
     for (const node of workers) {
       if (!isFed(node)) continue;
       const list = fedBy.get(node.parent);
-      if (list) list.push(node);
-      else fedBy.set(node.parent, [node]);
+      if (list)
+        list.push(node);
+      else
+        fedBy.set(node.parent, [node]);
     }
     const seen = new Set();
     const chains = [];
@@ -343,7 +382,8 @@ const Model = (() => {
       }
       chains.push(members);
     }
-    const apart = workers.filter((node) => !seen.has(node.name)).map((node) => ({key: keyOf(node), node, parent: null, depth: 0}));
+    const apart = workers.filter((node) => !seen.has(node.name))
+                      .map((node) => ({key: keyOf(node), node, parent: null, depth: 0}));
     return {origin, chains, apart};
   }
 
@@ -354,8 +394,10 @@ const Model = (() => {
     for (const member of members) {
       if (member.parent === null) continue;
       const list = children.get(member.parent);
-      if (list) list.push(member);
-      else children.set(member.parent, [member]);
+      if (list)
+        list.push(member);
+      else
+        children.set(member.parent, [member]);
     }
     let rows = 0;
     const waiting = [[members[0], true]];
@@ -443,22 +485,41 @@ const Model = (() => {
       const engine = engines.get(course.name);
       if (engine !== undefined && engine > time) segments.push({phase: 'engine', from: time, to: engine});
       rows.push({
-        name: course.name, who: 'worker', segments, end: course.installed_s, payload: course.payload,
-        bytes: course.phases ? course.phases.bytes : null, fed_by: course.phases ? course.phases.fed_by : '',
-        remark: courseRemark(course), cause: course.name === entry.slowest,
+        name: course.name,
+        who: 'worker',
+        segments,
+        end: course.installed_s,
+        payload: course.payload,
+        bytes: course.phases ? course.phases.bytes : null,
+        fed_by: course.phases ? course.phases.fed_by : '',
+        remark: courseRemark(course),
+        cause: course.name === entry.slowest,
       });
     }
     rows.sort((a, b) => (b.end ?? Infinity) - (a.end ?? Infinity) || compareNames(a.name, b.name));
-    const origin = {name: 'origin', who: 'origin', segments: making, end: at, payload: entry.kind, bytes: entry.sent_bytes, fed_by: '', remark: '', cause: entry.cause === 'origin'};
+    const origin = {
+      name: 'origin',
+      who: 'origin',
+      segments: making,
+      end: at,
+      payload: entry.kind,
+      bytes: entry.sent_bytes,
+      fed_by: '',
+      remark: '',
+      cause: entry.cause === 'origin'
+    };
     return [origin, ...rows];
   }
 
-  /// Those rows as they were `at` seconds after the publication began: for a moment of a recording, which has the whole.
+  /// Those rows as they were `at` seconds after the publication began: for a moment of a recording, which has the
+  /// whole.
   function rowsUntil(rows, at) {
     return rows.map((row) => ({
-      ...row, end: row.end !== null && row.end <= at ? row.end : null,
-      segments: row.segments.filter((segment) => segment.from < at).map((segment) => ({...segment, to: Math.min(segment.to, at)})),
-    }));
+                      ...row,
+                      end: row.end !== null && row.end <= at ? row.end : null,
+                      segments: row.segments.filter((segment) => segment.from < at)
+                                    .map((segment) => ({...segment, to: Math.min(segment.to, at)})),
+                    }));
   }
 
   function courseRemark(course) {
@@ -469,7 +530,8 @@ const Model = (() => {
     if (phases) {
       if (phases.given_up_s > 0) parts.push(`${secondsText(phases.given_up_s)} on a payload that it gave up`);
       if (phases.interrupted_s > 0) {
-        parts.push(`left ${countText(phases.parents_left, 'parent')}, ${secondsText(phases.interrupted_s)} without chunks`);
+        parts.push(
+            `left ${countText(phases.parents_left, 'parent')}, ${secondsText(phases.interrupted_s)} without chunks`);
       }
       if (phases.disk_behind_s > 0) parts.push(`${secondsText(phases.disk_behind_s)} behind its disk`);
     }
@@ -479,9 +541,7 @@ const Model = (() => {
   // ---- the last publications
 
   /// A table by columns, oldest first, of the last `most` publications.
-  function historyOf(fleet, most = 1000) {
-    return publicationsOf(fleet).slice(-most);
-  }
+  function historyOf(fleet, most = 1000) { return publicationsOf(fleet).slice(-most); }
 
   // As the origin's log has it: a miss is a factor of 1.5, and half a second.
   const MISS_FACTOR = 1.5, MISS_S = 0.5;
@@ -492,15 +552,20 @@ const Model = (() => {
   function forecastsOf(entries) {
     const sentIn = (entry) => Math.max(0.001, entry.t100_s - entry.take_over_s - entry.encode_s - entry.pack_s);
     return entries.filter((entry) => entry.predicted_s > 0 && entry.t100_s !== null && entry.t100_s > 0)
-      .map((entry) => ({
-        version: entry.version, predicted: entry.predicted_s, measured: sentIn(entry), missed: sentIn(entry) > missAbove(entry.predicted_s),
-      }));
+        .map((entry) => ({
+               version: entry.version,
+               predicted: entry.predicted_s,
+               measured: sentIn(entry),
+               missed: sentIn(entry) > missAbove(entry.predicted_s),
+             }));
   }
 
   /// By rank; null without values.
   function quantileOf(values, quantile) {
     const sorted = values.filter((value) => Number.isFinite(value)).sort((a, b) => a - b);
-    return sorted.length === 0 ? null : sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(quantile * sorted.length) - 1))];
+    return sorted.length === 0 ?
+        null :
+        sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(quantile * sorted.length) - 1))];
   }
 
   // ---- workers
@@ -517,8 +582,8 @@ const Model = (() => {
     sent: (node) => node.bytes_sent,
   };
 
-  /// Workers that `query` (words, all of which its name, address, state, parent or remarks have) and `state` leave, by a
-  /// column. `descending` turns it around.
+  /// Workers that `query` (words, all of which its name, address, state, parent or remarks have) and `state` leave, by
+  /// a column. `descending` turns it around.
   function workerRowsOf(fleet, {query = '', state = '', column = 'name', descending = false} = {}, nowUnixS = 0) {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);
     const rows = [];
@@ -526,8 +591,10 @@ const Model = (() => {
       if (state && node.state !== state) continue;
       const remarks = remarksOf(node, nowUnixS);
       if (words.length > 0) {
-        const text = [node.name, node.address, node.state, node.parent, node.standing, `version ${node.version}`,
-          ...remarks.map((remark) => remark.text)].join(' ').toLowerCase();
+        const text = [
+          node.name, node.address, node.state, node.parent, node.standing, `version ${node.version}`,
+          ...remarks.map((remark) => remark.text)
+        ].join(' ').toLowerCase();
         if (!words.every((word) => text.includes(word))) continue;
       }
       rows.push({key: keyOf(node), node, remarks});
@@ -549,8 +616,10 @@ const Model = (() => {
   function egressOf(entry) {
     if (!entry || entry.workers === 0 || entry.payload_bytes === 0) return null;
     return {
-      sent: entry.sent_bytes, per_worker: entry.sent_bytes / entry.workers,
-      copies: entry.sent_bytes / entry.payload_bytes, star: entry.workers * entry.payload_bytes,
+      sent: entry.sent_bytes,
+      per_worker: entry.sent_bytes / entry.workers,
+      copies: entry.sent_bytes / entry.payload_bytes,
+      star: entry.workers * entry.payload_bytes,
     };
   }
 
@@ -579,36 +648,93 @@ const Model = (() => {
     if (!status) return null;
     const metrics = status.metrics || {};
     const figure = (name) => (Number.isFinite(metrics[name]) ? metrics[name] : null);
-    const workers = (status.workers || []).map((row) => ({
-      name: row.name, version: row.version, version_s: row.version_s, active: row.active && !(row.silent_s > SILENT_S_MAX), silent: row.silent_s > SILENT_S_MAX, wanted: row.wanted, silent_s: row.silent_s,
-      rollouts_per_s: row.rollouts_per_s, tokens_per_s: row.tokens_per_s, under_way: row.under_way,
-      admitted: row.admitted, fault: row.fault, price_per_hour: row.price_per_hour ?? null,
-    })).sort((a, b) => compareNames(a.name, b.name));
+    const workers = (status.workers || [])
+                        .map((row) => ({
+                               name: row.name,
+                               version: row.version,
+                               version_s: row.version_s,
+                               active: row.active && !(row.silent_s > SILENT_S_MAX),
+                               silent: row.silent_s > SILENT_S_MAX,
+                               wanted: row.wanted,
+                               silent_s: row.silent_s,
+                               rollouts_per_s: row.rollouts_per_s,
+                               tokens_per_s: row.tokens_per_s,
+                               under_way: row.under_way,
+                               admitted: row.admitted,
+                               fault: row.fault,
+                               price_per_hour: row.price_per_hour ?? null,
+                             }))
+                        .sort((a, b) => compareNames(a.name, b.name));
     const active = workers.filter((row) => row.active);
     const steps = figure('training/global_step');
     const prices = active.map((row) => row.price_per_hour).filter((price) => price > 0);
     return {
-      version: status.version, step: steps,
+      version: status.version,
+      step: steps,
       reward: figure('critic/score/mean'),
-      staleness: figure('off_policy/mean'), staleness_max: figure('off_policy/max'),
-      bubble: figure('bubble_ratio'), bubble_predicted: figure('bubble_predicted'),
+      staleness: figure('off_policy/mean'),
+      staleness_max: figure('off_policy/max'),
+      bubble: figure('bubble_ratio'),
+      bubble_predicted: figure('bubble_predicted'),
       step_s: figure('timing_s/step'),
       cost_total: figure('cost_total'),
       cost_per_step: figure('cost_total') !== null && steps > 0 ? figure('cost_total') / steps : null,
       price_per_hour: prices.length > 0 ? prices.reduce((sum, price) => sum + price, 0) : null,
       rollouts_per_s: active.reduce((sum, row) => sum + row.rollouts_per_s, 0),
-      mu_min: figure('mu_min'), mu_eff: figure('mu_eff'), t_bcast: figure('t_bcast'),
-      active: active.length, workers,
+      mu_min: figure('mu_min'),
+      mu_eff: figure('mu_eff'),
+      t_bcast: figure('t_bcast'),
+      active: active.length,
+      workers,
     };
   }
 
   return {
-    emptyFleet, applyState, applyChange, takeCourses, keyOf, workersOf, originOf, publicationsOf, newestOf,
-    bytesText, rateText, secondsText, agoText, percentText, countText, sentence,
-    STATES, STATE_TEXT, STANDING_TEXT, isReceiving, progressOf, linkOf, countsOf, labelOf, spreadOf,
-    verdictOf, whyOf, remarksOf, attentionOf, compareNames,
-    chainsOf, placeRows, chainSummaryOf, nodeText,
-    PHASES, PHASE, waterfallOf, rowsUntil, historyOf, missAbove, forecastsOf, quantileOf,
-    workerRowsOf, egressOf, fleetFiguresOf, learnerOf,
+    emptyFleet,
+    applyState,
+    applyChange,
+    takeCourses,
+    keyOf,
+    workersOf,
+    originOf,
+    publicationsOf,
+    newestOf,
+    bytesText,
+    rateText,
+    secondsText,
+    agoText,
+    percentText,
+    countText,
+    sentence,
+    STATES,
+    STATE_TEXT,
+    STANDING_TEXT,
+    isReceiving,
+    progressOf,
+    linkOf,
+    countsOf,
+    labelOf,
+    spreadOf,
+    verdictOf,
+    whyOf,
+    remarksOf,
+    attentionOf,
+    compareNames,
+    chainsOf,
+    placeRows,
+    chainSummaryOf,
+    nodeText,
+    PHASES,
+    PHASE,
+    waterfallOf,
+    rowsUntil,
+    historyOf,
+    missAbove,
+    forecastsOf,
+    quantileOf,
+    workerRowsOf,
+    egressOf,
+    fleetFiguresOf,
+    learnerOf,
   };
 })();

@@ -1,6 +1,7 @@
-// Where the page's data comes from: the daemon that serves it, or the recording inside the file that `./run demo` leaves.
-// Both give: start(listener), publication(version) and plan(query), which are promises, and isRecording. The listener gets
-// handleState, handleChange, handleLearner(status, atMs) and handleConnection('live' | 'lost' | 'recorded').
+// Where the page's data comes from: the daemon that serves it, or the recording inside the file that `./run demo`
+// leaves. Both give: start(listener), publication(version) and plan(query), which are promises, and isRecording. The
+// listener gets handleState, handleChange, handleLearner(status, atMs) and handleConnection('live' | 'lost' |
+// 'recorded').
 const Source = (() => {
   'use strict';
 
@@ -10,7 +11,8 @@ const Source = (() => {
     const response = await fetch(path, {signal: AbortSignal.timeout(limitMs), cache: 'no-store'});
     const body = await response.json().catch(() => null);
     if (response.ok) return body;
-    const error = new Error(body && body.error && body.error.message ? body.error.message : `${path}: status ${response.status}`);
+    const error =
+        new Error(body && body.error && body.error.message ? body.error.message : `${path}: status ${response.status}`);
     error.status = response.status;
     throw error;
   }
@@ -50,14 +52,15 @@ const Source = (() => {
     }
 
     return {
-      isRecording: false, start,
+      isRecording: false,
+      start,
       publication: (version) => json(`publications/${version}`, 10000),
       plan: (query) => json(`plan?${new URLSearchParams(query)}`, 10000),
     };
   }
 
-  /// `recording`: {events: [{event: 'state' | 'change' | 'learner', data}], publications: {version: reply}, plan: reply},
-  /// where each data has unix_ms. `plan` is of the fleet as it was, and may be missing.
+  /// `recording`: {events: [{event: 'state' | 'change' | 'learner', data}], publications: {version: reply}, plan:
+  /// reply}, where each data has unix_ms. `plan` is of the fleet as it was, and may be missing.
   function recorded(recording) {
     const {events, publications} = recording;
     const atMs = (index) => events[index].data.unix_ms;
@@ -66,14 +69,20 @@ const Source = (() => {
     function show(listener, index) {
       for (let i = 0; i <= index; ++i) {
         const {event, data} = events[i];
-        if (event === 'state') listener.handleState(structuredClone(data));
-        else if (event === 'change') listener.handleChange(structuredClone(data));
-        else listener.handleLearner(data, data.unix_ms);
+        if (event === 'state')
+          listener.handleState(structuredClone(data));
+        else if (event === 'change')
+          listener.handleChange(structuredClone(data));
+        else
+          listener.handleLearner(data, data.unix_ms);
       }
     }
 
     return {
-      isRecording: true, length: events.length, atMs, show,
+      isRecording: true,
+      length: events.length,
+      atMs,
+      show,
       /// The index of the last event at `ms`.
       indexAt: (ms) => Math.max(0, events.findLastIndex((event) => event.data.unix_ms <= ms)),
       start(listener) {

@@ -101,6 +101,13 @@ Result<WhatIf> parse_what_if(const HttpRequest& request) {
     question.sweep.push_back(*workers);
     left.remove_prefix(std::min(end + 1, left.size()));
   }
+  std::uint64_t all = question.workers;
+  for (const std::uint32_t workers : question.sweep) all += workers;
+  if (all > WhatIf::kWorkersInAllMax) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure,
+                fmt::format("workers and sweep come to {} workers together; at most {}: ask for fewer numbers at once",
+                            all, WhatIf::kWorkersInAllMax));
+  }
   return question;
 }
 

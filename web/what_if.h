@@ -15,6 +15,8 @@ namespace weightcast {
 struct WhatIf {
   static constexpr std::uint32_t kWorkersMax = 10'000;
   static constexpr std::size_t kSweepMax = 20;
+  /// Of workers and sweep together: what bounds the time that an answer takes.
+  static constexpr std::uint64_t kWorkersInAllMax = 40'000;
 
   std::uint32_t workers = 0;
   std::vector<std::uint32_t> sweep;  ///< other numbers of workers
@@ -32,8 +34,8 @@ struct WhatIf {
 /// What the planner foresees: {"payload_bytes", "workers", "cases": one for each topology with "topology", "t50_s",
 /// "t90_s", "t100_s", "bound_s", "chunk_bytes", "origin_egress_bytes" and "depth" (hops to the furthest worker),
 /// "sweep": for each number of workers "workers", "topology", "t100_s" and "origin_egress_bytes" of the best topology,
-/// and "star_s"}. Names and units are those of `weightcast simulate --json`. Pure. Cost: 3 plans for each number of
-/// workers of the sweep.
+/// and "star_s"}. Names and units are those of `weightcast simulate --json`. Pure. Cost: a
+/// plan of each topology for `workers`, and one more for each number of the sweep: with kWorkersInAllMax seconds.
 [[nodiscard]] nlohmann::json what_if_json(const WhatIf& question);
 
 }  // namespace weightcast

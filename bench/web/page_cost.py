@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What the page for operators costs a headless Chromium, which draws without a GPU.
 
-Usage: page_cost.py PAGE [--workers 1000] [--every 0.25] [--seconds 20] [--json FILE]. PAGE is the build's web/page.html.
-A version arrives at all workers all the time. --every: seconds between changes that the page is told of.
+Usage: page_cost.py PAGE [--workers 1000] [--every 0.25] [--seconds 20] [--json FILE]. PAGE is the build's
+web/page.html. A version arrives at all workers all the time. --every: seconds between changes that the page is told of.
 """
 
 import argparse

@@ -24,20 +24,36 @@ class BlockedPortTest(PageOfDaemons):
 
     def test_is_named_with_its_address_and_the_reason(self):
         url = self.serve("--topology", "chain", "--uplink", "20mbit")
-        workers = [self.start_worker(f"gpu-{number}", "--uplink", "20mbit", "--downlink", "20mbit") for number in (1, 2, 3)]
+        workers = [
+            self.start_worker(f"gpu-{number}", "--uplink", "20mbit", "--downlink", "20mbit") for number in (1, 2, 3)
+        ]
         # Nobody reaches the ports of two, so whoever is planned behind one of them says so.
         blocked = {worker.name: worker.node()["address"] for worker in workers[:2]}
         for address in blocked.values():
-            subprocess.run(["iptables", "-A", "INPUT", "-p", "tcp", "--dport", address.rsplit(":", 1)[1], "-j", "REJECT",
-                            "--reject-with", "tcp-reset"], check=True)
+            subprocess.run(
+                [
+                    "iptables",
+                    "-A",
+                    "INPUT",
+                    "-p",
+                    "tcp",
+                    "--dport",
+                    address.rsplit(":", 1)[1],
+                    "-j",
+                    "REJECT",
+                    "--reject-with",
+                    "tcp-reset",
+                ],
+                check=True,
+            )
         page = self.open(url)
         self.publish(1)
-        said = page.wait("document.querySelector('#attention').innerText.includes('cannot reach') && document.querySelector('#attention').innerText")
+        said = page.see("#attention", "cannot reach")
         name = next(name for name in blocked if f"cannot reach {name} at {blocked[name]}: connection refused" in said)
         # In the table, too, where a search finds it.
         page.run("document.querySelector('#query').focus()")
         page.call("Input.insertText", text=f"cannot reach {name}")
-        page.wait(f"[...document.querySelectorAll('#worker-table tbody tr')].some((row) => row.innerText.includes('cannot reach {name} at'))")
+        page.see("#worker-table tbody", f"cannot reach {name} at")
 
 
 if __name__ == "__main__":

@@ -28,8 +28,9 @@ class Browser:
     """Owns a browser's process and its profile, which end with it. One page."""
 
     def __init__(self, width=1440, height=1000, dark=False):
-        self._profile = tempfile.TemporaryDirectory(prefix="weightcast-web-", dir=os.environ.get("TMPDIR", "/var/tmp"),
-                                                    ignore_cleanup_errors=True)
+        self._profile = tempfile.TemporaryDirectory(
+            prefix="weightcast-web-", dir=os.environ.get("TMPDIR", "/var/tmp"), ignore_cleanup_errors=True
+        )
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
 
@@ -41,11 +42,28 @@ class Browser:
             os.dup2(high[1], 4)
 
         self.process = subprocess.Popen(
-            [chromium(), "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run",
-             "--disable-extensions", "--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars",
-             f"--user-data-dir={self._profile.name}", f"--window-size={width},{height}", "about:blank"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, close_fds=False,
-            preexec_fn=give_pipes, env={**os.environ, "HOME": self._profile.name})
+            [
+                chromium(),
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--remote-debugging-pipe",
+                "--no-first-run",
+                "--disable-extensions",
+                "--disable-background-networking",
+                "--disable-dev-shm-usage",
+                "--hide-scrollbars",
+                f"--user-data-dir={self._profile.name}",
+                f"--window-size={width},{height}",
+                "about:blank",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            close_fds=False,
+            preexec_fn=give_pipes,
+            env={**os.environ, "HOME": self._profile.name},
+        )
         os.close(to_browser)
         os.close(from_browser)
         self._buffer = b""
@@ -131,8 +149,13 @@ class Browser:
 
     def run(self, script, as_page=False):
         """The value of an expression, or of a promise. `as_page`: the page's policy counts for eval(), too."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True,
-                           allowUnsafeEvalBlockedByCSP=not as_page)
+        answer = self.call(
+            "Runtime.evaluate",
+            expression=script,
+            returnByValue=True,
+            awaitPromise=True,
+            allowUnsafeEvalBlockedByCSP=not as_page,
+        )
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
             raise Failed(f"{script}: {details.get('exception', {}).get('description', details['text'])}")
@@ -149,11 +172,30 @@ class Browser:
             if value:
                 return value
             if time.monotonic() > deadline:
-                raise AssertionError(f"not within {limit_s} s: {script}; the page says {self.text('main')[:600]!r}; problems: {self.problems}")
+                raise AssertionError(
+                    f"not within {limit_s} s: {script}; the page says {self.text('main')[:600]!r}; "
+                    f"problems: {self.problems}"
+                )
             time.sleep(0.05)
 
+    def see(self, selector, *texts):
+        """Waits until the element's text has all of these, and returns it."""
+        element = f"document.querySelector({json.dumps(selector)}).innerText"
+        return self.wait(f"{json.dumps(texts)}.every((text) => {element}.includes(text)) && {element}")
+
     def press(self, key, code=None, text=None):
-        parameters = {"key": key, "code": code or key, "windowsVirtualKeyCode": {"Enter": 13, "Tab": 9, "ArrowRight": 39, "ArrowDown": 40, "ArrowLeft": 37, "ArrowUp": 38}.get(key, 0)}
+        parameters = {
+            "key": key,
+            "code": code or key,
+            "windowsVirtualKeyCode": {
+                "Enter": 13,
+                "Tab": 9,
+                "ArrowRight": 39,
+                "ArrowDown": 40,
+                "ArrowLeft": 37,
+                "ArrowUp": 38,
+            }.get(key, 0),
+        }
         if text:
             parameters["text"] = text
         self.call("Input.dispatchKeyEvent", type="keyDown", **parameters)

@@ -85,9 +85,9 @@ class AnswersTest(PageOfDaemons):
         self.assertAlmostEqual(told["sweep"][1]["star_s"], found["star"]["t100_s"])
         self.assertLessEqual(told["sweep"][1]["t100_s"], min(one["t100_s"] for one in told["cases"]) * 1.02)
         # The largest question is answered, too.
-        sweep = ",".join(["10000"] * 20)
+        sweep = ",".join(["10000"] * 3)
         status, told = self.get(url + question.replace("workers=12", "workers=10000") + "&sweep=" + sweep)
-        self.assertEqual((status, len(told["sweep"])), (200, 20))
+        self.assertEqual((status, len(told["sweep"])), (200, 3))
 
     def test_questions_that_cannot_be_are_refused_by_name(self):
         url = self.serve()
@@ -105,6 +105,7 @@ class AnswersTest(PageOfDaemons):
             ("delay_ms", "-1", "delay_ms is '-1'"),
             ("sweep", ",".join(["1"] * 21), "sweep has to be at most 20 numbers"),
             ("sweep", "1,,2", "sweep has to be"),
+            ("sweep", "10000,10000,10000,9989", "come to 40001 workers together; at most 40000"),
         ):
             query = {**good, name: value}
             text = "&".join(f"{key}={word}" for key, word in query.items() if word is not None)
@@ -130,7 +131,9 @@ class AnswersTest(PageOfDaemons):
 class LiveTest(PageOfDaemons):
     def test_a_fleet_from_its_first_version_to_a_lost_relay(self):
         url = self.serve("--topology", "chain", "--uplink", "100mbit")
-        workers = [self.start_worker(f"gpu-{number}", "--uplink", "100mbit", "--downlink", "100mbit") for number in (1, 2, 3)]
+        workers = [
+            self.start_worker(f"gpu-{number}", "--uplink", "100mbit", "--downlink", "100mbit") for number in (1, 2, 3)
+        ]
         page = self.open(url)
         page.wait("document.querySelectorAll('#chains .node').length >= 1")
         page.wait("document.querySelector('#verdict-title').textContent === '3 workers wait for the first version'")
@@ -148,23 +151,32 @@ class LiveTest(PageOfDaemons):
         self.assertEqual(page.run("document.querySelectorAll('#chains path.edge').length"), 3)
         # Where the time went, of each worker, with the phases that the daemons report.
         page.wait("document.querySelectorAll('#waterfall .bar-row').length === 4")
-        page.wait("['received', 'applied'].every((phase) => document.querySelector('#waterfall-legend').textContent.includes(phase))")
+        page.see("#waterfall-legend", "received", "applied")
         page.run("document.querySelector('#publication-back').click()")
         page.wait(f"document.querySelector('#waterfall-note').textContent.startsWith('version {version - 1}: ')")
         self.assertIn(f"the last {version}", page.text("#history-note"))
-        self.assertIn("T_bcast and bytes of 5 publications, versions 1 to 5", page.run("document.querySelector('#history svg').getAttribute('aria-label')"))
+        self.assertIn(
+            "T_bcast and bytes of 5 publications, versions 1 to 5",
+            page.run("document.querySelector('#history svg').getAttribute('aria-label')"),
+        )
         self.assertNotIn("is not connected", page.text("#attention"))
 
         # The planner's answer for the fleet as it is.
         page.wait("document.querySelectorAll('#what-if-table tbody tr').length === 4")
         self.assertIn("One more worker", page.text("#what-if-cost"))
-        page.run("document.querySelector('#what-if').elements.workers.value = '0'; document.querySelector('#what-if button[type=submit]').click()")
+        page.run(
+            "document.querySelector('#what-if').elements.workers.value = '0';"
+            "document.querySelector('#what-if button[type=submit]').click()"
+        )
         page.wait("document.querySelector('#what-if-message').textContent.startsWith('Workers: ')")
 
         # A relay dies.
-        relay = page.run("[...document.querySelectorAll('.node')].map((one) => one.getAttribute('aria-label')).find((label) => /^gpu.*from origin/.test(label)).split(',')[0]")
+        relay = page.run(
+            "[...document.querySelectorAll('.node')].map((one) => one.getAttribute('aria-label'))"
+            ".find((label) => /^gpu.*from origin/.test(label)).split(',')[0]"
+        )
         next(worker for worker in workers if worker.name == relay).kill()
-        page.wait(f"document.querySelector('#attention').innerText.includes('{relay}') && document.querySelector('#attention').innerText.includes('is not connected')")
+        page.see("#attention", relay, "is not connected")
         version = self.publish(99)
         page.wait(ALL_HAVE.format(2, version))
         self.assertEqual(page.run("document.querySelectorAll('#chains path.edge').length"), 2)

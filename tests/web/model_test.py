@@ -22,8 +22,14 @@ def outcomes():
     source = f"{MODEL}\n{TESTS}\n"
     node = shutil.which("node") or shutil.which("nodejs")
     if node:
-        ran = subprocess.run([node, "-"], input=f"{source}\nconsole.log(JSON.stringify({RUN}));", capture_output=True, text=True,
-                             timeout=120, check=False)
+        ran = subprocess.run(
+            [node, "-"],
+            input=f"{source}\nconsole.log(JSON.stringify({RUN}));",
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         if ran.returncode != 0:
             raise AssertionError(ran.stderr)
         return json.loads(ran.stdout)

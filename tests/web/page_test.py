@@ -64,30 +64,71 @@ class PageTest(unittest.TestCase):
         self.assertNotIn("is not connected", page.text("#attention"))
         fleet.lost["gpu-0007"] = "the peer closed"
         page.wait("document.querySelector('#attention').innerText.includes('is not connected; the peer closed')")
-        self.assertTrue(page.text("#attention").index("gpu-0007") < page.text("#attention").index("gpu-0059"), "the worst first")
+        self.assertTrue(
+            page.text("#attention").index("gpu-0007") < page.text("#attention").index("gpu-0059"), "the worst first"
+        )
         self.expect_well(server, page)
 
     def test_a_learner_is_shown_with_what_its_workers_cost(self):
         server = simulated.Server(PAGE.read_bytes(), simulated.Fleet(4, chains=2, standby=0))
         self.addCleanup(server.close)
-        row = {"version": 1, "version_s": 1.0, "active": True, "wanted": True, "silent_s": 0.5, "rollouts_per_s": 2.5, "tokens_per_s": 100,
-               "under_way": 8, "admitted": 1200, "fault": "", "price_per_hour": 0.5, "refused": {}}
-        server.learner = {"version": 7, "metrics": {
-            "training/global_step": 7, "critic/score/mean": 0.625, "off_policy/mean": 1.25, "off_policy/max": 3, "bubble_ratio": 0.02,
-            "cost_total": 0.07, "timing_s/step": 2.5, "mu_min": 4.0, "t_bcast": None},
-            "workers": [{**row, "name": "gpu-0000"}, {**row, "name": "gpu-0001", "fault": "it has had leases for long"}]}
+        row = {
+            "version": 1,
+            "version_s": 1.0,
+            "active": True,
+            "wanted": True,
+            "silent_s": 0.5,
+            "rollouts_per_s": 2.5,
+            "tokens_per_s": 100,
+            "under_way": 8,
+            "admitted": 1200,
+            "fault": "",
+            "price_per_hour": 0.5,
+            "refused": {},
+        }
+        server.learner = {
+            "version": 7,
+            "metrics": {
+                "training/global_step": 7,
+                "critic/score/mean": 0.625,
+                "off_policy/mean": 1.25,
+                "off_policy/max": 3,
+                "bubble_ratio": 0.02,
+                "cost_total": 0.07,
+                "timing_s/step": 2.5,
+                "mu_min": 4.0,
+                "t_bcast": None,
+            },
+            "workers": [
+                {**row, "name": "gpu-0000"},
+                {**row, "name": "gpu-0001", "fault": "it has had leases for long"},
+            ],
+        }
         page = browser.Browser(height=2600)
         self.addCleanup(page.close)
         page.open(server.url)
         page.wait("!document.querySelector('#learner-panel').hidden")
         page.wait("document.querySelector('#learner-tiles').innerText.includes('0.625')")
         tiles = page.text("#learner-tiles")
-        for text in ("1.3 steps", "at most 3", "2.0 %", "0.0100", "5.0 /s", "4.0 /s keep it busy", "of 2 workers", "2.50 s"):
+        for text in (
+            "1.3 steps",
+            "at most 3",
+            "2.0 %",
+            "0.0100",
+            "5.0 /s",
+            "4.0 /s keep it busy",
+            "of 2 workers",
+            "2.50 s",
+        ):
             self.assertIn(text, tiles)
         self.assertIn("it has had leases for long", page.text("#learner-workers"))
         page.wait("document.querySelector('#tiles').innerText.includes('1.00 an hour for 2 active workers')")
-        server.learner = {**server.learner, "metrics": {**server.learner["metrics"], "training/global_step": 8, "critic/score/mean": 0.75}}
-        page.wait("document.querySelectorAll('#learner-charts path.series').length === 2 && document.querySelector('#learner-tiles').innerText.includes('0.750')")
+        server.learner = {
+            **server.learner,
+            "metrics": {**server.learner["metrics"], "training/global_step": 8, "critic/score/mean": 0.75},
+        }
+        page.see("#learner-tiles", "0.750")
+        page.wait("document.querySelectorAll('#learner-charts path.series').length === 2")
         self.expect_well(server, page)
 
     def test_what_data_says_is_text(self):
@@ -101,16 +142,20 @@ class PageTest(unittest.TestCase):
         page.wait("!document.querySelector('#detail-panel').hidden")
         for place in ("#worker-table", "#attention", "#chains"):
             page.run(f"document.querySelector('{place}').scrollIntoView()")
-            page.wait(f"document.querySelector('{place}').textContent.includes('<img src=x') || document.querySelector('{place}').textContent.includes('…')")
+            page.wait(
+                f"['<img src=x', '…'].some((text) => document.querySelector('{place}').textContent.includes(text))"
+            )
         self.assertEqual(page.run("document.querySelectorAll('main img, main script').length"), 0)
         self.assertIsNone(page.run("window.struck ?? null"))
         self.expect_well(server, page)
 
     def test_no_script_but_its_own_runs_in_it(self):
         server, page = self.serve(simulated.Fleet(3, chains=1, standby=0))
-        for attempt in ("const one = document.createElement('script'); one.append('window.struck = 1'); document.body.append(one)",
-                        "document.body.innerHTML = '<b>struck</b>'",
-                        "eval('window.struck = 1')"):
+        for attempt in (
+            "const one = document.createElement('script'); one.append('window.struck = 1'); document.body.append(one)",
+            "document.body.innerHTML = '<b>struck</b>'",
+            "eval('window.struck = 1')",
+        ):
             try:
                 page.run(f"(() => {{ {attempt} }})()", as_page=True)
             except browser.Failed as refused:
@@ -131,8 +176,11 @@ class PageTest(unittest.TestCase):
         page.press("Enter")
         page.wait(f"document.querySelector('#detail-title').textContent === '{names[-1].split()[-1]}'")
         # Whatever can be pressed or filled in has a name.
-        nameless = page.run("""[...document.querySelectorAll('button, input, select, [role=button]')].filter((one) =>
-            !(one.getAttribute('aria-label') || one.textContent.trim() || one.closest('label')?.textContent.trim())).length""")
+        nameless = page.run(
+            """[...document.querySelectorAll('button, input, select, [role=button]')].filter((one) =>
+            !(one.getAttribute('aria-label') || one.textContent.trim()
+              || one.closest('label')?.textContent.trim())).length"""
+        )
         self.assertEqual(nameless, 0)
         self.expect_well(server, page)
 
@@ -160,8 +208,14 @@ class PageTest(unittest.TestCase):
 # Of each element with text of its own: WCAG's contrast of its colour with the ground that it stands on.
 CONTRASTS = """(() => {
   const canvas = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
-  const rgb = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
-  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const rgb = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
   const ground = (element) => {
     for (let one = element; one; one = one.parentElement) {
       const colour = rgb(getComputedStyle(one).backgroundColor);
@@ -171,7 +225,8 @@ CONTRASTS = """(() => {
   };
   const found = [];
   for (const element of document.querySelectorAll('header *, main *, footer *')) {
-    const text = [...element.childNodes].filter((node) => node.nodeType === 3 && node.data.trim()).map((node) => node.data.trim()).join(' ');
+    const own = [...element.childNodes].filter((node) => node.nodeType === 3);
+    const text = own.map((node) => node.data.trim()).join(' ').trim();
     if (!text || !element.getClientRects().length || element.matches(':disabled, .unseen, option, .unseen *')) continue;
     const style = getComputedStyle(element);
     const a = light(rgb(element instanceof SVGElement ? style.fill : style.color)), b = light(ground(element));

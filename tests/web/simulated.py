@@ -1,7 +1,7 @@
-"""A fleet that is not there, told as a daemon tells one: for tests of the page with more workers than a host has room for.
+"""A fleet that is not there, told as a daemon tells one: for tests of the page with more workers than a host has.
 
-GET /, /events, /learner and /publications/N over HTTP on loopback. Versions travel along chains; each worker is a little behind its
-parent. What the page shows of real daemons web_daemon_test.py has.
+GET /, /events, /learner and /publications/N over HTTP on loopback. Versions travel along chains; each worker is a
+little behind its parent. What the page shows of real daemons web_daemon_test.py has.
 """
 
 import http.server
@@ -40,7 +40,9 @@ class Fleet:
         for i, name in enumerate(self.names):
             address = f"10.0.{i // 250}.{i % 250 + 1}:7400"
             if name in self.lost:
-                nodes.append(self.node("worker", name, address, version - 1, "lost", "", [], last_error=self.lost[name]))
+                nodes.append(
+                    self.node("worker", name, address, version - 1, "lost", "", [], last_error=self.lost[name])
+                )
                 continue
             if name in self.standby:
                 nodes.append(self.node("worker", name, address, 0, "standby", "", []))
@@ -49,57 +51,140 @@ class Fleet:
             depth = place // self.chains
             share = min(1.0, max(0.0, (begun - depth * 0.05) / total_s))
             parent = "origin" if depth == 0 else fed[place - self.chains]
-            children = fed[place + self.chains: place + self.chains + 1]
+            children = fed[place + self.chains : place + self.chains + 1]
             if share >= 1.0:
                 installed += 1
                 node = self.node("worker", name, address, version, "idle", parent, children)
             else:
-                node = self.node("worker", name, address, version - 1, "receiving" if share > 0 else "stale", parent, children)
+                node = self.node(
+                    "worker", name, address, version - 1, "receiving" if share > 0 else "stale", parent, children
+                )
                 if share > 0:
-                    node.update(receiving_version=version, chunks_total=CHUNKS, chunks_verified=int(CHUNKS * share),
-                                receive_bytes_per_s=RATE)
+                    node.update(
+                        receiving_version=version,
+                        chunks_total=CHUNKS,
+                        chunks_verified=int(CHUNKS * share),
+                        receive_bytes_per_s=RATE,
+                    )
             if name in self.unreachable:
                 other, where, why = self.unreachable[name]
                 node["cannot_reach"] = [{"name": other, "address": where, "why": why}]
             nodes.append(node)
-        publications = [self.publication(number, len(fed), len(fed), None) for number in range(max(1, version - 999), version)]
+        publications = [
+            self.publication(number, len(fed), len(fed), None) for number in range(max(1, version - 999), version)
+        ]
         publications.append(self.publication(version, len(fed), installed, begun))
-        return {"run": "simulated", "latest_version": version, "model": "simulated", "topology": "chain",
-                "predicted_s": total_s, "unix_ms": int(1.8e12 + now * 1000), "nodes": nodes, "versions": [],
-                "publications": publications}
+        return {
+            "run": "simulated",
+            "latest_version": version,
+            "model": "simulated",
+            "topology": "chain",
+            "predicted_s": total_s,
+            "unix_ms": int(1.8e12 + now * 1000),
+            "nodes": nodes,
+            "versions": [],
+            "publications": publications,
+        }
 
     def node(self, role, name, address, version, state, parent, children, **more):
-        return {"name": name, "role": role, "address": address, "version": version, "state": state, "parent": parent,
-                "children": children, "score": 0.9, "standing": "seed", "receiving_version": 0, "chunks_verified": 0,
-                "chunks_total": 0, "receive_bytes_per_s": 0, "uplink_bytes_per_s": RATE, "downlink_bytes_per_s": RATE,
-                "bytes_received": version * CHUNKS * CHUNK_BYTES, "bytes_sent": 0, "payload": "full", "payload_bytes": CHUNKS * CHUNK_BYTES,
-                "transfer_s": 0, "keys_expire_unix_s": 0, "earlier_run": False, "manifests_refused": 0, "offence": "",
-                "complaints": 0, "complains": 0, "versions_in": "", "versions_in_why": "", "disk_bytes_written": 0,
-                "cannot_reach": [], "last_error": "", **more}
+        return {
+            "name": name,
+            "role": role,
+            "address": address,
+            "version": version,
+            "state": state,
+            "parent": parent,
+            "children": children,
+            "score": 0.9,
+            "standing": "seed",
+            "receiving_version": 0,
+            "chunks_verified": 0,
+            "chunks_total": 0,
+            "receive_bytes_per_s": 0,
+            "uplink_bytes_per_s": RATE,
+            "downlink_bytes_per_s": RATE,
+            "bytes_received": version * CHUNKS * CHUNK_BYTES,
+            "bytes_sent": 0,
+            "payload": "full",
+            "payload_bytes": CHUNKS * CHUNK_BYTES,
+            "transfer_s": 0,
+            "keys_expire_unix_s": 0,
+            "earlier_run": False,
+            "manifests_refused": 0,
+            "offence": "",
+            "complaints": 0,
+            "complains": 0,
+            "versions_in": "",
+            "versions_in_why": "",
+            "disk_bytes_written": 0,
+            "cannot_reach": [],
+            "last_error": "",
+            **more,
+        }
 
     def publication(self, version, workers, installed, elapsed):
         size = CHUNKS * CHUNK_BYTES
         took = size / RATE * (1 + 0.1 * (version * 7 % 5))
         whole = installed == workers
-        return {"version": version, "published_unix_ms": int(1.8e12 + (version - self.past - 1) * self.period_s * 1000),
-                "state": "complete" if whole else "under way", "kind": "full", "snapshot_bytes": size, "payload_bytes": size,
-                "sent_bytes": self.chains * size, "t50_s": took * 0.9 if whole else None, "t90_s": took * 0.97 if whole else None,
-                "t100_s": took if whole else None, "predicted_s": size / RATE, "topology": "chain", "workers": workers,
-                "installed": installed, "take_over_s": 0.3, "encode_s": 0, "pack_s": 0, "elapsed_s": elapsed if elapsed is not None else took,
-                "slowest": self.names[version % len(self.names)] if whole else "", "cause": "link" if whole else "",
-                "why": "its link brought 11.9 MiB/s" if whole else ""}
+        return {
+            "version": version,
+            "published_unix_ms": int(1.8e12 + (version - self.past - 1) * self.period_s * 1000),
+            "state": "complete" if whole else "under way",
+            "kind": "full",
+            "snapshot_bytes": size,
+            "payload_bytes": size,
+            "sent_bytes": self.chains * size,
+            "t50_s": took * 0.9 if whole else None,
+            "t90_s": took * 0.97 if whole else None,
+            "t100_s": took if whole else None,
+            "predicted_s": size / RATE,
+            "topology": "chain",
+            "workers": workers,
+            "installed": installed,
+            "take_over_s": 0.3,
+            "encode_s": 0,
+            "pack_s": 0,
+            "elapsed_s": elapsed if elapsed is not None else took,
+            "slowest": self.names[version % len(self.names)] if whole else "",
+            "cause": "link" if whole else "",
+            "why": "its link brought 11.9 MiB/s" if whole else "",
+        }
 
     def workers_of(self, version):
-        rows = [{"name": name, "payload": "full", "joined_s": None, "told_s": 0.3, "installed_s": 34 + i % 100 * 0.05, "failure": "",
-                 "phases": {"waiting_s": 0, "asking_s": 0.05, "receiving_s": 33 + i % 100 * 0.05, "storing_s": 0.2, "applying_s": 0.1,
-                            "switching_s": 0.001, "disk_behind_s": 0, "interrupted_s": 0, "parents_left": 0, "bytes": CHUNKS * CHUNK_BYTES,
-                            "fed_by": "origin", "fed_bytes": CHUNKS * CHUNK_BYTES, "given_up_s": 0}} for i, name in enumerate(self.names[:500])]
+        rows = [
+            {
+                "name": name,
+                "payload": "full",
+                "joined_s": None,
+                "told_s": 0.3,
+                "installed_s": 34 + i % 100 * 0.05,
+                "failure": "",
+                "phases": {
+                    "waiting_s": 0,
+                    "asking_s": 0.05,
+                    "receiving_s": 33 + i % 100 * 0.05,
+                    "storing_s": 0.2,
+                    "applying_s": 0.1,
+                    "switching_s": 0.001,
+                    "disk_behind_s": 0,
+                    "interrupted_s": 0,
+                    "parents_left": 0,
+                    "bytes": CHUNKS * CHUNK_BYTES,
+                    "fed_by": "origin",
+                    "fed_bytes": CHUNKS * CHUNK_BYTES,
+                    "given_up_s": 0,
+                },
+            }
+            for i, name in enumerate(self.names[:500])
+        ]
         return {"publications": [], "workers": rows, "workers_total": len(self.names)}
 
 
 def change(before, after):
     """As event "change" has it."""
-    changed = {key: after[key] for key in ("run", "latest_version", "topology", "predicted_s") if before[key] != after[key]}
+    changed = {
+        key: after[key] for key in ("run", "latest_version", "topology", "predicted_s") if before[key] != after[key]
+    }
     known = {(node["role"], node["name"]): node for node in before["nodes"]}
     nodes = []
     for node in after["nodes"]:
@@ -144,7 +229,11 @@ class Server:
                 elif self.path == "/events":
                     outer.follow(self)
                 elif self.path.startswith("/publications/"):
-                    self.answer(200, "application/json", json.dumps(outer.fleet.workers_of(int(self.path.rsplit("/", 1)[1]))).encode())
+                    self.answer(
+                        200,
+                        "application/json",
+                        json.dumps(outer.fleet.workers_of(int(self.path.rsplit("/", 1)[1]))).encode(),
+                    )
                 elif self.path == "/learner" and outer.learner:
                     self.answer(200, "application/json", json.dumps(outer.learner).encode())
                 else:

@@ -164,9 +164,9 @@ class Intake final : public RolloutSource {
   std::map<std::string, std::string> copied_incarnations_;  // as they were when the buffer was copied
   std::optional<SyncCoordinator> sync_;                     // guarded by table_mutex_
   std::mutex figures_mutex_;
-  std::map<std::string, double, std::less<>> figures_;      // of the last step; guarded by figures_mutex_
-  std::map<std::string, WorkerFault::Kind> faults_;         // told of, by name; of the learner's thread alone, as
-  Instant faults_at_{};                                     // when it looks again
+  std::map<std::string, double, std::less<>> figures_;  // of the last step; guarded by figures_mutex_
+  std::map<std::string, WorkerFault::Kind> faults_;     // told of, by name; of the learner's thread alone, as
+  Instant faults_at_{};                                 // when it looks again
 
   KeptAnswers kept_;  // of the thread for rollouts alone
 
