@@ -35,7 +35,7 @@ struct WhatIf {
 /// "t90_s", "t100_s", "bound_s", "chunk_bytes", "origin_egress_bytes" and "depth" (hops to the furthest worker),
 /// "sweep": for each number of workers "workers", "topology", "t100_s" and "origin_egress_bytes" of the best topology,
 /// and "star_s"}. Names and units are those of `weightcast simulate --json`. Pure. Cost: a
-/// plan of each topology for `workers`, and one more for each number of the sweep: with kWorkersInAllMax seconds.
+/// plan of each topology for `workers`, and one more for each number of the sweep: with kWorkersInAllMax 0.3 s of a core.
 [[nodiscard]] nlohmann::json what_if_json(const WhatIf& question);
 
 }  // namespace weightcast
