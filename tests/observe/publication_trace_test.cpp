@@ -102,7 +102,9 @@ TEST(PublicationTrace, AnArrowLeadsFromWhoFedToWhoWasFed) {
 
 TEST(PublicationTrace, WhoHadItFirstComesFirst) {
   client::HistoryReply three = history();
-  three.workers.insert(three.workers.begin(), client::WorkerCourse{.name = "never"});
+  client::WorkerCourse never;
+  never.name = "never";
+  three.workers.insert(three.workers.begin(), never);
   const Json trace = publication_trace(three);
   EXPECT_LT(thread_of(trace, "a"), thread_of(trace, "b"));
   EXPECT_LT(thread_of(trace, "b"), thread_of(trace, "never"));
@@ -111,7 +113,11 @@ TEST(PublicationTrace, WhoHadItFirstComesFirst) {
 TEST(PublicationTrace, TellsWhatOneWithoutPhasesSays) {
   client::HistoryReply history;
   history.publications.emplace_back().version = 7;
-  history.workers.push_back({.name = "old", .told_s = 1, .installed_s = 3, .failure = "the disk was full"});
+  client::WorkerCourse& old = history.workers.emplace_back();
+  old.name = "old";
+  old.told_s = 1;
+  old.installed_s = 3;
+  old.failure = "the disk was full";
   const Json trace = publication_trace(history);
   EXPECT_EQ(events(trace, "X", "install")[0]["dur"], 2'000'000);
   EXPECT_EQ(events(trace, "i", "failed: the disk was full").size(), 1u);

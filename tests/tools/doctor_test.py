@@ -122,11 +122,12 @@ def plants(host, clock_shim):
            {"state-filesystem": "fault", "state-space": "fault"})  # fmt: skip
     yield ("a state directory in memory", {"within": host.mounted(f"mount -t tmpfs -o size=300m none {tmpfs}"), "state": tmpfs},
            {"state-filesystem": "fault"})  # fmt: skip
-    yield "versions that do not fit the disk", {"snapshot": "500TB"}, {"state-space": "fault", "memory-directory": "warning"}
+    yield "versions that do not fit the disk", {"snapshot": "900000GiB"}, {"state-space": "fault", "memory-directory": "warning"}
     yield "a path that no socket takes", {"state": deep}, {"socket-path": "fault"}
     yield ("a /dev/shm as a container has it", {"within": host.mounted("mount -t tmpfs -o size=128k none /dev/shm")},
            {"memory-directory": "warning"})  # fmt: skip
-    yield "an origin whose name nobody knows", {"origin": "no-such-host.invalid:7400"}, {"origin-name": "fault"}
+    yield ("an origin whose name nobody knows", {"origin": "no-such-host.invalid:7400", "listen": "0.0.0.0:0"},
+           {"origin-name": "fault"})  # fmt: skip
     yield "an origin's port where nobody listens", {"origin": nobody}, {"origin-port": "fault"}
     yield ("no network", {"within": alone, "origin": "192.0.2.1:7400", "listen": "0.0.0.0:0"}, {"origin-port": "fault"})
     yield ("a worker that listens where nobody reaches it", {"within": alone, "origin": "192.0.2.1:7400", "listen": "127.0.0.1:0"},
