@@ -119,8 +119,8 @@ demo_broadcast() {
       printf "                 T_bcast(0.5)  T_bcast(0.9)  T_bcast(1.0)  T_bcast(1.0) / line\n"
     }
     { printf "  %-14s %10.2f s  %10.2f s  %10.2f s  %19.2f\n", $1, $2, $3, $4, $4 / line }' "$demo_dir/table"
-  printf '\nThe page of all three, with its data inside: %s' "$PWD/build/demo/broadcast.html"
   printf '\nEvery worker holds the published bytes: all versions compared bit for bit on all %d.\n' "$demo_workers"
+  printf 'The page of all three, with their data inside: %s\n' "$PWD/build/demo/broadcast.html"
   cp "$demo_dir/table" build/demo/broadcast.table
   demo_cleanup
   demo_dir='' demo_pids=() demo_origin_pid=''
