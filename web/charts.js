@@ -236,7 +236,7 @@ const Charts = (() => {
     const y = scaleOf(times, [first.bottom, first.top]);
     const at = entries.findIndex((entry) => entry.version === chosen);
     if (at >= 0) {
-      const band = Math.max(3, x(1) - x(0));
+      const band = Math.min(40, Math.max(3, x(1) - x(0)));
       svg.append('rect')
           .attr('class', 'chosen-mark')
           .attr('x', x(at) - band / 2)
