@@ -45,6 +45,8 @@ def register() -> None:
 
 def _call_rank(worker: Any, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """For collective_rpc(): a method of vLLM's workers. Never raises, see Rank.call()."""
+    if operation in ("load_adapter", "drop_adapter"):
+        return _call_adapter(worker, operation, arguments)
     rank = getattr(getattr(worker, "weight_transfer_engine", None), "rank", None)
     if rank is None:
         return {"ok": False, "error": f"the server needs --weight-transfer-config '{{\"backend\": \"{BACKEND}\"}}'"}
@@ -55,6 +57,15 @@ def _call_rank(worker: Any, operation: str, arguments: dict[str, Any]) -> dict[s
         except Exception as error:
             return {"ok": False, "wrote": True, "error": f"adapters could not be reset: {error}"}
     return result
+
+
+def _call_adapter(worker: Any, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    from . import _adapter_rank
+
+    try:
+        return {"ok": True, **getattr(_adapter_rank, operation)(worker, **arguments)}
+    except Exception as error:
+        return {"ok": False, "error": str(error) or type(error).__name__}
 
 
 def _leave_unpacked() -> None:
