@@ -46,10 +46,10 @@ class Adapters(Following):
         self.kept = {}  # what was published, by the names that answers have
         self.count = 0
 
-    def serve_adapters(self, *flags):
+    def serve_adapters(self, *flags, rank=RANK):
         temporary = self.directory / "tmp"
         temporary.mkdir(exist_ok=True)
-        self.start_vllm("--enable-lora", "--max-lora-rank", str(RANK), "--max-loras", "2", *flags, TMPDIR=str(temporary),
+        self.start_vllm("--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "2", *flags, TMPDIR=str(temporary),
                    WEIGHTCAST_LORA=f"math={self.math.worker.state},code={self.set.worker.state}")
 
     def told(self, name="math"):
