@@ -52,6 +52,11 @@ class Adapters(Following):
         self.start_vllm("--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "2", *flags, TMPDIR=str(temporary),
                    WEIGHTCAST_LORA=f"math={self.math.worker.state},code={self.set.worker.state}")
 
+    def other_config(self, **changes):
+        known = self.make_config().to_dict()
+        known.pop("layer_types")
+        return transformers.Qwen3Config(**{**known, **changes})
+
     def told(self, name="math"):
         return self.status()["adapters"][name]
 
@@ -181,17 +186,13 @@ class AdaptersTest(Adapters):
         return any(line.startswith("vllm:num_requests_running{") and float(line.split()[-1]) > 0 for line in lines)
 
     def see_refusals(self):
-        other = transformers.Qwen3Config(
-            vocab_size=256, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, head_dim=32, max_position_embeddings=1024, tie_word_embeddings=False)
-        deeper = self.make_config()
-        deeper.num_hidden_layers = 4
+        narrower, deeper = self.other_config(hidden_size=32), self.other_config(num_hidden_layers=4)
         halved = self.write()
         config = json.loads((halved / "adapter_config.json").read_text())
         (halved / "adapter_config.json").write_text(json.dumps({**config, "r": 2}))
         for path, why in (
             (self.write(r=2 * RANK), f"its rank is {2 * RANK}.*takes {RANK}: start it with --max-lora-rank {2 * RANK}"),
-            (self.write(self.make_model(other)), "has 32, and the served model has 64: is it of another model"),
+            (self.write(self.make_model(narrower)), "has 32, and the served model has 64: is it of another model"),
             (self.write(self.make_model(deeper)), r"takes no adapter for 14 of its modules, such as model.layers.2.mlp"),
             (self.write(use_dora=True), "does not yet support DoRA"),
             (halved, "is of rank 4, and adapter_config.json gives"),
@@ -281,8 +282,7 @@ class RanksTest(Adapters):
         self.serve_adapters("--tensor-parallel-size", "2")
         for _ in range(2):
             self.expect_adapter(*self.publish_adapter())
-        other = self.make_config()
-        other.intermediate_size = 48
+        other = self.other_config(intermediate_size=48)
         self.expect_refused(self.publish_adapter(self.write(self.make_model(other)), new_model=True)[0], "another model")
         self.expect_adapter(*self.publish_adapter(new_model=True))
 

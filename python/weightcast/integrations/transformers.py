@@ -341,7 +341,7 @@ def _adapter_files(model: Any) -> dict[str, bytes]:
     config = copy.deepcopy(model.active_peft_config)
     config.inference_mode = True
     if config.base_model_name_or_path is None:
-        config.base_model_name_or_path = getattr(model.get_base_model(), "name_or_path", None)
+        config.base_model_name_or_path = getattr(model.get_base_model(), "name_or_path", None) or None
     with tempfile.TemporaryDirectory() as directory:
         config.save_pretrained(directory)
         return {path.name: path.read_bytes() for path in pathlib.Path(directory).iterdir()}
