@@ -17,10 +17,10 @@ from vllm_test import Events, installed
 from weightcast import Code, Error
 from weightcast.engines._adapters import Adapters
 from weightcast.engines._copies import Copies
-from weightcast.engines._installs import Version
+from weightcast.engines._installs import Limits, Version
 from weightcast.engines._peft import check, find, refuse_adapter
 from weightcast.vllm._adapters import AdapterFollower
-from weightcast.vllm._plugin import adapters
+from weightcast.vllm._plugin import _follow_adapters, adapters
 
 
 def write_safetensors(path, shapes):
@@ -344,6 +344,15 @@ class FollowerTest(WithDirectory):
 
 
 class SettingsTest(unittest.TestCase):
+    def test_servers_that_cannot_follow(self):
+        for lora, nodes, name, why in ((None, 1, "math", "start the server with --enable-lora"), (mock.Mock(), 2, "math", "on one host"),
+                                       (mock.Mock(), 1, "m", "has the name m, which is the served model's")):
+            config = types.SimpleNamespace(lora_config=lora, parallel_config=types.SimpleNamespace(nnodes=nodes))
+            engine = types.SimpleNamespace(vllm_config=config)
+            models = types.SimpleNamespace(is_base_model=lambda name: name == "m")
+            with self.subTest(why), self.assertRaisesRegex(ValueError, f"WEIGHTCAST_LORA.*{why}"):
+                _follow_adapters({name: "/a"}, engine, models, Limits(), mock.Mock())
+
     def test_names_and_state_directories(self):
         self.assertEqual(adapters({}), {})
         self.assertEqual(adapters({"WEIGHTCAST_LORA": "math=/a, code.v2=/b=c,"}), {"math": "/a", "code.v2": "/b=c"})

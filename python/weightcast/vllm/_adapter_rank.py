@@ -41,8 +41,8 @@ def _unused(manager: Any, adapter: Any) -> list[str]:
         if isinstance(module, BaseLinearLayerWithLoRA):
             for given, wanted, side in _sizes(module, weights.lora_a, weights.lora_b):
                 if given != wanted:
-                    raise ValueError(f"its matrix for the {side} of {name} has {given}, and the served model has {wanted}: is it "
-                                     "of another model?")  # fmt: skip
+                    why = f"its matrices for {name} have {given} {side}, and the served model's layer has {wanted}"
+                    raise ValueError(f"{why}: is it of another model?")
     return [name for name, weights in adapter.loras.items() if id(weights) not in used and ".experts" not in name]
 
 

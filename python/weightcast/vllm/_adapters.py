@@ -135,8 +135,8 @@ class AdapterFollower:
 
     def _handle_failed(self, version: Version, why: str) -> None:
         if self._adapters.handle_failed(self._clock(), version, f"version {version.number}: {why}"):
-            what = self._last["model"] or "no adapter"
-            self._log.error("weightcast: %s is not in under the name %s, %s is served: %s", version.number, self._name, what, why)
+            served = self._last["model"] or "nothing yet"
+            self._log.error("weightcast: version %d of %s is not in: %s; %s is served", version.number, self._name, why, served)
 
     def _handle_unused(self, label: str, number: int) -> None:
         """Of whatever thread had the last reference."""

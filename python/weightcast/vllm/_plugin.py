@@ -138,9 +138,7 @@ class EndpointPlugin:
 
 
 def _follow_adapters(followed: dict[str, str], engine: Any, models: Any, limits: Limits, log: Any) -> dict[str, AdapterFollower]:
-    """Errors: ValueError, OSError."""
-    from ._served import Served
-
+    """Errors: ValueError (a server that cannot), OSError (there is no place for copies)."""
     config = engine.vllm_config
     if config.lora_config is None:
         raise ValueError(f"weightcast: {LORA} is set; start the server with --enable-lora, --max-lora-rank and --max-loras")
@@ -151,6 +149,8 @@ def _follow_adapters(followed: dict[str, str], engine: Any, models: Any, limits:
             raise ValueError(f"weightcast: {LORA} has the name {name}, which is the served model's; choose another")
     if config.lora_config.max_loras < 2:
         log.warning("weightcast: --max-loras is 1, so requests of a new version wait until those of the one before have ended")
+    from ._served import Served
+
     served, copies = Served(engine, models), Copies()
     return {
         name: AdapterFollower(
