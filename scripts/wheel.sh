@@ -8,7 +8,7 @@ wheel_mib_max=25
 cmd_wheel() {
   (($# == 0)) || die "wheel: it takes no arguments"
   install_packages "${packages_build[@]}"
-  local out=$PWD/build/wheel tools
+  local out=$PWD/build/wheel tools component
   tools=$(PYTHON=/usr/bin/python3 scripts/python_environment.sh wheel scripts/wheel_requirements.txt --no-deps) ||
     die "wheel: auditwheel is not to be had; it comes from the Python registry on first use"
   build wheel weightcast weightcast-worker weightcast_shared || die "wheel: could not be built"
@@ -16,7 +16,9 @@ cmd_wheel() {
   local installed=$out/installed package=$out/package dist=$out/dist made=$out/made
   rm -rf "$installed" "$package" "$dist" "$made"
   mkdir -p "$installed" "$package" "$dist" "$made"
-  cmake --install "$out" --component wheel --strip --prefix "$installed" >"$out/install.log"
+  for component in programs library; do
+    cmake --install "$out" --component $component --strip --prefix "$installed"
+  done >"$out/install.log"
   licences_of "$out" "$installed/licenses"
 
   say "packing"
