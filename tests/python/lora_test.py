@@ -169,6 +169,10 @@ class CopiesTest(WithDirectory):
         copies.close()
         self.assertEqual(os.listdir(self.directory), ["a"])
 
+    def test_a_disk_without_locks(self):
+        with mock.patch("fcntl.flock", side_effect=OSError(37, "No locks available")), self.assertRaisesRegex(OSError, "set TMPDIR"):
+            Copies(str(self.directory))
+
     def test_those_of_a_killed_process_go_and_those_of_others_stay(self):
         program = ("import sys, time; from weightcast.engines._copies import Copies; "
                    f"copies = Copies({str(self.directory)!r}); print(copies.path('x'), flush=True); time.sleep(600)")

@@ -152,6 +152,10 @@ class AdapterFollower:
         """Behind the aborts of requests that ended early, which the engine takes in order."""
         while self._unused:
             label, number = self._unused.pop()
-            await self._served.drop(number)
+            try:
+                await self._served.drop(number)
+            except Exception as error:  # its files stay, since it may be there yet
+                self._log.error("weightcast: %s was not dropped: %s", label, error)
+                continue
             self._loaded.discard(label)
             self._loop.call_later(_FILES_S, self._copies.remove, label)
