@@ -155,7 +155,7 @@ class AdaptersTest(Adapters):
         version, first = self.publish_adapter(new_model=True)
         label = self.wait(version)
         answers = []
-        thread = threading.Thread(target=lambda: answers.append(self.answer(tokens=900, model="math", seed=1)))
+        thread = threading.Thread(target=lambda: answers.append(self.answer(tokens=900, model="math", seed=1, limit_s=600)))
         thread.start()
         eventually(self.is_generating, 60)
         # Of vLLM's two places for adapters one is left for these, and the daemon keeps two versions.

@@ -95,16 +95,16 @@ class Following(DaemonTest):
     def generate(self, **options):
         return self.answer(**options)["choices"][0]
 
-    def answer(self, tokens=8, seed=0, model="m", prompt=PROMPT):
+    def answer(self, tokens=8, seed=0, model="m", prompt=PROMPT, limit_s=INSTALL_S_MAX):
         body = {"model": model, "token_ids": prompt, "sampling_params": {
             "max_tokens": tokens, "ignore_eos": True, "seed": seed, "detokenize": False, "logprobs": 0, "temperature": 1.0}}
-        with self.post("/inference/v1/generate", body) as answer:
+        with self.post("/inference/v1/generate", body, limit_s) as answer:
             return json.loads(answer.read())
 
-    def post(self, route, body):
+    def post(self, route, body, limit_s=INSTALL_S_MAX):
         request = urllib.request.Request(f"http://{self.vllm.address}{route}", json.dumps(body).encode(),
                                          {"Content-Type": "application/json"})
-        return urllib.request.urlopen(request, timeout=INSTALL_S_MAX)
+        return urllib.request.urlopen(request, timeout=limit_s)
 
     def distance(self, choice, begin=0):
         """By how much its log-probabilities differ from those of transformers, over the version that the daemon has."""

@@ -1,4 +1,4 @@
-"""In vLLM's API server: follows a daemon whose versions are adapters. Nothing pauses when one comes."""
+"""In vLLM's API server: follows a daemon whose versions are adapters."""
 
 from __future__ import annotations
 
