@@ -43,9 +43,11 @@ DescribedOption describe_option(const CLI::Option& from) {
   return option;
 }
 
-/// A group of options is a command without a name.
+/// A group of options is a command without a name, and with a --help of its own that nobody can ask for.
 void collect(const CLI::App& app, DescribedCommand& command) {
-  for (const CLI::Option* const option : app.get_options([](const CLI::Option* one) { return !one->get_group().empty(); })) {
+  const CLI::Option* const hidden = app.get_name().empty() ? app.get_help_ptr() : nullptr;
+  const auto is_shown = [&](const CLI::Option* one) { return one != hidden && !one->get_group().empty(); };
+  for (const CLI::Option* const option : app.get_options(is_shown)) {
     (option->get_positional() ? command.positionals : command.options).push_back(describe_option(*option));
   }
   for (const CLI::App* const below : app.get_subcommands([](const CLI::App* one) { return !one->get_group().empty(); })) {
