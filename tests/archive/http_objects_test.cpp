@@ -17,11 +17,11 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Fault = ObjectServer::Fault;
 
-constexpr HttpLimits kLimits{.connect = std::chrono::milliseconds(5000),
-                             .stalled = std::chrono::seconds(1),
-                             .request = std::chrono::seconds(60),
-                             .attempts = 3,
-                             .backoff = std::chrono::milliseconds(2)};
+constexpr StorageHttpLimits kLimits{.connect = std::chrono::milliseconds(5000),
+                                    .stalled = std::chrono::seconds(1),
+                                    .request = std::chrono::seconds(60),
+                                    .attempts = 3,
+                                    .backoff = std::chrono::milliseconds(2)};
 
 Bytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -31,8 +31,8 @@ std::string sample(std::size_t bytes) {
   return text;
 }
 
-std::unique_ptr<HttpClient> client() {
-  auto made = HttpClient::make(kLimits, "");
+std::unique_ptr<StorageHttpClient> client() {
+  auto made = StorageHttpClient::make(kLimits, "");
   EXPECT_TRUE(made.has_value()) << made.error().message();
   return std::move(*made);
 }
@@ -56,8 +56,8 @@ class HttpObjectsTest : public ::testing::Test {
 };
 
 TEST_F(HttpObjectsTest, StopEndsWhatWaitsForAServerThatStandsStill) {
-  constexpr HttpLimits kPatient{.stalled = std::chrono::seconds(600), .attempts = 3};
-  HttpObjects patient(*HttpClient::make(kPatient, ""), std::move(*PlainRequests::make(server_.url())));
+  constexpr StorageHttpLimits kPatient{.stalled = std::chrono::seconds(600), .attempts = 3};
+  HttpObjects patient(*StorageHttpClient::make(kPatient, ""), std::move(*PlainRequests::make(server_.url())));
   server_.put("thing", sample(100));
   server_.fail_next({Fault::kStill});
   std::thread stopper([&] {
