@@ -95,6 +95,10 @@ void Simulation::check_accounting() {
     if (!proof.empty()) ++result_.liars_proven;
     if (!proof.empty() && !named) violate(fmt::format("{} {}, and status never named it", name_of(liar.node), proof));
   }
+  for (const auto& [id, member] : nodes_[0].origin->members().all()) {
+    if (liar_options(node_named(member.name)) != nullptr || member.standing.standing() == Standing::kSeed) continue;
+    ++result_.honest_displaced;
+  }
   if (!only_liars() || may_starve_of_turns()) return;
   std::vector<std::string> barred;
   for (const auto& [id, member] : nodes_[0].origin->members().all()) {
