@@ -43,8 +43,7 @@ int main(int argc, char** argv) {
     double slowdown = 0;
     for (const sim::PublicationResult& publication : result.publications) {
       const auto took = publication.reached(1.0);
-      if (!took || publication.bound <= Duration::zero()) continue;
-      slowdown = std::max(slowdown, to_seconds(*took) / to_seconds(publication.bound));
+      if (took) slowdown = std::max(slowdown, to_seconds(*took) / (1 + to_seconds(publication.bound)));
     }
     return sim::SoakOutcome{
         result.violation,

@@ -99,13 +99,13 @@ class Run {
   [[nodiscard]] const std::vector<std::uint64_t>& failed() const { return failed_; }
   [[nodiscard]] std::uint64_t done() const { return done_; }
   [[nodiscard]] const Report& total() const { return total_; }
-  /// T_bcast(1.0) over its lower bound, over all schedules; "" if no schedule tells.
+  /// T_bcast(1.0) over its lower bound and a second, over all schedules; "" if no schedule tells.
   [[nodiscard]] std::string slowdowns() const {
     if (slowdowns_.empty()) return "";
     std::vector<double> sorted = slowdowns_;
     std::ranges::sort(sorted);
     const auto at = [&](double share) { return sorted[static_cast<std::size_t>(share * double(sorted.size() - 1))]; };
-    return fmt::format("T_bcast(1.0) over its lower bound, of the slowest publication of each schedule: median {:.2f}, "
+    return fmt::format("T_bcast(1.0) over its lower bound and a second, of each schedule's slowest publication: median {:.2f}, "
                        "90 % {:.2f}, 99 % {:.1f}, greatest {:.1f}\n",
                        at(0.5), at(0.9), at(0.99), sorted.back());
   }

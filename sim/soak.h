@@ -18,7 +18,7 @@ struct SoakOutcome {
   std::optional<std::string> violation;
   std::uint64_t hash = 0;                          ///< of all that happened
   std::array<std::uint64_t, kCountsMax> counts{};  ///< in the order of Soak::counts
-  /// The slowest publication's T_bcast(1.0) over the least that its links allow; 0 if none came to its end.
+  /// The slowest publication's T_bcast(1.0) over the least that its links allow and a second; 0 if none came to its end.
   double slowdown = 0;
 };
 
