@@ -39,6 +39,10 @@ const LiarOptions* Simulation::liar_options(NodeIndex node) const {
 void Simulation::note_named() {
   if (nodes_[0].origin == nullptr) return;
   const OriginCore& origin = *nodes_[0].origin;
+  for (const auto& [id, member] : origin.members().all()) {
+    if (const NodeIndex node = node_named(member.name); node < nodes_.size() && !member.offence.empty())
+      nodes_[node].suspected = true;
+  }
   for (const LiarOptions& liar : options_.liars) {
     const auto id = origin.members().id_of(member_name(liar.node));
     if (!id) continue;
@@ -52,14 +56,8 @@ std::string Simulation::proof_against(NodeIndex node) const {
   const std::set<NodeIndex>& witnesses = liar.damage_reported_by;
   // A child that alone complains of two parents is the suspect, and its word convicts nobody. On slow links of rates
   // that nobody knows all honest children may be suspects.
-  const auto is_suspect = [&](NodeIndex witness) {
-    const auto& members = nodes_[0].origin->members();
-    const auto id = members.id_of(member_name(witness));
-    return id && !members.find(*id)->offence.empty();
-  };
-  const auto trusted = witnesses.size() - std::size_t(nodes_[0].origin == nullptr
-                                                          ? 0
-                                                          : std::ranges::count_if(witnesses, is_suspect));
+  const auto trusted =
+      std::ranges::count_if(witnesses, [&](NodeIndex witness) { return !nodes_[witness].suspected; });
   // Where other things go wrong, too, a single witness may be the suspect itself.
   if (trusted > 0 && witnesses.size() >= (only_liars() ? 1 : 2)) {
     return fmt::format("has sent damaged chunks, as {} workers say", witnesses.size());
