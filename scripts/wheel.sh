@@ -8,7 +8,7 @@ wheel_mib_max=25
 cmd_wheel() {
   (($# == 0)) || die "wheel: it takes no arguments"
   install_packages "${packages_build[@]}"
-  local out=$PWD/build/wheel tools
+  local out=$PWD/build/wheel tools component
   tools=$(PYTHON=/usr/bin/python3 scripts/python_environment.sh wheel scripts/wheel_requirements.txt --no-deps) ||
     die "wheel: auditwheel is not to be had; it comes from the Python registry on first use"
   build wheel weightcast weightcast-worker weightcast_shared || die "wheel: could not be built"
@@ -16,7 +16,9 @@ cmd_wheel() {
   local installed=$out/installed package=$out/package dist=$out/dist made=$out/made
   rm -rf "$installed" "$package" "$dist" "$made"
   mkdir -p "$installed" "$package" "$dist" "$made"
-  cmake --install "$out" --component wheel --strip --prefix "$installed" >"$out/install.log"
+  for component in programs library; do
+    cmake --install "$out" --component $component --strip --prefix "$installed"
+  done >"$out/install.log"
   licences_of "$out" "$installed/licenses"
 
   say "packing"
@@ -44,7 +46,7 @@ check_wheel() {
   say "$(stat -c %s "$wheel") bytes: $wheel"
 }
 
-# licences_of BUILD DIRECTORY: the terms of each Debian package whose headers or archives the programs were made of, with its
+# licences_of BUILD DIRECTORY: the terms of each Debian package whose headers, archives or scripts the programs were made of, with its
 # version, and the texts of the licences that they name. Of the C library and the kernel only the interface is used.
 licences_of() {
   local build=$1 directory=$2 package
@@ -53,6 +55,7 @@ licences_of() {
     ninja -C "$build" -t deps | sed -n 's,^ *\(/usr/.*\),\1,p'
     ninja -C "$build" -t commands weightcast weightcast-worker weightcast_shared | grep -oE '/usr/[^ ]+\.a\b'
     "${CXX:-c++}" -print-file-name=libstdc++.a
+    sed -n 's/^WEIGHTCAST_D3:FILEPATH=//p' "$build/CMakeCache.txt"
   } | sort -u | xargs -d '\n' realpath | sort -u | xargs -d '\n' dpkg-query -S |
     sed 's/: .*//; s/:.*//' | sort -u | grep -vxE 'libc6-dev|linux-libc-dev' >"$directory/packages.txt"
   while read -r package; do

@@ -15,11 +15,11 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Fault = ObjectServer::Fault;
 
-constexpr HttpLimits kLimits{.connect = std::chrono::milliseconds(5000),
-                             .stalled = std::chrono::seconds(1),
-                             .request = std::chrono::seconds(60),
-                             .attempts = 3,
-                             .backoff = std::chrono::milliseconds(2)};
+constexpr StorageHttpLimits kLimits{.connect = std::chrono::milliseconds(5000),
+                                    .stalled = std::chrono::seconds(1),
+                                    .request = std::chrono::seconds(60),
+                                    .attempts = 3,
+                                    .backoff = std::chrono::milliseconds(2)};
 
 Bytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -29,8 +29,8 @@ std::string sample(std::size_t bytes) {
   return text;
 }
 
-std::unique_ptr<HttpClient> client() {
-  auto made = HttpClient::make(kLimits, "");
+std::unique_ptr<StorageHttpClient> client() {
+  auto made = StorageHttpClient::make(kLimits, "");
   EXPECT_TRUE(made.has_value()) << made.error().message();
   return std::move(*made);
 }

@@ -198,7 +198,7 @@ Result<gid_t> group_named(const std::string& name) {
 
 }  // namespace
 
-Status run_daemon(DaemonConfig config) {
+Status run_daemon(DaemonConfig config, const std::function<Status()>& when_open) {
   std::shared_ptr<TlsContext> tls;
   if (!config.keys.empty()) {
     hide_memory();
@@ -287,6 +287,7 @@ Status run_daemon(DaemonConfig config) {
     node->stop("it was stopped");
     goodbye.arm(loop.now() + Node::kGoodbye);
   });
+  if (when_open) WC_TRY(when_open());
   tell_supervisor("READY=1");
   loop.run();
   while (std::exchange(reopening, false) && !stopping) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -76,7 +77,9 @@ struct DaemonConfig {
 inline constexpr Duration kStopTimeout = std::chrono::seconds(4);
 
 /// Runs a node until SIGINT or SIGTERM, and for kStopTimeout longer at most, whatever is under way: what a job or the
-/// disk has not ended by then is cut off, as kill -9 would. Blocks. Errors: what kept it from starting.
-[[nodiscard]] Status run_daemon(DaemonConfig config);
+/// disk has not ended by then is cut off, as kill -9 would. Blocks. `when_open` runs once, on this thread, when the
+/// node and its local socket listen, before anything is answered. Errors: what kept it from starting, those of
+/// `when_open`.
+[[nodiscard]] Status run_daemon(DaemonConfig config, const std::function<Status()>& when_open = {});
 
 }  // namespace weightcast

@@ -327,11 +327,12 @@ void Driver::send_ready(ConnId conn) {
     std::optional<SendOrder::Chunk> next = peer->second.order.poll();
     if (!next) return;
     const std::size_t size = next->bytes->size();
-    peer->second.connection->send_chunk(next->payload, next->chunk, std::move(next->bytes), [this, conn, size] {
-      chunk_bytes_sent_ += size;
-      core_.handle_chunk_sent(loop_.now(), conn);
-      pump();
-    });
+    peer->second.connection->send_chunk(next->payload, next->chunk, std::move(next->bytes),
+                                        [this, conn, size, kind = next->payload.kind] {
+                                          sent_.add(kind, size);
+                                          core_.handle_chunk_sent(loop_.now(), conn);
+                                          pump();
+                                        });
   }
 }
 
@@ -382,6 +383,7 @@ void Driver::perform(action::PutDigestPart put) { store_.put_digest_part(put.pay
 void Driver::perform(action::StoreChunk store) {
   const std::size_t size = store.bytes->size();
   storing_bytes_ += size;
+  received_.add(store.payload.kind, size);
   throttle_reading();
   store_.write_chunk(store.payload, store.chunk, std::move(store.bytes),
                      [this, alive = alive_, payload = store.payload, chunk = store.chunk, size](const Status& status) {

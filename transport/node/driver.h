@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <string_view>
@@ -67,7 +69,20 @@ class Driver {
   /// Whom this node has turned away.
   [[nodiscard]] const Audit& audit() const { return audit_; }
   [[nodiscard]] Audit& audit() { return audit_; }
-  [[nodiscard]] std::uint64_t chunk_bytes_sent() const { return chunk_bytes_sent_; }
+  [[nodiscard]] std::uint64_t chunk_bytes_sent() const { return sent_.total(); }
+  /// Bytes of chunks by the kind of their payload.
+  struct PayloadBytes {
+    std::array<std::uint64_t, 4> of_kind{};
+
+    void add(PayloadKind kind, std::uint64_t bytes) { of_kind.at(static_cast<std::size_t>(kind)) += bytes; }
+    [[nodiscard]] std::uint64_t of(PayloadKind kind) const { return of_kind.at(static_cast<std::size_t>(kind)); }
+    [[nodiscard]] std::uint64_t total() const {
+      return std::accumulate(of_kind.begin(), of_kind.end(), std::uint64_t{0});
+    }
+  };
+  [[nodiscard]] const PayloadBytes& sent() const { return sent_; }
+  /// Of chunks that were verified.
+  [[nodiscard]] const PayloadBytes& received() const { return received_; }
   /// Of chunks that are on their way to the disk.
   [[nodiscard]] std::uint64_t storing_bytes() const { return storing_bytes_; }
 
@@ -158,7 +173,7 @@ class Driver {
   std::uint64_t storing_bytes_ = 0;
   bool disk_is_behind_ = false;
   bool pumping_ = false;
-  std::uint64_t chunk_bytes_sent_ = 0;
+  PayloadBytes sent_, received_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for callbacks that may come after us
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "proto/limits.h"
 #include "transport/io/log.h"
@@ -94,7 +96,19 @@ void WorkerNode::tell_core(const Revocations& revoked) {
   if (unproven_) leave_unproven();
 }
 
+void WorkerNode::note_phases() {
+  const Intake& intake = core_->intake();
+  const StoredVersion* const installed = store_->find(intake.installed_version());
+  // One that was here before this process says nothing.
+  if (installed == nullptr || intake.finish_s() <= 0 || installed->manifest.version == metered_) return;
+  metered_ = installed->manifest.version;
+  meters_.note(NodeMeters::Phase::kTransfer, from_seconds(intake.transfer_s()));
+  meters_.note(NodeMeters::Phase::kApply, from_seconds(std::max(0.0, intake.finish_s() - installed->switch_s)));
+  meters_.note(NodeMeters::Phase::kSwitch, from_seconds(installed->switch_s));
+}
+
 void WorkerNode::handle_change() {
+  note_phases();
   api_->handle_change();
   if (const StoredVersion* newest = store_->find(store_->current());
       newest != nullptr && newest->durable && newest->manifest.version != durable_noted_ && !unproven_) {
