@@ -48,8 +48,8 @@ class Image:
         self.directory = pathlib.Path(directory)
         layout = self.directory / "layout"
         layout.mkdir()
-        run("tar", "-C", layout, "-xf", archive)
-        run("umoci", "unpack", "--image", f"{layout}:weightcast", self.directory / "bundle")
+        run("tar", "-C", layout, "-xf", archive, timeout=600)
+        run("umoci", "unpack", "--image", f"{layout}:weightcast", self.directory / "bundle", timeout=600)
         self.root = self.directory / "bundle" / "rootfs"
         self.base = json.loads((self.directory / "bundle" / "config.json").read_text())
 

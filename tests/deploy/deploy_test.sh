@@ -30,4 +30,10 @@ case $part in
     [[ -e $WEIGHTCAST_IMAGE ]] || skip "there is no image: see the test deploy.build"
     apart /usr/bin/python3 "$here/image_test.py"
     ;;
+  kubernetes)
+    need runc umoci ip unshare
+    [[ -e $WEIGHTCAST_IMAGE ]] || skip "there is no image: see the test deploy.build"
+    "$here/run.sh" -c ''  # the environment, while the registry can be reached
+    apart "$here/run.sh" "$here/kubernetes_test.py"
+    ;;
 esac
