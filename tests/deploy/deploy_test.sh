@@ -17,8 +17,8 @@ need() {  # need COMMAND...
   for command; do [[ -n $(type -P "$command") ]] || skip "$command is not installed"; done
 }
 
-# What a test starts, mounts and connects ends with the namespaces that it is in.
-apart() { unshare --mount --net --pid --fork --mount-proc sh -c 'mount -t tmpfs tmpfs /run && exec "$@"' sh "$@"; }
+# What a test starts, mounts and connects ends with the namespaces that it is in. The shell stays, to reap orphans.
+apart() { unshare --mount --net --pid --fork --mount-proc sh -c 'mount -t tmpfs tmpfs /run && "$@"' sh "$@"; }
 
 case $part in
   build)
@@ -35,5 +35,9 @@ case $part in
     [[ -e $WEIGHTCAST_IMAGE ]] || skip "there is no image: see the test deploy.build"
     "$here/run.sh" -c ''  # the environment, while the registry can be reached
     apart "$here/run.sh" "$here/kubernetes_test.py"
+    ;;
+  slurm)
+    need slurmctld slurmd sbatch setpriv ip unshare
+    apart /usr/bin/python3 "$here/slurm_test.py"
     ;;
 esac
