@@ -46,7 +46,7 @@ check_wheel() {
   say "$(stat -c %s "$wheel") bytes: $wheel"
 }
 
-# licences_of BUILD DIRECTORY: the terms of each Debian package whose headers or archives the programs were made of, with its
+# licences_of BUILD DIRECTORY: the terms of each Debian package whose headers, archives or scripts the programs were made of, with its
 # version, and the texts of the licences that they name. Of the C library and the kernel only the interface is used.
 licences_of() {
   local build=$1 directory=$2 package
@@ -55,6 +55,7 @@ licences_of() {
     ninja -C "$build" -t deps | sed -n 's,^ *\(/usr/.*\),\1,p'
     ninja -C "$build" -t commands weightcast weightcast-worker weightcast_shared | grep -oE '/usr/[^ ]+\.a\b'
     "${CXX:-c++}" -print-file-name=libstdc++.a
+    sed -n 's/^WEIGHTCAST_D3:FILEPATH=//p' "$build/CMakeCache.txt"
   } | sort -u | xargs -d '\n' realpath | sort -u | xargs -d '\n' dpkg-query -S |
     sed 's/: .*//; s/:.*//' | sort -u | grep -vxE 'libc6-dev|linux-libc-dev' >"$directory/packages.txt"
   while read -r package; do

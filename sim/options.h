@@ -64,6 +64,24 @@ struct TakeoverOptions {
   double by_patch_probability = 0;  ///< that a version is published by its patch, if patches are made
 };
 
+/// The archive that workers may read from, each on a link of its own.
+struct ArchiveOptions {
+  enum class Fault : std::uint8_t {
+    kNone,
+    kLacks,     ///< it has no such version
+    kDiffers,   ///< its digests are of other bytes
+    kLies,      ///< its chunks are
+    kFails,     ///< a read ends before its first chunk
+    kStalls,    ///< nothing comes
+    kUnranged,  ///< it sends the whole object instead of a range
+  };
+  std::uint32_t workers = 0;  ///< how many read it: the first ones
+  Rate rate = Rate::bits(100e6);
+  Duration delay = std::chrono::milliseconds(20);  ///< of each request
+  Fault fault = Fault::kNone;
+  double fault_probability = 1;  ///< of each request
+};
+
 /// How people configure the nodes.
 struct NodeOptions {
   bool rates_configured = true;  ///< without rates nobody predicts anything, and no parent is slow
@@ -93,6 +111,7 @@ struct SimOptions {
   NetworkOptions network;
   NodeOptions nodes;
   DiskOptions disk;
+  ArchiveOptions archive;
   TakeoverOptions takeover;
   PatchOptions patches;
   Timeouts timeouts;
@@ -133,6 +152,7 @@ struct PublicationResult {
 struct SimResult {
   std::vector<PublicationResult> publications;
   std::uint64_t origin_egress_bytes = 0;
+  std::uint64_t archive_chunks = 0;  ///< that the archive has sent
   std::uint64_t chunks_delivered = 0;
   std::uint64_t patches_installed = 0;       ///< by all workers
   std::uint64_t packed_installed = 0;        ///< by all workers

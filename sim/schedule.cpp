@@ -64,6 +64,20 @@ Fault random_fault(Random& random, std::uint32_t workers, Duration span) {
   return fault;
 }
 
+void add_archive(SimOptions& options) {
+  Random random(options.seed ^ 0x6172636869766521);
+  if (!random.chance(0.3)) return;
+  ArchiveOptions& archive = options.archive;
+  archive.workers = static_cast<std::uint32_t>(random.between(1, options.workers));
+  archive.rate = Rate::bits(1e6 * one_of(random, std::array{1.0, 20.0, 100.0, 1000.0}));
+  archive.delay = random.duration(milliseconds(1), milliseconds(300));
+  if (random.chance(0.4)) return;
+  using Fault = ArchiveOptions::Fault;
+  archive.fault = one_of(random, std::array{Fault::kLacks, Fault::kDiffers, Fault::kLies, Fault::kFails, Fault::kStalls,
+                                            Fault::kUnranged});
+  archive.fault_probability = random.chance(0.5) ? 1 : 0.2;
+}
+
 }  // namespace
 
 SimOptions random_schedule(std::uint64_t seed) {
@@ -194,6 +208,7 @@ SimOptions random_schedule(std::uint64_t seed) {
   }
   const double slowest_s = double(options.payload_bytes) * options.workers / least_bytes_per_s;
   options.settle_max = seconds(60) + from_seconds(2 * publications * slowest_s);
+  add_archive(options);
   return options;
 }
 
