@@ -36,6 +36,11 @@ case $part in
     "$here/run.sh" -c ''  # the environment, while the registry can be reached
     apart "$here/run.sh" "$here/kubernetes_test.py"
     ;;
+  skypilot)
+    need ip nsenter unshare
+    "$here/run.sh" -c ''
+    apart "$here/run.sh" "$here/skypilot_test.py"
+    ;;
   slurm)
     need slurmctld slurmd sbatch setpriv ip unshare
     apart /usr/bin/python3 "$here/slurm_test.py"
