@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -21,12 +22,18 @@ struct NetworkOptions {
   Rate origin_uplink = Rate::bits(300e6);  ///< B
   Rate worker_uplink = Rate::bits(100e6);  ///< b
   Rate worker_downlink = Rate::bits(100e6);
+  std::map<NodeIndex, Rate> slow_uplinks;  ///< of these workers, whatever they are configured with
   Duration one_way_delay = std::chrono::microseconds(500);
   Duration jitter_max{};        ///< each connection draws its share once, so frames of two may overtake one another
   double loss_probability = 0;  ///< of each frame; faults add to it
   Duration retransmit_after = std::chrono::milliseconds(200);
   std::uint32_t in_flight_bytes_max = 4 * kMiB;  ///< of one connection, for its socket buffers
   Duration connect_timeout = std::chrono::seconds(5);
+
+  [[nodiscard]] Rate uplink_of(NodeIndex node) const {
+    const auto slow = slow_uplinks.find(node);
+    return slow != slow_uplinks.end() ? slow->second : node == 0 ? origin_uplink : worker_uplink;
+  }
 };
 
 struct DiskOptions {
@@ -165,6 +172,7 @@ struct SimResult {
   std::uint64_t liars_proven = 0;            ///< who lied so that a judgement was possible: all of them are named
   std::uint64_t liars_named = 0;             ///< whom the origin's status named at any time
   std::uint64_t liars_unnamed = 0;
+  std::uint64_t honest_displaced = 0;        ///< members that do not lie, and that plans place last at the end
   std::uint64_t events = 0;
   std::uint64_t hash = 0;  ///< of all events: equal for equal options
   Duration simulated{};

@@ -121,6 +121,7 @@ class Simulation final : private NetworkHandler {
     std::map<std::pair<LinkIndex, PayloadId>, std::vector<Asked>> asked;
     std::map<PayloadId, std::vector<NodeIndex>> told;  // its parents, by stripe
     std::set<NodeIndex> damage_reported_by;            // honest workers that said that it sends damage
+    bool suspected = false;  // an offence was held against it at any time, so its word may have convicted nobody
     bool named = false;                                // by the origin's status, at any time; of a liar
   };
 

@@ -17,7 +17,7 @@ namespace weightcast {
 /// At most kFilesMax files and kBytesMax bytes are kept, the newest.
 class HistoryArchive {
  public:
-  static constexpr std::size_t kFilesMax = 256;
+  static constexpr std::size_t kFilesMax = PublicationHistory::kVersionsMax;
   static constexpr std::uint64_t kBytesMax = 16 * kMiB;
   static constexpr std::uint64_t kFileBytesMax = 2 * kMiB;
 

@@ -55,10 +55,10 @@ TEST_F(HistoryReplyTest, HasWhatEarlierProcessesPublished) {
   const auto missing = history_reply(history, Version{5}, "trainer", start, earlier);
   ASSERT_FALSE(missing.has_value());
   EXPECT_THAT(missing.error().message(), HasSubstr("remembers versions 4 to 7"));
-  for (std::uint64_t version = 1000; version < 1300; ++version) add(version);
+  for (std::uint64_t version = 1000; version < 2300; ++version) add(version);
   const auto bounded = history_reply(history, kNoVersion, "trainer", start, earlier);
   EXPECT_EQ(std::size_t(bounded->publications_size()), PublicationHistory::kVersionsMax);
-  EXPECT_EQ(bounded->publications(bounded->publications_size() - 1).version(), 1299u);
+  EXPECT_EQ(bounded->publications(bounded->publications_size() - 1).version(), 2299u);
 }
 
 TEST_F(HistoryReplyTest, HasAllPublicationsWithoutWorkersOrOneWithThem) {
