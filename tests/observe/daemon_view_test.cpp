@@ -198,6 +198,9 @@ double processor_s() {
 
 // All of them change each time that the daemon is asked.
 TEST_F(DaemonViewTest, ToFollowAThousandWorkersCostsAHundredthOfACore) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer takes the processor time";
+#endif
   workers_ = 1000;
   version_moves_ = true;
   play_fleet();
@@ -207,7 +210,7 @@ TEST_F(DaemonViewTest, ToFollowAThousandWorkersCostsAHundredthOfACore) {
   const double before = processor_s();
   const auto begin = std::chrono::steady_clock::now();
   std::uint64_t bytes = 0;
-  while (std::chrono::steady_clock::now() - begin < 20s) bytes += follower.hear_bytes();
+  while (std::chrono::steady_clock::now() - begin < 10s) bytes += follower.hear_bytes();
   const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const double share = (processor_s() - before) / wall_s;
   EXPECT_GT(bytes, 100'000u) << "changes come";
@@ -217,6 +220,9 @@ TEST_F(DaemonViewTest, ToFollowAThousandWorkersCostsAHundredthOfACore) {
 }
 
 TEST_F(DaemonViewTest, AScrapeOfAThousandWorkersTakesMilliseconds) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer takes the processor time";
+#endif
   workers_ = 1000;
   play_fleet();
   EXPECT_THAT(get("/metrics"), HasSubstr("weightcast_build_info{version=\"1.2.3\""));
