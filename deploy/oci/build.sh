@@ -18,7 +18,7 @@ buildah() { command buildah --root "$out/storage" --runroot "$out/run" --storage
 debian() {
   local mirror container
   mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)
-  mirror=${mirror:-http://deb.debian.org/debian/}
+  [[ -n $mirror ]] || { echo "apt knows no mirror of Debian 12: name one in /etc/apt/sources.list" >&2; return 1; }
   # What debootstrap mounts ends with its namespace.
   unshare --mount debootstrap --variant=minbase bookworm "$work/root" "$mirror" >"$work/log" 2>&1 || { tail -n 5 "$work/log" >&2; return 1; }
   printf 'deb %s %s main\n' "$mirror" bookworm "$mirror" bookworm-updates "${mirror%/debian/}/debian-security/" bookworm-security \
