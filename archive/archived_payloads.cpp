@@ -14,9 +14,9 @@ namespace {
 
 // A worker has peers beside the archive, so it neither waits long nor tries again within a call.
 constexpr StorageHttpLimits kReadLimits{.connect = std::chrono::milliseconds(5000),
-                                 .stalled = std::chrono::seconds(10),
-                                 .request = std::chrono::seconds(600),
-                                 .attempts = 1};
+                                        .stalled = std::chrono::seconds(10),
+                                        .request = std::chrono::seconds(600),
+                                        .attempts = 1};
 
 }  // namespace
 

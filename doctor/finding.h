@@ -6,7 +6,7 @@
 
 namespace weightcast {
 
-/// What one check came to.
+/// The outcome of one check.
 struct Finding {
   enum class Level : unsigned char {
     kOk,

@@ -359,8 +359,8 @@ Phases of a worker, in seconds, one after another
   STORED        from there until all were on its disk
   APPLIED       from there: checking, and what was left of decoding
   SWITCHED      making it the version in use
-Phases, BYTES and FED BY are the worker's own word. The origin remembers the last 256 publications, and
-the workers of the last 32,768 courses: with 200 workers, of the last 163 publications. What had ended it knows
+Phases, BYTES and FED BY are the worker's own word. The origin remembers the last 1,000 publications, and
+the workers of the last 32,768 courses: with 200 workers, of the last 163 publications. It knows those that had ended
 after a restart, too, from DIR/history (16 MiB at most).)";
 }
 

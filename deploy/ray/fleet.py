@@ -1,6 +1,6 @@
 """A fleet as Ray's actors: the trainer's has the origin beside it, each engine's a worker. Usage: fleet.py [ENGINES [STEPS]]
 
-What is trained here is a small regression: put a trainer in place of Trainer.step(), and an engine in place of Engine.gradient(). Every node of
+It trains a small regression: put a trainer in place of Trainer.step(), and an engine in place of Engine.gradient(). Every node of
 Ray's cluster needs NumPy and the wheel, with `weightcast` in the PATH.
 """
 
