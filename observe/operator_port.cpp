@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
+#include <span>
 #include <string_view>
 #include <utility>
+
+#include "security/base64.h"
 
 namespace weightcast {
 namespace {
@@ -24,26 +26,6 @@ HttpLimits limits() {
   limits.idle_time_max = std::chrono::seconds(120);
   limits.answer_time_max = std::chrono::seconds(30);
   return limits;
-}
-
-std::string base64_of(std::string_view text) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); i += 3) {
-    const std::size_t count = std::min<std::size_t>(3, text.size() - i);
-    std::uint32_t bits = 0;
-    for (std::size_t j = 0; j < 3; ++j) bits = bits << 8 | (j < count ? std::uint8_t(text[i + j]) : 0);
-    for (std::size_t j = 0; j < 4; ++j) out += j <= count ? kDigits[bits >> (18 - 6 * j) & 63] : '=';
-  }
-  return out;
-}
-
-/// In a time that says nothing of where they differ.
-bool are_equal(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  unsigned char differing = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) differing |= static_cast<unsigned char>(a[i] ^ b[i]);
-  return differing == 0;
 }
 
 /// Of a Host header, whose port may be missing.
@@ -112,8 +94,11 @@ std::string OperatorPort::refusal(const HttpRequest& request) const {
     return host.empty() || is_loopback(host) ? "" : "this port is for this host: ask it by 127.0.0.1, ::1 or localhost";
   }
   const std::string_view given = request.header("Authorization");
-  const Secret bearer("Bearer " + token_.text()), basic("Basic " + base64_of("weightcast:" + token_.text()));
-  if (are_equal(given, bearer.text()) || are_equal(given, basic.text())) return "";
+  const Secret bearer("Bearer " + token_.text()), pair("weightcast:" + token_.text());
+  std::string encoded = "Basic ";
+  append_base64(std::as_bytes(std::span(pair.text())), encoded);
+  const Secret basic(std::move(encoded));
+  if (bearer.matches(given) || basic.matches(given)) return "";
   return "this port wants its token: 'Authorization: Bearer TOKEN', or the user weightcast with TOKEN as the password";
 }
 

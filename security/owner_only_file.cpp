@@ -37,6 +37,10 @@ void hide_memory() { ::prctl(PR_SET_DUMPABLE, 0); }
 
 Secret::~Secret() { OPENSSL_cleanse(text_.data(), text_.size()); }
 
+bool Secret::matches(std::string_view given) const {
+  return given.size() == text_.size() && CRYPTO_memcmp(given.data(), text_.data(), text_.size()) == 0;
+}
+
 Result<Secret> read_owner_only(const std::filesystem::path& path) {
   WC_TRY(check_owner_only(path));
   PosixFileSystem files;
