@@ -25,6 +25,8 @@ pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 
 if(WEIGHTCAST_TRANSPORT)
   find_package(CLI11 REQUIRED)
+  # Headers alone: tools/config_file.cpp compiles them.
+  find_path(WEIGHTCAST_TOMLPLUSPLUS toml++/toml.h REQUIRED DOC "toml++, as headers")
   find_package(Protobuf REQUIRED)
   find_package(Boost 1.74 REQUIRED)
   pkg_check_modules(CARES REQUIRED IMPORTED_TARGET libcares)

@@ -32,7 +32,7 @@ void add_ready_command(const Commands& commands);
 void add_simulate_command(const Commands& commands);
 
 /// Adds --state. Its default is the environment's WEIGHTCAST_STATE, which a host, a container or a job sets once;
-/// without that it is required. A configuration file comes before the environment.
+/// without that it is required.
 CLI::Option* add_state_option(CLI::App& app, std::string& state, const std::string& what);
 
 /// This host's.

@@ -1,60 +1,72 @@
 #pragma once
 
 #include <cstdio>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/log_line.h"
 #include "tools/config_file.h"
 #include "tools/run_commands.h"
 
 namespace weightcast {
 
-/// A program that reads a configuration of one kind, and runs.
-template <typename Config>
-struct ConfiguredProgram {
-  Result<Config> (*make)(std::span<const Setting> settings);
-  std::string (*table)();
-  std::string (*text)(const Config& config);
-  std::string_view component;  ///< what its log calls it
-  Status (*run)(const Config& config, const LogStyle& log);
+/// The settings of a command, as its flags and its file give them.
+struct GivenSettings {
+  std::string file;
+  std::vector<Setting> flags;  ///< in the order of their descriptions
+
+  /// Those of `file`, unless that is empty, and then the flags, which win. Errors: those of read_settings().
+  [[nodiscard]] Result<std::vector<Setting>> all() const;
 };
 
-/// Adds the subcommand `run` with --config FILE, --set KEY=VALUE, --print-config, --list-keys and --log-format.
-/// `document` lists the keys.
+/// Adds --config FILE, and a flag for each of `fields`: its name with dashes. `document` lists them. Flags are checked
+/// by putting them into the members that `fields` describe, which outlive the command and tell nothing afterwards.
+void add_setting_options(CLI::App& command, std::span<const SettingField> fields, const std::string& document,
+                         GivenSettings& given);
+
+/// A command that reads a configuration of one kind, and runs.
 template <typename Config>
-void add_configured_command(CLI::App& app, CommandBody& selected, const std::string& help, const std::string& document,
-                            const ConfiguredProgram<Config>& program) {
+struct ConfiguredCommand {
+  std::string name;
+  std::string text;
+  std::string document;  ///< that lists its settings
+  std::vector<SettingField> (*fields)(Config& config);
+  Result<Config> (*make)(std::span<const Setting> settings);
+  std::string (*print)(const Config& config);
+  Status (*run)(const Config& config);
+  /// Adds flags whose settings `fields` does not describe.
+  std::function<void(CLI::App& command, std::vector<Setting>& into)> add_further = {};
+};
+
+/// Adds it to `app`, with the options of add_setting_options(), --print-config and --list-keys.
+template <typename Config>
+void add_configured_command(CLI::App& app, CommandBody& selected, const ConfiguredCommand<Config>& command) {
   struct Flags {
-    std::string config;
-    std::vector<std::string> settings;
+    Config checked;
+    GivenSettings given;
     bool print_config = false;
     bool list_keys = false;
-    std::string log_format = "text";
   };
   const auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("run", help);
-  command->add_option("--config", flags->config, "A TOML file; " + document + " lists its keys");
-  command->add_option("--set", flags->settings, "KEY=VALUE, which replaces the file's; may be given several times");
-  command->add_flag("--print-config", flags->print_config, "Print the configuration as TOML, and do nothing else");
-  command->add_flag("--list-keys", flags->list_keys, "Print all keys with default, values and meaning");
-  add_log_format_option(*command, flags->log_format);
-  command->callback([flags, program, &selected] {
-    selected = [flags, program]() -> Status {
+  CLI::App* const added = app.add_subcommand(command.name, command.text);
+  add_setting_options(*added, command.fields(flags->checked), command.document, flags->given);
+  if (command.add_further) command.add_further(*added, flags->given.flags);
+  added->add_flag("--print-config", flags->print_config, "Print the configuration as TOML, and do nothing else");
+  added->add_flag("--list-keys", flags->list_keys, "Print all keys with default, values and meaning");
+  added->callback([flags, command, &selected] {
+    selected = [flags, command]() -> Status {
       if (flags->list_keys) {
-        std::fputs(program.table().c_str(), stdout);
+        Config defaults;
+        std::fputs(settings_table(command.fields(defaults)).c_str(), stdout);
         return {};
       }
-      WC_ASSIGN(const std::vector<Setting> settings, read_settings(flags->config, flags->settings));
-      WC_ASSIGN(const Config config, program.make(settings));
-      if (flags->print_config) {
-        std::fputs(program.text(config).c_str(), stdout);
-        return {};
-      }
-      WC_ASSIGN(const LogFormat format, parse_log_format(flags->log_format));
-      return program.run(config, {format, std::string(program.component)});
+      WC_ASSIGN(const std::vector<Setting> settings, flags->given.all());
+      WC_ASSIGN(const Config config, command.make(settings));
+      if (!flags->print_config) return command.run(config);
+      std::fputs(command.print(config).c_str(), stdout);
+      return {};
     };
   });
 }

@@ -24,7 +24,6 @@ struct GenerateFlags {
   std::size_t samples = 1;
   EngineRequest request;
   EngineOptions engine;
-  std::string cache_dtype = "float32";
   bool json = false;
 };
 
@@ -78,7 +77,6 @@ Status generate(const GenerateFlags& flags) {
   WC_ASSIGN(ModelFiles model, ModelFiles::open(files, flags.directory));
   WC_ASSIGN(const auto weights, EngineWeights::open(std::move(model)));
   EngineOptions options = flags.engine;
-  options.bfloat16_cache = flags.cache_dtype == "bfloat16";
   WC_TRY(set_tokens(files, flags.directory, tokenizer, options));
   WC_ASSIGN(const std::unique_ptr<Engine> engine, Engine::make(weights, kNoVersion, options));
   EngineRequest request = flags.request;
@@ -160,9 +158,7 @@ void add_worker_generate_command(CLI::App& app, CommandBody& selected) {
   command->add_option("--cache-bytes", flags->engine.cache_bytes_max, "At most so much for keys and values")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
-  command->add_option("--cache-dtype", flags->cache_dtype, "Of keys and values")
-      ->check(CLI::IsMember({"float32", "bfloat16"}))
-      ->capture_default_str();
+  add_word_option(*command, "--cache-dtype", flags->engine.cache_dtype, "Of keys and values");
   command->add_option("--threads", flags->engine.threads, "Threads")
       ->check(CLI::Range(1u, 1024u))
       ->capture_default_str();

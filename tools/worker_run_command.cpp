@@ -7,7 +7,8 @@
 namespace weightcast {
 namespace {
 
-Status run(const WorkerConfig& config, const LogStyle& log) {
+Status run(const WorkerConfig& config) {
+  const LogStyle log{config.log_format, "engine"};
   PosixFileSystem files;
   const auto at = [&log](std::string_view level) {
     return [&log, level](const std::string& line) { write_log_line(log, level, line); };
@@ -18,9 +19,9 @@ Status run(const WorkerConfig& config, const LogStyle& log) {
 }  // namespace
 
 void add_worker_run_command(CLI::App& app, CommandBody& selected) {
-  add_configured_command<WorkerConfig>(app, selected, "Generate rollouts for a learner, under the versions that arrive",
-                                       "docs/WORKERS.md",
-                                       {make_worker_config, worker_config_table, worker_config_text, "engine", run});
+  add_configured_command<WorkerConfig>(app, selected,
+                                       {"run", "Generate rollouts for a learner, under the versions that arrive",
+                                        "docs/WORKERS.md", worker_fields, make_worker_config, worker_config_text, run});
 }
 
 }  // namespace weightcast

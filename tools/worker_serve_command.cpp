@@ -22,13 +22,11 @@ struct ServeFlags {
   std::string directory;
   std::string listen = "127.0.0.1:7700";
   std::string state;
-  std::string weights = "mapped";
-  std::string cache_dtype = "float32";
-  std::string in_flight = "keep";
+  WeightPlace weights = WeightPlace::kMapped;
   double wait_max_s = 30;
   std::string task;
   std::vector<std::string> task_options;
-  std::string log_format = "text";
+  LogFormat log_format = LogFormat::kText;
   EngineOptions engine;
   SurfaceOptions surface;
 };
@@ -38,7 +36,7 @@ Result<std::shared_ptr<const Task>> task_of(const ServeFlags& flags) {
   TaskOptions options;
   for (const std::string& text : flags.task_options) {
     WC_ASSIGN(const Setting setting, parse_setting(text));
-    options.insert_or_assign(setting.first, setting.second);
+    options.insert_or_assign(setting.name, setting.value);
   }
   if (flags.task.empty()) return std::shared_ptr<const Task>();
   WC_ASSIGN(std::unique_ptr<Task> task, make_task(flags.task, options));
@@ -51,8 +49,9 @@ Status serve(const ServeFlags& flags) {
   WC_TRY(raise_descriptor_limit());
   SurfaceOptions options = flags.surface;
   WC_ASSIGN(options.http.listen, Endpoint::parse(flags.listen));
-  WC_ASSIGN(const LogFormat format, parse_log_format(flags.log_format));
-  const auto say = [log = LogStyle{format, "serve"}](const std::string& line) { write_log_line(log, "warning", line); };
+  const auto say = [log = LogStyle{flags.log_format, "serve"}](const std::string& line) {
+    write_log_line(log, "warning", line);
+  };
   options.http.warn = options.say = say;
   options.wait_max = from_seconds(flags.wait_max_s);
   WC_ASSIGN(options.task, task_of(flags));
@@ -60,16 +59,13 @@ Status serve(const ServeFlags& flags) {
   WC_ASSIGN(const std::shared_ptr<const Tokenizer> tokenizer, read_tokenizer(files, directory));
   WC_ASSIGN(options.chat, read_chat_style(files, directory, tokenizer.get()));
   EngineOptions engine_options = flags.engine;
-  engine_options.bfloat16_cache = flags.cache_dtype == "bfloat16";
-  WC_ASSIGN(engine_options.in_flight, parse_in_flight(flags.in_flight));
   WC_TRY(set_tokens(files, directory, tokenizer, engine_options));
   WC_ASSIGN(ModelFiles model, ModelFiles::open(files, directory));
   WC_ASSIGN(const auto weights, EngineWeights::open(std::move(model)));
   if (options.model_name.empty()) options.model_name = std::filesystem::absolute(directory).filename().string();
   std::unique_ptr<VersionFollower> versions;
   if (!flags.state.empty()) {
-    WC_ASSIGN(const WeightPlace place, parse_weight_place(flags.weights));
-    versions = VersionFollower::start(files, subscribe_to_versions(flags.state), weights->config(), place, say);
+    versions = VersionFollower::start(files, subscribe_to_versions(flags.state), weights->config(), flags.weights, say);
   }
   WC_ASSIGN(std::unique_ptr<Engine> engine, Engine::make(weights, kNoVersion, engine_options));
   WC_ASSIGN(const std::unique_ptr<Surface> surface,
@@ -91,12 +87,9 @@ void add_worker_serve_command(CLI::App& app, CommandBody& selected) {
   command->add_option("--name", flags->surface.model_name, "Of the model; default: the directory's");
   command->add_option("--state", flags->state,
                       "State directory of this host's daemon: generate under the versions that it installs");
-  command->add_option("--weights", flags->weights, "With --state: mapped, or resident (for --single-copy)")
-      ->check(CLI::IsMember(kWeightPlaceNames))
-      ->capture_default_str();
-  command->add_option("--in-flight", flags->in_flight, "With --state: what becomes of answers when a version comes")
-      ->check(CLI::IsMember(kInFlightNames))
-      ->capture_default_str();
+  add_word_option(*command, "--weights", flags->weights, "With --state: mapped, or resident (for --single-copy)");
+  add_word_option(*command, "--in-flight", flags->engine.in_flight,
+                  "With --state: what becomes of answers when a version comes");
   command
       ->add_option(
           "--wait-max", flags->wait_max_s,
@@ -116,9 +109,7 @@ void add_worker_serve_command(CLI::App& app, CommandBody& selected) {
   command->add_option("--cache-bytes", flags->engine.cache_bytes_max, "At most so much for keys and values")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
-  command->add_option("--cache-dtype", flags->cache_dtype, "Of keys and values")
-      ->check(CLI::IsMember({"float32", "bfloat16"}))
-      ->capture_default_str();
+  add_word_option(*command, "--cache-dtype", flags->engine.cache_dtype, "Of keys and values");
   command->add_option("--running-max", flags->engine.running_max, "Sequences that a step computes together")
       ->capture_default_str();
   command->add_option("--threads", flags->engine.threads, "Of the engine")

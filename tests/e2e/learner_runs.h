@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/posix_file_system.h"
@@ -11,6 +13,14 @@
 #include "trainer/learner/metrics.h"
 
 namespace weightcast {
+
+/// The flag of "name=value", a setting of the learner or of a worker.
+inline std::string flag_of(std::string setting) {
+  constexpr std::string_view kTaskOptions = "task_options.";
+  if (setting.starts_with(kTaskOptions)) return "--task-option=" + setting.substr(kTaskOptions.size());
+  std::replace(setting.begin(), setting.begin() + static_cast<std::ptrdiff_t>(setting.find('=')), '_', '-');
+  return "--" + setting;
+}
 
 /// Runs of the learner as a process, beside real daemons. Each has a name, below one temporary directory.
 struct LearnerRuns {
@@ -21,7 +31,7 @@ struct LearnerRuns {
   /// A run of a second, with a model of some 30,000 parameters.
   std::vector<std::string> command(const std::string& name, const std::vector<std::string>& settings) const {
     std::vector<std::string> arguments{WEIGHTCAST_TRAIN, "run"};
-    const auto set = [&](const std::string& setting) { arguments.insert(arguments.end(), {"--set", setting}); };
+    const auto set = [&](const std::string& setting) { arguments.push_back(flag_of(setting)); };
     for (const char* setting :
          {"seed=5", "init_hidden_size=32", "init_intermediate_size=64", "init_num_hidden_layers=2",
           "init_num_attention_heads=2", "init_num_key_value_heads=1", "task_options.digits_max=1", "max_new_tokens=4",

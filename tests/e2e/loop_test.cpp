@@ -39,7 +39,7 @@ struct Loop : LearnerRuns {
     std::vector<std::string> arguments{WEIGHTCAST_WORKER, "run"};
     settings.insert(settings.begin(), {"name=" + worker, "learner=" + learner, "state_dir=" + cluster.state(worker),
                                        "spool_dir=" + out(worker + "-spool"), "running_max=16"});
-    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    for (const std::string& setting : settings) arguments.push_back(flag_of(setting));
     arguments.insert(arguments.begin(), words.begin(), words.end());
     engines.insert_or_assign(worker, Process(arguments, out(worker + "-engine.out"), out(worker + "-engine.err")));
   }

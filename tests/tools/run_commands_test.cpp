@@ -68,7 +68,7 @@ TEST(RunCommands, TakesAWordBeforeTheOptionsOfAGroup) {
 // Whoever reads the log may end before the program does.
 TEST(RunCommands, OfACommandWithALogOutlivesItsReader) {
   CLI::App app("", "program");
-  std::string format = "text";
+  LogFormat format = LogFormat::kText;
   add_log_format_option(*app.add_subcommand("run"), format);
   std::vector<std::string> words = {"program", "run"};
   std::vector<char*> arguments;
@@ -84,7 +84,7 @@ TEST(RunCommands, OfACommandWithALogOutlivesItsReader) {
 // Whoever reads a log of objects need not read its last line in another way.
 TEST(RunCommands, EndsWithAnObjectWhereTheLogIsJson) {
   CLI::App app("", "program");
-  std::string format = "text";
+  LogFormat format = LogFormat::kText;
   add_log_format_option(*app.add_subcommand("run"), format);
   std::vector<std::string> words = {"program", "run", "--log-format", "json"};
   std::vector<char*> arguments;

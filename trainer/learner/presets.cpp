@@ -135,7 +135,7 @@ const std::vector<Preset>& presets() {
   return all;
 }
 
-Result<std::vector<std::pair<std::string, std::string>>> preset_settings(std::string_view name) {
+Result<std::vector<Setting>> preset_settings(std::string_view name) {
   std::vector<std::string_view> names;
   for (const Preset& preset : presets()) {
     if (preset.name == name) return preset.settings;

@@ -19,7 +19,7 @@ namespace {
 /// Keys in which ranks may differ: where they are, and what rank 0 alone does.
 constexpr auto kOwnKeys = std::to_array<std::string_view>(
     {"device", "rank", "rendezvous", "output_dir", "threads", "model", "task_data", "publish_state", "rollout_source",
-     "rollout_files", "rollout_listen", "rollout_keys", "rollout_insecure"});
+     "rollout_files", "rollout_listen", "rollout_keys", "rollout_insecure", "log_format"});
 
 std::string shared_lines(const LearnerConfig& config) {
   std::string shared;

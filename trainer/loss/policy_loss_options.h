@@ -1,11 +1,12 @@
 #pragma once
 
+#include <array>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "base/words.h"
 
 namespace weightcast {
 
@@ -58,14 +59,34 @@ enum class RatioLevel {
   kSequence,  ///< the product over the sequence's tokens
 };
 
-/// Errors of all four: kInvalidArgument, with the nearest name. parse_pg_variant() refuses dpo as kUnsupported.
+constexpr auto words_of(PgVariant) {
+  using enum PgVariant;
+  using Named = Word<PgVariant>;
+  return std::array{Named{kPpo, "ppo"},
+                    Named{kDecoupledPpo, "decoupled_ppo"},
+                    Named{kTis, "tis"},
+                    Named{kCispo, "cispo"},
+                    Named{kTopr, "topr"},
+                    Named{kWeightedTopr, "weighted_topr"},
+                    Named{kReinforce, "reinforce"},
+                    Named{kEcho2, "echo2"}};
+}
+constexpr auto words_of(LossAggMode) {
+  using enum LossAggMode;
+  using Named = Word<LossAggMode>;
+  return std::array{Named{kTokenMean, "token-mean"}, Named{kSeqMeanTokenSum, "seq-mean-token-sum"},
+                    Named{kSeqMeanTokenMean, "seq-mean-token-mean"},
+                    Named{kSeqMeanTokenSumNorm, "seq-mean-token-sum-norm"}};
+}
+constexpr auto words_of(KlType) {
+  return std::array{Word<KlType>{KlType::kK1, "k1"}, Word<KlType>{KlType::kK2, "k2"}, Word<KlType>{KlType::kK3, "k3"}};
+}
+constexpr auto words_of(RatioLevel) {
+  return std::array{Word<RatioLevel>{RatioLevel::kToken, "token"}, Word<RatioLevel>{RatioLevel::kSequence, "sequence"}};
+}
+
+/// Errors: kInvalidArgument, with the nearest name; kUnsupported: dpo.
 [[nodiscard]] Result<PgVariant> parse_pg_variant(std::string_view text);
-[[nodiscard]] Result<LossAggMode> parse_loss_agg_mode(std::string_view text);
-[[nodiscard]] Result<KlType> parse_kl_type(std::string_view text);
-[[nodiscard]] Result<RatioLevel> parse_ratio_level(std::string_view text);
-[[nodiscard]] std::string_view to_string(PgVariant variant);
-[[nodiscard]] std::span<const std::string_view> pg_variant_names();
-[[nodiscard]] std::span<const std::string_view> loss_agg_mode_names();
 
 /// What is not set is off.
 struct PolicyLossOptions {

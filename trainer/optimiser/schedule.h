@@ -1,16 +1,19 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <string_view>
 
 #include "base/result.h"
+#include "base/words.h"
 
 namespace weightcast {
 
 enum class LearningRateDecay { kConstant, kLinear, kCosine };
-
-/// Errors: kInvalidArgument, with the nearest of constant, linear and cosine.
-[[nodiscard]] Result<LearningRateDecay> parse_learning_rate_decay(std::string_view text);
+constexpr auto words_of(LearningRateDecay) {
+  using enum LearningRateDecay;
+  return std::array{Word<LearningRateDecay>{kConstant, "constant"}, Word<LearningRateDecay>{kLinear, "linear"},
+                    Word<LearningRateDecay>{kCosine, "cosine"}};
+}
 
 /// The learning rate over a run: a linear rise over `warmup_updates`, then decay to `final_share` of the peak at
 /// `updates_total`, and that from there on. kConstant needs no total.
