@@ -31,7 +31,6 @@ struct LearnerConfig {
   std::string task = "arithmetic";
   TaskOptions task_options;  ///< keys task_options.NAME
   std::string task_data;
-  TaskProgramSettings task_program;  ///< keys task_program.NAME
 
   std::string model;
   std::uint64_t init_hidden_size = 128;
@@ -145,6 +144,8 @@ struct LearnerConfig {
   double provision_alpha = 1.1;
   double paced_step_s = 0;
   double paced_jitter = 0;
+
+  TaskProgramSettings task_program;  ///< keys task_program.NAME
 };
 
 /// The configuration that `settings` make; a later one wins. `preset` among them is applied before all others.
