@@ -9,7 +9,7 @@
 #include "base/nearest_name.h"
 #include "base/text.h"
 #include "tasks/arithmetic.h"
-#include "tasks/gsm8k.h"
+#include "tasks/math_task.h"
 #include "tasks/knights_and_knaves.h"
 #include "tasks/sokoban_task.h"
 
@@ -73,12 +73,12 @@ Result<std::unique_ptr<Task>> make_gsm8k(const OptionReader& reader, std::string
   if (found == kAnswerMethods.end()) {
     return refuse_option("task gsm8k: " + unknown_name("answer_method", method, kAnswerMethods));
   }
-  std::vector<Gsm8kProblem> problems;
+  std::vector<MathProblem> problems;
   if (!data.empty()) {
-    WC_ASSIGN(problems, Gsm8kTask::read_problems(data));
+    WC_ASSIGN(problems, MathTask::read_problems(data));
   }
   const auto chosen = static_cast<AnswerMethod>(found - kAnswerMethods.begin());
-  return std::unique_ptr<Task>(std::make_unique<Gsm8kTask>(std::move(problems), chosen));
+  return std::unique_ptr<Task>(std::make_unique<MathTask>(std::move(problems), chosen));
 }
 
 Result<std::unique_ptr<Task>> make_knights(const OptionReader& reader) {

@@ -8,21 +8,21 @@
 
 namespace weightcast {
 
-struct Gsm8kProblem {
+struct MathProblem {
   std::string question;
   std::string answer;  ///< what stands after "#### " in the data, without thousands separators
 };
 
 /// Grade-school mathematics (openai/grade-school-math): one question, one number. Reward: 1 if the response's answer is
 /// right by `method`, else 0.
-class Gsm8kTask final : public Task {
+class MathTask final : public Task {
  public:
   /// Reads JSON lines with the members question and answer. Errors: kInvalidArgument, which names the line, and if
   /// there is none.
-  [[nodiscard]] static Result<std::vector<Gsm8kProblem>> read_problems(std::string_view jsonl);
+  [[nodiscard]] static Result<std::vector<MathProblem>> read_problems(std::string_view jsonl);
 
   /// Without problems the task scores, but prompts nothing.
-  Gsm8kTask(std::vector<Gsm8kProblem> problems, AnswerMethod method)
+  MathTask(std::vector<MathProblem> problems, AnswerMethod method)
       : problems_(std::move(problems)), method_(method) {}
 
   std::string_view name() const override { return "gsm8k"; }
@@ -32,7 +32,7 @@ class Gsm8kTask final : public Task {
   Result<Score> score(const Metadata& metadata, std::string_view response) const override;
 
  private:
-  std::vector<Gsm8kProblem> problems_;
+  std::vector<MathProblem> problems_;
   AnswerMethod method_;
 };
 

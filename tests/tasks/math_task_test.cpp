@@ -1,4 +1,4 @@
-#include "tasks/gsm8k.h"
+#include "tasks/math_task.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ std::string real_problems() {
 }
 
 TEST(Gsm8k, ReadsTheRealData) {
-  const auto problems = Gsm8kTask::read_problems(real_problems());
+  const auto problems = MathTask::read_problems(real_problems());
   ASSERT_TRUE(problems.has_value()) << problems.error().message();
   ASSERT_EQ(problems->size(), 50u);
   EXPECT_EQ(problems->front().answer, "18");
@@ -26,11 +26,11 @@ TEST(Gsm8k, ReadsTheRealData) {
 /// What the data's own authors wrote as a response is right by every method that reads that form.
 TEST(Gsm8k, TheDatasOwnSolutionsAreRight) {
   const std::string data = real_problems();
-  const auto problems = *Gsm8kTask::read_problems(data);
+  const auto problems = *MathTask::read_problems(data);
   std::istringstream lines(data);
   std::string line;
-  const Gsm8kTask strict({}, AnswerMethod::kStrict), automatic({}, AnswerMethod::kAuto);
-  for (const Gsm8kProblem& problem : problems) {
+  const MathTask strict({}, AnswerMethod::kStrict), automatic({}, AnswerMethod::kAuto);
+  for (const MathProblem& problem : problems) {
     std::getline(lines, line);
     const std::size_t mark = line.rfind("#### ");
     const std::string response = line.substr(0, mark) + "\n" + line.substr(mark, line.rfind('"') - mark);
@@ -43,7 +43,7 @@ TEST(Gsm8k, TheDatasOwnSolutionsAreRight) {
 }
 
 TEST(Gsm8k, PromptsWrapAround) {
-  const Gsm8kTask task(*Gsm8kTask::read_problems(real_problems()), AnswerMethod::kAuto);
+  const MathTask task(*MathTask::read_problems(real_problems()), AnswerMethod::kAuto);
   EXPECT_EQ(task.prompt_count(), 50u);
   EXPECT_EQ(task.prompt(3)->messages, task.prompt(53)->messages);
   EXPECT_EQ(task.prompt(53)->tag, "gsm8k/3");
@@ -57,7 +57,7 @@ TEST(Gsm8k, ThePromptAsksForTheAnswerWhereTheMethodLooks) {
                                                          {AnswerMethod::kStrict, "#### 18"},
                                                          {AnswerMethod::kFlexible, "#### 18"},
                                                          {AnswerMethod::kBoxed, "\\boxed{18}"}}) {
-    const Gsm8kTask task(*Gsm8kTask::read_problems(real_problems()), method);
+    const MathTask task(*MathTask::read_problems(real_problems()), method);
     const Prompt prompt = *task.prompt(0);
     const bool asks_for_a_box = prompt.messages[0].content.ends_with("output the final answer within \\boxed{}.");
     const bool asks_for_a_mark = prompt.messages[0].content.ends_with("output the final answer after \"####\".");
@@ -69,7 +69,7 @@ TEST(Gsm8k, ThePromptAsksForTheAnswerWhereTheMethodLooks) {
 
 TEST(Gsm8k, BadDataNameTheLine) {
   const std::string good = R"({"question": "1+1?", "answer": "#### 2"})";
-  const auto error = [](const std::string& data) { return Gsm8kTask::read_problems(data).error().detail; };
+  const auto error = [](const std::string& data) { return MathTask::read_problems(data).error().detail; };
   EXPECT_EQ(error(""), "gsm8k: the data have no problem");
   EXPECT_EQ(error(" \n\n"), "gsm8k: the data have no problem");
   EXPECT_EQ(error(good + "\n\n[1]"), "gsm8k, line 3: no JSON object");
@@ -82,7 +82,7 @@ TEST(Gsm8k, BadDataNameTheLine) {
 }
 
 TEST(Gsm8k, WithoutProblemsItScoresAndDoesNotPrompt) {
-  const Gsm8kTask task({}, AnswerMethod::kAuto);
+  const MathTask task({}, AnswerMethod::kAuto);
   EXPECT_EQ(task.score({{"answer", "2"}}, "#### 2")->reward, 1);
   EXPECT_EQ(task.prompt(0).error().code, Errc::kInvalidArgument);
 }
