@@ -41,19 +41,22 @@ struct TaskProgramE2eTest : testing::Test, LearnerRuns {
 };
 
 TEST_F(TaskProgramE2eTest, ALearnerLearnsIt) {
-  const Ran ran = run_program(letters("a", {"total_training_steps=40", "rollout_batch_size=64", "sft_steps=12",
-                                            "learning_rate=3e-3", "entropy_coeff=0", "max_new_tokens=3"}),
-                              cluster.temp().path());
+  // Forty updates on right answers, so that a reward is seen at all; and rewards alone from there on.
+  const Ran ran =
+      run_program(letters("a", {"total_training_steps=25", "rollout_batch_size=64", "sft_steps=40",
+                                "sft_learning_rate=5e-3", "learning_rate=3e-3", "entropy_coeff=0", "max_new_tokens=3"}),
+                  cluster.temp().path());
   ASSERT_EQ(ran.status, 0) << ran.err;
   EXPECT_THAT(ran.err, HasSubstr("the task's program letters@1 has started, in no sandbox"));
   std::vector<Metrics> lines;
   for (Metrics& line : metrics("a")) {
     if (line.count("critic/score/mean") != 0) lines.push_back(std::move(line));
   }
-  ASSERT_EQ(lines.size(), 40u);
+  ASSERT_EQ(lines.size(), 25u);
   const double first = mean_score(std::span(lines).first(5)), last = mean_score(std::span(lines).last(5));
-  EXPECT_GT(last, first + 0.1) << first;
-  EXPECT_GE(lines.back().at("critic/success_rate"), lines.front().at("critic/success_rate"));
+  EXPECT_GT(last, 0.8);
+  EXPECT_GT(last, first + 0.2);
+  EXPECT_GT(lines.back().at("critic/success_rate"), 0.7);
   EXPECT_EQ(lines.back().at("rollouts/malformed"), 0);
 }
 
