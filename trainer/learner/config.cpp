@@ -34,7 +34,7 @@ constexpr std::array kLevels{"token"sv, "sequence"sv};
 constexpr std::array kLoraPublish{"merged"sv, "adapter"sv};
 constexpr std::array kNorms{"std"sv, "none"sv, "rloo"sv, "batch"sv};
 constexpr std::array kKlTypes{"k1"sv, "k2"sv, "k3"sv};
-constexpr std::array kTasks{"arithmetic"sv, "gsm8k"sv, "knights_and_knaves"sv, "program"sv, "sokoban"sv};
+constexpr std::array kTasks{"arithmetic"sv, "gsm8k"sv, "knights_and_knaves"sv, "math"sv, "poker"sv, "program"sv, "sokoban"sv};
 
 /// The one table of keys: reading, printing and checking all go through it.
 std::vector<SettingField> fields_of(LearnerConfig& c) {
