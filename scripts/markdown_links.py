@@ -51,17 +51,22 @@ def slug(heading):
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
-def anchors(text):
-    """All anchors of a file: those of headings, and ids of HTML."""
-    result = set()
+def headings(text):
+    """Yields (line number, anchor) of each heading."""
     seen = {}
-    for _, line in prose_lines(text):
+    for number, line in prose_lines(text):
         heading = _HEADING.match(line)
         if heading:
             name = slug(heading.group(2))
             count = seen.get(name, 0)
             seen[name] = count + 1
-            result.add(name if count == 0 else f"{name}-{count}")
+            yield number, name if count == 0 else f"{name}-{count}"
+
+
+def anchors(text):
+    """All anchors of a file: those of headings, and ids of HTML."""
+    result = {anchor for _, anchor in headings(text)}
+    for _, line in prose_lines(text):
         result.update(_HTML_ANCHOR.findall(line))
     return result
 
