@@ -89,26 +89,10 @@ def manual(program):
     return "\n".join(out).rstrip() + "\n"
 
 
-# ---- C
-
-def c_reference():
-    """The C header, piece by piece: each comment as text, with the declarations that follow it."""
-    header = ROOT / "client" / "include" / "weightcast" / "weightcast.h"
-    return ("# C\n\n`weightcast.h` has every function, struct and code of the client library, with units, owners and each error. It is C99, and its "
-            "interface stays as it is within one SOVERSION. C++ has `weightcast.hpp` on top of it ([Publish](../docs/PUBLISHING.md)).\n\n"
-            "```c\n" + header.read_text().rstrip("\n") + "\n```\n\n## C++\n\n```cpp\n" +
-            header.with_suffix(".hpp").read_text().rstrip("\n") + "\n```\n")
-
-
-# ---- Python
-
-def signature(node):
-    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    return f"{node.name}({ast.unparse(node.args)}){returns}"
-
+# ---- code
 
 def docstring(said):
-    """A docstring as Markdown: paragraphs, and what is indented as it stands."""
+    """A docstring or comment as Markdown: paragraphs, and what is indented as it stands."""
     out = []
     for paragraph in said.split("\n\n"):
         lines = paragraph.split("\n")
@@ -121,6 +105,58 @@ def docstring(said):
             pieces[::2] = [re.sub(r"([*_])", r"\\\1", piece) for piece in pieces[::2]]
             out += ["`".join(pieces), ""]
     return out
+
+
+# ---- C
+
+def c_blocks(text):
+    """What stands between empty lines, but for those within a comment or braces."""
+    block, depth, in_comment = [], 0, False
+    for line in [*text.split("\n"), ""]:
+        if not line.strip() and not in_comment and depth == 0:
+            if block:
+                yield "\n".join(block)
+            block = []
+            continue
+        block.append(line)
+        in_comment = (in_comment or "/*" in line) and "*/" not in line[line.rfind("/*") if "/*" in line else 0:]
+        if not line.startswith(("extern", "}")) or depth > 0:
+            code = re.sub(r"/\*.*?\*/", "", line)
+            depth = max(0, depth + code.count("{") - code.count("}"))
+
+
+def c_reference():
+    """The C header by its sections: above each declaration its name, its comment as text below it."""
+    header = ROOT / "client" / "include" / "weightcast" / "weightcast.h"
+    sections = re.split(r"^/\* -{20,} (.*?) \*/$", header.read_text(), flags=re.MULTILINE)
+    out = ["# C", "", "This page is made of `weightcast.h`, which is C99. Its interface stays as it is within one SOVERSION. C++ has `weightcast.hpp` on "
+           "top of it. [Publish](../docs/PUBLISHING.md) and [Use the weights](../docs/READING.md) show both in use.", "", "## In general", ""]
+    for number, part in enumerate(sections):
+        if number % 2 == 1:
+            out += [f"## {part.capitalize()}", ""]
+            continue
+        for block in c_blocks(part):
+            comment = re.match(r"/\*(.*?)\*/[ \t]*(?:\n|$)", block, re.DOTALL)
+            declared = block[comment.end():] if comment else block
+            if declared.startswith("}") or declared.startswith("#endif"):
+                continue
+            names = re.findall(r"\b(wc_\w+)\s*\(", declared) if "WC_API" in declared else []
+            names += re.findall(r"^typedef (?:enum|struct) (wc_\w+)", declared, re.MULTILINE)
+            if names:
+                out += ["### " + ", ".join(dict.fromkeys(names)), ""]
+            if comment:
+                said = "\n".join(re.sub(r"^ ?\*? ?", "", line) for line in comment.group(1).strip().split("\n"))
+                out += docstring(said)
+            if declared.strip():
+                out += ["```c", declared.rstrip(), "```", ""]
+    return "\n".join(out) + "\n## C++\n\n```cpp\n" + header.with_suffix(".hpp").read_text().rstrip("\n") + "\n```\n"
+
+
+# ---- Python
+
+def signature(node):
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return f"{node.name}({ast.unparse(node.args)}){returns}"
 
 
 def python_reference():
@@ -175,6 +211,7 @@ def make_pages(programs, pages):
         files |= linked
         (pages / name).parent.mkdir(parents=True, exist_ok=True)
         (pages / name).write_text(text)
+    files.add("docs/site.css")
     for name in sorted(files):
         (pages / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, pages / name)
