@@ -1,4 +1,4 @@
-"""Reads the links and headings of Markdown files, and says which links lead nowhere. Knows no repository and needs no package.
+"""Reads the links and headings of Markdown files, and says which links lead nowhere. Needs no package.
 
 A link is relative to its file, as GitHub and the site resolve it. Anchors are those that GitHub gives to headings: lower case, without
 punctuation, spaces as hyphens, and -1, -2, ... for repeated ones. Links with a scheme (https:, mailto:) are not looked at.
@@ -6,6 +6,7 @@ punctuation, spaces as hyphens, and -1, -2, ... for repeated ones. Links with a 
 
 import os
 import re
+import subprocess
 from urllib.parse import unquote
 
 _FENCE = re.compile(r"^\s*(```+|~~~+)")
@@ -74,6 +75,22 @@ def anchors(text):
 def _read(path):
     with open(path, encoding="utf-8") as file:
         return file.read()
+
+
+def repository_files(root):
+    """The files of the checkout `root`, by git, or without it by the disk, in which case what begins with a dot and build/ are left out."""
+    try:
+        listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                                capture_output=True, check=True).stdout.decode()
+    except (OSError, subprocess.CalledProcessError):
+        listed = ""
+    if listed:
+        return [name for name in listed.split("\0") if name and os.path.exists(os.path.join(root, name))]
+    names = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".") and not (folder == root and name == "build")]
+        names += [os.path.relpath(os.path.join(folder, name), root) for name in files]
+    return names
 
 
 def broken_links(root, files):

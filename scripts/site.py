@@ -20,12 +20,6 @@ import markdown_links
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-def tracked(pattern):
-    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard", pattern],
-                            capture_output=True, check=True).stdout.decode()
-    return sorted(name for name in listed.split("\0") if name and (ROOT / name).exists())
-
-
 def is_local(target):
     return not re.match(r"^([a-zA-Z][a-zA-Z0-9+.-]*:|//)", target)
 
@@ -204,8 +198,8 @@ def python_reference():
 def make_pages(programs, pages):
     shutil.rmtree(pages, ignore_errors=True)
     files = set()
-    for name in tracked("*.md"):
-        if name.startswith("tests/"):
+    for name in sorted(markdown_links.repository_files(ROOT)):
+        if not name.endswith(".md") or name.startswith("tests/"):
             continue
         text, linked = page_text(name)
         files |= linked
@@ -276,7 +270,14 @@ def check_site(site):
 
 def main(arguments):
     if len(arguments) == 3 and arguments[0] == "pages":
-        make_pages(pathlib.Path(arguments[1]), pathlib.Path(arguments[2]))
+        try:
+            make_pages(pathlib.Path(arguments[1]), pathlib.Path(arguments[2]))
+        except FileNotFoundError as error:
+            print(f"site: {error.filename} is missing: build the three programs, or name the directory that has them", file=sys.stderr)
+            return 1
+        except (subprocess.CalledProcessError, ValueError) as error:
+            print(f"site: {error}", file=sys.stderr)
+            return 1
         return 0
     if len(arguments) == 2 and arguments[0] == "check":
         wrong = check_site(pathlib.Path(arguments[1]).resolve())

@@ -3,7 +3,6 @@
 
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -14,21 +13,9 @@ sys.path.insert(0, os.path.join(ROOT, "scripts"))
 import markdown_links
 
 
-def repository_files():
-    """The files of the checkout, by git, or without it by the disk, in which case what begins with a dot and build/ are left out."""
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=False)
-    if listed.returncode == 0 and listed.stdout:
-        return [name for name in listed.stdout.decode().split("\0") if name and os.path.exists(os.path.join(ROOT, name))]
-    names = []
-    for folder, folders, files in os.walk(ROOT):
-        folders[:] = [name for name in folders if not name.startswith(".") and not (folder == ROOT and name == "build")]
-        names += [os.path.relpath(os.path.join(folder, name), ROOT) for name in files]
-    return names
-
-
 class Repository(unittest.TestCase):
     def test_has_no_broken_link(self):
-        files = [name for name in repository_files() if name.endswith(".md")]
+        files = [name for name in markdown_links.repository_files(ROOT) if name.endswith(".md")]
         self.assertGreater(len(files), 50, "the repository's Markdown was not found")
         self.assertIn("README.md", files)
         broken = markdown_links.broken_links(ROOT, files)
@@ -37,7 +24,7 @@ class Repository(unittest.TestCase):
     def test_has_the_documents_that_sources_name(self):
         mention = re.compile(rb"\bdocs/(?:decisions/)?(?:[A-Z][A-Z_]+|[0-9]{4}-[a-z-]+)\.md\b")
         missing = []
-        for name in repository_files():
+        for name in markdown_links.repository_files(ROOT):
             if name.startswith("tests/docs/"):
                 continue
             with open(os.path.join(ROOT, name), "rb") as file:
