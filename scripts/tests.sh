@@ -186,6 +186,7 @@ cmd_test() {
   if stage "installing packages" packages_stage "${packages_build[@]}" "${packages_bench[@]}"; then
     [[ " $* " != *" wheel "* && " $* " != *" deb "* ]] || packages_stage "${packages_wheel[@]}" ||
       say "nothing is tried in a root without compilers"
+    [[ " ${labels[*]} " != *" net "* ]] || packages_stage "${packages_site[@]}" || say "the documentation's site is not made"
     [[ " $* " != *" deploy "* ]] || packages_stage "${packages_image[@]}" "${packages_deploy[@]}" || say "not all of deploy/ is tried"
     dev_stages "${labels[@]}"
     (($#)) || sanitizer_stages
