@@ -155,11 +155,11 @@ PaperItem figure_3() {
 PaperItem table_1() {
   PaperItem item =
       item_of("flash-table1", "ROLL Flash, table 1", "40 GPUs, 256 x 16 responses", "async_generation_ratio");
-  item.fitted = "1.2 s of a GPU train on a long response, 0.5 s on a short one";
+  item.fitted = "1.4 s of a GPU train on a long response, 0.5 s on a short one";
   for (const double ratio : {1.0, 2.0, 4.0}) {
     for (const std::uint32_t trains : {16u, 24u}) {
       for (const bool is_long : {true, false}) {
-        Options o = is_long ? reasoning(11'000, 9'000, 1.2) : reasoning(2'000, 4'000, 0.5);
+        Options o = is_long ? reasoning(11'000, 9'000, 1.4) : reasoning(2'000, 4'000, 0.5);
         o.gpus = 40;
         train_on(o, trains, ratio);
         add(item, fmt::format("{} train, {} responses", trains, is_long ? "long" : "short"), ratio, o);
@@ -237,7 +237,7 @@ PaperItem figure_7() {
 PaperItem figure_8() {
   PaperItem item =
       item_of("flash-fig8", "ROLL Flash, figure 8", "2048 responses on 8 GPUs of 64 slots", "responses per prompt");
-  item.fitted = "2.86 ms a token, so that 16 per prompt take 89 s with replication";
+  item.fitted = "2.86 ms a token, so that replicated ones take about 84 s";
   for (const std::uint32_t group : {16u, 32u, 64u}) {
     Options o = synchronous();
     o.token_s = 0.00286;
@@ -415,34 +415,32 @@ PaperItem propositions() {
     }
     result.rows.push_back({"share of proposition 1's bound that a step took, at most", {}, 'P', bound_1});
     bool is_near = true;
-    std::uint64_t beyond = 0, steps = 0;
+    std::uint64_t beyond = 0;
     for (const double ratio : {0.5, 1.0, 2.0}) {
       const std::string name = fmt::format("ratio {:g}", ratio);
+      const double predicted = work.gpus * best_train_share(work, ratio);
       std::uint64_t over = 0, all = 0;
-      double best = 0;
+      double best = 0, nearest = 0;
       for (const RolloutCase& c : suite.cases) {
         if (c.name != name) continue;
         over += c.result.bound_2_violations;
         all += c.result.steps.size();
         if (best == 0 || times.at(name, c.x) < times.at(name, best)) best = c.x;
+        if (nearest == 0 || std::abs(c.x - predicted) < std::abs(nearest - predicted)) nearest = c.x;
       }
-      const double predicted = work.gpus * best_train_share(work, ratio);
-      result.rows.push_back(
-          {fmt::format("{}: beta* and the grid's best, GPUs that train", name), predicted, 'D', best});
-      result.rows.push_back({fmt::format("{}: steps beyond proposition 2's bound, %", name),
+      const double loss = times.at(name, nearest) / times.at(name, best);
+      result.rows.push_back({name + ": GPUs that train, beta* and best of the grid", predicted, 'D', best});
+      result.rows.push_back({name + ": time of a step at beta* over the best", {}, 'P', loss});
+      result.rows.push_back({name + ": steps beyond proposition 2's bound, %",
                              {},
                              'P',
                              100 * static_cast<double>(over) / static_cast<double>(all)});
-      if (ratio >= 1) {
-        is_near = is_near && std::abs(predicted - best) <= 4;
-        beyond += over;
-        steps += all;
-      }
+      is_near = is_near && loss <= 1.1;
+      beyond += over;
     }
     result.claims = {{"proposition 1 holds in every step", bound_1 <= 1 + 1e-6},
-                     {"proposition 2 holds in every step with a ratio of 1 or more", beyond == 0},
-                     {"... in 19 of 20", 20 * beyond <= steps},
-                     {"beta* is within 4 GPUs of the grid's best with a ratio of 1 or more", is_near}};
+                     {"proposition 2 holds in every step", beyond == 0},
+                     {"a step at beta* takes at most 10 % more than the best", is_near}};
     result.figure = figure_of(item, times);
     result.figure.panels[0].series.erase(result.figure.panels[0].series.begin());  // synchronous has no such axis
     return result;

@@ -158,10 +158,19 @@ nlohmann::json to_json(const PaperItem& item, const PaperResult& result) {
                     {"ours", row.ours}});
   }
   for (const PaperClaim& claim : result.claims) claims.push_back({{"what", claim.what}, {"holds", claim.holds}});
-  return {{"name", item.name},          {"of", item.of},
-          {"fitted", item.fitted},      {"config_digest", config_digest(item)},
-          {"config", config_of(item)},  {"rows", std::move(rows)},
-          {"claims", std::move(claims)}};
+  nlohmann::json series = nlohmann::json::array();
+  for (const Figure::Panel& panel : result.figure.panels) {
+    for (const Figure::Series& each : panel.series) {
+      nlohmann::json points = nlohmann::json::array();
+      for (const Figure::Point& point : each.points) points.push_back({point.x, point.y});
+      series.push_back({{"name", each.name}, {"points", std::move(points)}});
+    }
+  }
+  return {{"name", item.name},           {"of", item.of},
+          {"fitted", item.fitted},       {"config_digest", config_digest(item)},
+          {"config", config_of(item)},   {"rows", std::move(rows)},
+          {"claims", std::move(claims)}, {"x", result.figure.x.label},
+          {"y", result.figure.y.label},  {"series", std::move(series)}};
 }
 
 std::string paper_text(const PaperItem& item, const PaperResult& result) {

@@ -24,7 +24,8 @@ void make_quick(PaperItem& item);
 /// item's formulas.
 [[nodiscard]] Result<PaperResult> run_paper_item(const PaperItem& item);
 
-/// {name, of, fitted, config_digest, config, rows: [{what, paper, source, ours}], claims: [{what, holds}]}.
+/// {name, of, fitted, config_digest, config, rows: [{what, paper, source, ours}], claims: [{what, holds}], x, y,
+/// series: [{name, points: [[x, y]]}]}, the last three as drawn.
 [[nodiscard]] nlohmann::json to_json(const PaperItem& item, const PaperResult& result);
 /// The same for people, a line each.
 [[nodiscard]] std::string paper_text(const PaperItem& item, const PaperResult& result);
