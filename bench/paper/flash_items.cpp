@@ -127,9 +127,9 @@ constexpr std::uint32_t kSplits[] = {8, 12, 16, 20, 24, 28, 32};
 PaperItem figure_3() {
   PaperItem item =
       item_of("flash-fig3", "ROLL Flash, figure 3", "40 GPUs divided, 256 x 16 long responses", "GPUs that train");
-  item.fitted = "2 s of a GPU train on a response";
+  item.fitted = "1.2 s of a GPU train on a response";
   for (const std::uint32_t trains : kSplits) {
-    Options o = reasoning(11'000, 9'000, 2);
+    Options o = reasoning(11'000, 9'000, 1.2);
     o.gpus = 40;
     train_on(o, trains, 2);
     add(item, "ratio 2", trains, o);
