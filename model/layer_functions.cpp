@@ -1,8 +1,10 @@
 #include "model/layer_functions.h"
 
+#include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/autograd/functions/utils.h>
+
+#include <utility>
 
 namespace weightcast {
 namespace {
@@ -84,35 +86,46 @@ struct Restore : torch::autograd::Function<Restore> {
   }
 };
 
-/// The node of recomputed(). A Function of torch would not do: it takes a fixed number of tensors.
-struct Recompute : torch::autograd::Node {
-  std::function<Tensor(const Tensor&)> layer;
-  torch::autograd::SavedVariable x;
-  std::vector<Tensor> parameters;
+/// What the backward pass of recomputed() takes beside `x`.
+struct RecomputedLayer : torch::CustomClassHolder {
+  RecomputedLayer(std::function<Tensor(const Tensor&)> function, std::vector<Tensor> used)
+      : layer(std::move(function)), parameters(std::move(used)) {}
+  const std::function<Tensor(const Tensor&)> layer;
+  const std::vector<Tensor> parameters;
+};
 
-  variable_list apply(variable_list&& gradients) override {
+struct Recompute : torch::autograd::Function<Recompute> {
+  /// The parameters are arguments so that autograd asks for their gradients.
+  static Tensor forward(AutogradContext* context, const c10::intrusive_ptr<RecomputedLayer>& of, const Tensor& x,
+                        at::TensorList /*parameters*/) {
+    context->saved_data["layer"] = at::IValue::make_capsule(of);
+    context->save_for_backward({x});
+    return of->layer(x);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto capsule = context->saved_data["layer"].toCapsule();
+    const auto& of = static_cast<const RecomputedLayer&>(*capsule);
     const at::AutoGradMode with_gradients(true);
-    const Tensor input = x.unpack().detach();
+    const Tensor input = context->get_saved_variables()[0].detach();
     std::vector<Tensor> inputs;
-    std::vector<std::size_t> places;
-    input.set_requires_grad(task_should_compute_output(0));
+    std::vector<std::size_t> places;  // of the inputs among forward()'s arguments, of which the first is no tensor
+    input.set_requires_grad(context->needs_input_grad(0));
     if (input.requires_grad()) {
       inputs.push_back(input);
-      places.push_back(0);
+      places.push_back(1);
     }
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (!task_should_compute_output(i + 1)) continue;
-      inputs.push_back(parameters[i]);
-      places.push_back(i + 1);
+    for (std::size_t i = 0; i < of.parameters.size(); ++i) {
+      if (!context->needs_input_grad(i + 1)) continue;
+      inputs.push_back(of.parameters[i]);
+      places.push_back(i + 2);
     }
-    const Tensor output = layer(input);
+    const Tensor output = of.layer(input);
     // A parameter may be unused: an expert that no token chose.
     const variable_list found = torch::autograd::grad({output}, inputs, {gradients[0]}, false, false, true);
-    variable_list result(parameters.size() + 1);
+    variable_list result(of.parameters.size() + 2);
     for (std::size_t i = 0; i < found.size(); ++i) result[places[i]] = found[i];
     return result;
   }
-  void release_variables() override { x.reset_data(); }
 };
 
 }  // namespace
@@ -127,21 +140,7 @@ Tensor restore(const Tensor& x, const RowOrder& order) { return Restore::apply(x
 
 Tensor recomputed(const std::function<Tensor(const Tensor&)>& layer, const Tensor& x,
                   const std::vector<Tensor>& parameters) {
-  std::vector<Tensor> inputs{x};
-  inputs.insert(inputs.end(), parameters.begin(), parameters.end());
-  if (!torch::autograd::compute_requires_grad(inputs)) return layer(x);
-  const auto node = std::make_shared<Recompute>();
-  node->set_next_edges(torch::autograd::collect_next_edges(inputs));
-  node->layer = layer;
-  node->x = torch::autograd::SavedVariable(x, false);
-  node->parameters = parameters;
-  Tensor output;
-  {
-    const at::NoGradGuard no_gradients;
-    output = layer(x);
-  }
-  torch::autograd::set_history(output, node);
-  return output;
+  return Recompute::apply(c10::make_intrusive<RecomputedLayer>(layer, parameters), x, at::TensorList(parameters));
 }
 
 }  // namespace weightcast

@@ -116,9 +116,8 @@ GradientReducer::GradientReducer(ProcessGroup& group, std::vector<torch::Tensor>
   }
   state_->rewind();
   for (std::size_t i = 0; i < state_->tensors.size(); ++i) {
-    const auto accumulator = torch::autograd::impl::grad_accumulator(state_->tensors[i]);
-    accumulators_.push_back(accumulator);
-    accumulator->add_post_hook(std::make_unique<Hook>([weak = std::weak_ptr(state_), i] {
+    accumulators_.push_back(torch::autograd::impl::gradient_edge(state_->tensors[i]));
+    accumulators_.back().function->add_post_hook(std::make_unique<Hook>([weak = std::weak_ptr(state_), i] {
       if (const auto state = weak.lock()) state->handle_gradient(i);
     }));
   }

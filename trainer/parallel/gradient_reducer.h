@@ -1,6 +1,6 @@
 #pragma once
 
-#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/edge.h>
 #include <torch/types.h>
 
 #include <cstdint>
@@ -38,8 +38,8 @@ class GradientReducer {
 
  private:
   struct State;
-  const std::shared_ptr<State> state_;                                // shared with the hooks
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // where the hooks are; nobody else keeps them
+  const std::shared_ptr<State> state_;               // shared with the hooks
+  std::vector<torch::autograd::Edge> accumulators_;  // where the hooks are; nobody else keeps them
 };
 
 }  // namespace weightcast
