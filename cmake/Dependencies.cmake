@@ -5,6 +5,15 @@ find_package(tl-expected REQUIRED)
 if(WEIGHTCAST_CLIENT_ONLY)
   return()
 endif()
+if(WEIGHTCAST_TORCH)
+  # Debian's, or another one that CMAKE_PREFIX_PATH names: a torch of the Python registry has share/cmake/Torch.
+  # With CUDA it asks for architectures, and CMake 3.25 cannot try which the host has. No file of ours is compiled by its
+  # flags: patch/cuda has its own.
+  if(NOT DEFINED TORCH_CUDA_ARCH_LIST)
+    set(TORCH_CUDA_ARCH_LIST "8.0+PTX")
+  endif()
+  find_package(Torch 1.13 REQUIRED)
+endif()
 set(libuv libuv)
 if(WEIGHTCAST_STATIC)
   set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
@@ -13,7 +22,14 @@ if(WEIGHTCAST_STATIC)
   # Debian has no static libfmt: its headers are taken, and the linker leaves out the shared one, since nothing uses it.
   target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY=1)
   add_compile_options(-ffunction-sections -fdata-sections)
-  add_link_options(-static-libstdc++ LINKER:--as-needed LINKER:--gc-sections)
+  add_link_options(LINKER:--as-needed LINKER:--gc-sections)
+  if(WEIGHTCAST_TORCH)
+    # LibTorch shares the system's C++ library with the program. It exports functions of a libuv of its own: neither takes
+    # the other's.
+    add_link_options(LINKER:--exclude-libs,libuv.a)
+  else()
+    add_link_options(-static-libstdc++)
+  endif()
 endif()
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
@@ -25,20 +41,14 @@ pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 
 if(WEIGHTCAST_TRANSPORT)
   find_package(CLI11 REQUIRED)
+  # Not the older ones that a LibTorch of the registry has beside its own.
+  find_path(Protobuf_INCLUDE_DIR google/protobuf/message.h NO_CMAKE_PATH)
+  find_program(Protobuf_PROTOC_EXECUTABLE protoc NO_CMAKE_PATH)
   find_package(Protobuf REQUIRED)
   find_package(Boost 1.74 REQUIRED)
   pkg_check_modules(CARES REQUIRED IMPORTED_TARGET libcares)
   pkg_check_modules(LIBUV REQUIRED IMPORTED_TARGET ${libuv})
   pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
-endif()
-if(WEIGHTCAST_TORCH)
-  # Debian's, or another one that CMAKE_PREFIX_PATH names: a torch of the Python registry has share/cmake/Torch.
-  # With CUDA it asks for architectures, and CMake 3.25 cannot try which the host has. No file of ours is compiled by its
-  # flags: patch/cuda has its own.
-  if(NOT DEFINED TORCH_CUDA_ARCH_LIST)
-    set(TORCH_CUDA_ARCH_LIST "8.0+PTX")
-  endif()
-  find_package(Torch 1.13 REQUIRED)
 endif()
 if(WEIGHTCAST_BENCH AND WEIGHTCAST_TRANSPORT)
   pkg_check_modules(LZ4 REQUIRED IMPORTED_TARGET liblz4)
