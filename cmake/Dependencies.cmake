@@ -27,6 +27,12 @@ if(WEIGHTCAST_STATIC)
     # LibTorch shares the system's C++ library with the program. It exports functions of a libuv of its own: neither takes
     # the other's.
     add_link_options(LINKER:--exclude-libs,libuv.a)
+    # GCC 12's C++ library has one function under a version (GLIBCXX_3.4.30) that RHEL 9 lacks: its file is linked in.
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.a OUTPUT_VARIABLE archive
+                    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND ${CMAKE_AR} x ${archive} condition_variable.o WORKING_DIRECTORY ${PROJECT_BINARY_DIR}
+                    COMMAND_ERROR_IS_FATAL ANY)
+    add_link_options(${PROJECT_BINARY_DIR}/condition_variable.o)
   else()
     add_link_options(-static-libstdc++)
   endif()

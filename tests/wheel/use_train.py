@@ -51,7 +51,7 @@ def try_training(directory, wheel, site, libraries):
     if not pathlib.Path("/dev/nvidiactl").exists():
         # A LibTorch without CUDA's libraries would say something else.
         said = run([learner, "run", "--set", "preset=arithmetic", "--set", "device=cuda", "--set", f"output_dir={directory / 'gpu'}"],
-                   expected=1, LD_LIBRARY_PATH=libraries)
+                   expected=2, LD_LIBRARY_PATH=libraries)
         assert NO_GPU in said, said
 
 
