@@ -1,6 +1,6 @@
 """A trainer of several ranks, with FSDP2: each rank publishes its own shards, and no rank gathers any.
 
-Start an origin first (weightcast daemon --role origin --state DIR ...), then, on the same host:
+Start an origin first (weightcast daemon --role origin --state DIR ...), one without versions of another model. Then, on its host:
     torchrun --nproc-per-node 4 publish_fsdp.py DIR
 """
 

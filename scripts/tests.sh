@@ -173,13 +173,14 @@ sanitizer_stages() {
 cmd_test() {
   local label labels=("$@") started=$SECONDS
   for label in "$@"; do
-    [[ $label =~ ^(fast|sim|net|long|bench|oracle|vllm|wheel)$ ]] ||
-      die "test: '$label' is no label; there are fast, sim, net, long, bench, oracle, vllm and wheel"
+    [[ $label =~ ^(fast|sim|net|long|bench|oracle|vllm|wheel|deb)$ ]] ||
+      die "test: '$label' is no label; there are fast, sim, net, long, bench, oracle, vllm, wheel and deb"
   done
   (($#)) || labels=(fast sim net long bench)
   make_test_dir
   if stage "installing packages" packages_stage "${packages_build[@]}" "${packages_bench[@]}"; then
-    [[ " $* " != *" wheel "* ]] || packages_stage "${packages_wheel[@]}" || say "the wheel is not tried in a root without compilers"
+    [[ " $* " != *" wheel "* && " $* " != *" deb "* ]] || packages_stage "${packages_wheel[@]}" ||
+      say "nothing is tried in a root without compilers"
     dev_stages "${labels[@]}"
     (($#)) || sanitizer_stages
   fi

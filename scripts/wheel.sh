@@ -20,12 +20,14 @@ cmd_wheel() {
 
 # wheel_of_daemons TOOLS DIST
 wheel_of_daemons() {
-  local tools=$1 dist=$2 out=$PWD/build/wheel
+  local tools=$1 dist=$2 out=$PWD/build/wheel component
   local installed=$out/installed package=$out/package made=$out/made
   build wheel weightcast weightcast-worker weightcast_shared || die "wheel: could not be built"
   rm -rf "$installed" "$package" "$made" "$dist"/weightcast-*
   mkdir -p "$installed" "$package" "$made"
-  cmake --install "$out" --component wheel --strip --prefix "$installed" >"$out/install.log"
+  for component in programs library; do
+    cmake --install "$out" --component $component --strip --prefix "$installed"
+  done >"$out/install.log"
   licences_of "$out" "$installed/licenses" weightcast weightcast-worker weightcast_shared
 
   say "packing"

@@ -13,6 +13,8 @@
 #include "base/log_line.h"
 #include "base/nearest_name.h"
 #include "base/text.h"
+#include "tools/completion.h"
+#include "tools/manual.h"
 
 namespace weightcast {
 namespace {
@@ -68,6 +70,12 @@ void add_log_format_option(CLI::App& command, std::string& format) {
 }
 
 int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** argv) {
+  std::string shell;
+  CLI::App* const completion = app.add_subcommand("completion", "Print what a shell reads to complete these commands");
+  completion->add_option("SHELL", shell, "Which shell")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  // For the build, which installs it.
+  app.add_flag_callback("--man-page", [&] { throw CLI::CallForVersion(manual_page(describe(app), app.version()), 0); })
+      ->group("");
   if (const std::string why = unknown_command(app, std::span(argv, std::size_t(argc)).subspan(1)); !why.empty()) {
     std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), why.c_str());
     return kUsageStatus;
@@ -83,6 +91,11 @@ int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** ar
   } catch (const CLI::ParseError& error) {
     app.exit(error);
     return kUsageStatus;
+  }
+  if (completion->parsed()) {
+    const Shell which = shell == "bash" ? Shell::kBash : shell == "zsh" ? Shell::kZsh : Shell::kFish;
+    std::fputs(completion_script(describe(app), which).c_str(), stdout);
+    return 0;
   }
   const CLI::Option* const log_format = log_format_of(app);
   // A program that keeps a log goes on without whoever reads it; and to write to a peer that is gone is an error there.

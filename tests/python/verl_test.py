@@ -1,79 +1,14 @@
 """weightcast.integrations.verl, and what its ranks agree on, without verl, Ray and torch: all ranks in one process."""
 
 import asyncio
-import concurrent.futures
-import contextlib
-import importlib
-import sys
 import threading
-import time
 import types
 import unittest
 from unittest import mock
 
-from weightcast import Code, Error, RawTensor, TimedOut
+from engine_doubles import LONG_S, SHORT_S, EngineTest, Host, Memory, Origin, Tensor, not_found, run_all, soon
+from weightcast import Code, Error, TimedOut
 from weightcast.integrations._updates import Gate, Update, UpdateError, WeightsPublisher, pin_when_installed
-
-SHORT_S = 0.05  # for what is to be over
-LONG_S = 60.0  # for what is not
-
-
-def soon(seconds=SHORT_S):
-    return time.monotonic() + seconds
-
-
-class Tensor(RawTensor):
-    """One of a float, and what is used of torch's."""
-
-    def __init__(self, data=b"abcd"):
-        super().__init__("F32", (len(data) // 4,), data)
-
-    def detach(self):
-        return self
-
-    torch = detach
-
-    def to(self, device, copy=False):
-        return Tensor(bytes(self.data)) if copy else self
-
-
-class Memory:
-    """A Store, and torch's TCPStore: the server is its own client."""
-
-    by_port = {}
-
-    def __init__(self, host="", port=0, is_master=True, **_):
-        if is_master:
-            self._values, self._changed = {}, threading.Condition()
-            self.port = max(self.by_port, default=1) + 1
-            self.by_port[self.port] = self
-        else:
-            self._values, self._changed = self.by_port[port]._values, self.by_port[port]._changed
-
-    def add(self, key, amount=1):
-        with self._changed:
-            self._values[key] = self._values.get(key, 0) + amount
-            return self._values[key]
-
-    def decide(self, key, value):
-        with self._changed:
-            self._changed.notify_all()
-            return self._values.setdefault(key, value)
-
-    def wait(self, key, timeout):
-        with self._changed:
-            self._changed.wait_for(lambda: key in self._values, timeout)
-            return self._values.get(key)
-
-    def compare_set(self, key, expected, value):
-        assert expected == ""
-        return self.decide(key, value).encode()
-
-    def check(self, keys):
-        return all(key in self._values for key in keys)
-
-    def get(self, key):
-        return self._values[key].encode()
 
 
 class GateTest(unittest.TestCase):
@@ -140,99 +75,6 @@ class GateTest(unittest.TestCase):
         for other in (3, None):
             with self.assertRaisesRegex(ValueError, f"step {other} was asked for, but the trainer sends step 4"):
                 update.wait_published(other, soon())
-
-
-class Origin:
-    """A Publisher, the publication that it has begun, and the daemons of all hosts."""
-
-    def __init__(self):
-        self.versions = {}  # tensors by name, by version
-        self.next = 1
-        self.options, self.filled, self.begun, self.aborted, self.refusal = [], None, False, 0, None
-
-    def begin(self, infos, *, timeout, **options):
-        assert not self.begun
-        self.options.append(options)
-        self.begun, self.infos, self.filled = True, infos, {}
-        return self
-
-    def fill(self, name, tensor):
-        self.filled[name] = bytes(tensor.data)
-
-    def abort(self):
-        self.aborted += self.begun
-        self.begun = False
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.abort()
-
-    def next_version(self, timeout):
-        return self.next
-
-    def commit(self, *, version, timeout):
-        assert self.begun and version >= self.next
-        self.begun = False
-        self.number, self.next = version, version + 1
-        return version
-
-    def wait(self, version, timeout=LONG_S):
-        if self.refusal is not None:
-            raise self.refusal
-        self.versions.setdefault(version, self.filled)
-        return types.SimpleNamespace(payload_bytes=11)
-
-    def close(self):
-        pass
-
-
-def not_found():
-    return Error(Code.NOT_FOUND, "install", "the daemon has not that version")
-
-
-class Host:
-    """A Subscription at a daemon of an Origin's. `script` is what acquire() does first: errors, or digests."""
-
-    def __init__(self, origin, script=()):
-        self.origin, self.script, self.pins, self.closed = origin, list(script), [], False
-
-    def acquire(self, version, *, timeout):
-        found = self.script.pop(0) if self.script else f"digest of {version}"
-        if isinstance(found, Exception):
-            raise found
-        if version not in self.origin.versions:
-            raise not_found()
-        pin = Pin(version, found)
-        self.pins.append(pin)
-        return pin
-
-    def next(self, timeout):
-        time.sleep(0 if self.script else min(timeout, 0.001))
-
-    def close(self):
-        self.closed = True
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-
-class Pin:
-    def __init__(self, version, digest):
-        self.version, self.digest, self.directory, self.released = version, digest, version, False
-
-    def release(self):
-        self.released = True
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.release()
 
 
 class PinTest(unittest.TestCase):
@@ -361,54 +203,26 @@ class Registry:
         return lambda engine: cls.classes.setdefault(name, engine)
 
 
-def stand_ins():
-    """Modules with what weightcast.integrations.verl imports of other projects."""
-    names = ("ray", "torch", "torch.distributed", "verl", "verl.checkpoint_engine", "verl.checkpoint_engine.base",
-             "verl.utils", "verl.utils.device")
-    found = {name: types.ModuleType(name) for name in names}
-    found["ray"].util = types.SimpleNamespace(get_node_ip_address=lambda: "[::1]")
-    found["torch"].no_grad, found["torch"].Tensor = contextlib.nullcontext, Tensor
-    found["torch"].distributed = found["torch.distributed"]
-    found["torch.distributed"].TCPStore = Memory
-    found["verl.checkpoint_engine.base"].CheckpointEngine = object
-    found["verl.checkpoint_engine.base"].CheckpointEngineRegistry = Registry
-    found["verl.utils.device"].get_device_name = lambda: "cpu"
-    found["verl.utils.device"].get_torch_device = lambda: types.SimpleNamespace(is_available=lambda: False)
-    return found
-
-
-class EngineTest(unittest.TestCase):
-    """Two trainer's ranks, two rollouts'."""
+class VerlTest(EngineTest):
+    MODULE = "verl"
 
     @classmethod
-    def setUpClass(cls):
-        with mock.patch.dict(sys.modules, stand_ins()):
-            cls.module = importlib.import_module("weightcast.integrations.verl")
+    def others(cls):
+        device = {"get_device_name": lambda: "cpu",
+                  "get_torch_device": lambda: types.SimpleNamespace(is_available=lambda: False)}
+        return {
+            "verl": {}, "verl.checkpoint_engine": {}, "verl.utils": {}, "verl.utils.device": device,
+            "verl.checkpoint_engine.base": {"CheckpointEngine": object, "CheckpointEngineRegistry": Registry},
+        }
 
     def setUp(self):
-        self.origin = Origin()
-        self.hosts = []
-        self.scripts = {}  # of the rollouts' hosts, by their number
-
-        def snapshot(version):
-            return {name: Tensor(data) for name, data in self.origin.versions[version].items()}
-
-        for name, stand_in in (("Publisher", lambda _: self.origin), ("Subscription", self.subscribe), ("Snapshot", snapshot)):
-            patch = mock.patch.object(self.module, name, stand_in)
-            patch.start()
-            self.addCleanup(patch.stop)
+        super().setUp()
         self.make(LONG_S)
 
     def make(self, timeout):
         engine = Registry.classes["weightcast"]
         self.trainers = [engine(bucket_size=1, is_master=rank == 0, state_dir="origin", timeout=timeout) for rank in range(2)]
         self.rollouts = [engine(bucket_size=1, state_dir="worker", timeout=timeout) for _ in range(2)]
-
-    def subscribe(self, state_dir):
-        if state_dir == "origin":
-            return Host(self.origin)
-        self.hosts.append(Host(self.origin, self.scripts.get(len(self.hosts), ())))
-        return self.hosts[-1]
 
     def join(self):
         self.hosts.clear()
@@ -431,10 +245,7 @@ class EngineTest(unittest.TestCase):
         calls = [engine.send_weights(given, global_steps=step)
                  for engine, given, step in zip(self.trainers, weights, steps)]
         calls += [receive(engine, step) for engine, step in zip(self.rollouts, steps[2:])]
-        # Ranks are processes, and some wait without giving their loop anything else to do.
-        with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
-            results = [pool.submit(asyncio.run, call) for call in calls]
-            return [result.exception(LONG_S) or result.result() for result in results]
+        return run_all(calls)
 
     def expect_all_failed(self, results, why):
         for result in results:
@@ -543,20 +354,20 @@ class EngineTest(unittest.TestCase):
     def test_calls_out_of_order_are_refused(self):
         engine = self.rollouts[0]
         arguments = {"rank": 0, "trainers": 2, "rollouts": 2, "is_rollout": True, "meeting": {"host": "", "port": 2}}
-        with self.assertRaisesRegex(RuntimeError, "init_process_group.. comes after prepare"):
+        with self.assertRaisesRegex(RuntimeError, "joined after prepare"):
             engine.init_process_group(**arguments)
         self.join()
         with self.assertRaisesRegex(RuntimeError, "once for each update"):
             engine.init_process_group(**arguments)
-        with self.assertRaisesRegex(RuntimeError, "send_weights.. is not for rollouts"):
+        with self.assertRaisesRegex(RuntimeError, "no rank of the rollouts sends weights"):
             asyncio.run(engine.send_weights([]))
-        with self.assertRaisesRegex(RuntimeError, "receive_weights.. is not for the trainer"):
+        with self.assertRaisesRegex(RuntimeError, "no rank of the trainer receives weights"):
             self.trainers[1].receive_weights()
         self.join()
         self.update([("a", Tensor())], [])
-        with self.assertRaisesRegex(RuntimeError, "send_weights.. comes after init_process_group"):
+        with self.assertRaisesRegex(RuntimeError, "sends weights after it has joined"):
             asyncio.run(self.trainers[0].send_weights([]))
-        with self.assertRaisesRegex(RuntimeError, "receive_weights.. comes after init_process_group"):
+        with self.assertRaisesRegex(RuntimeError, "receives weights after it has joined"):
             engine.receive_weights()
         self.expect_the_next_one_works()
 

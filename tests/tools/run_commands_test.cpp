@@ -11,36 +11,32 @@
 namespace weightcast {
 namespace {
 
-TEST(RunCommands, EndsWithOneLineWhereALibraryThrows) {
+/// With a program of its own, since a program runs once.
+int run(std::vector<std::string> words, const CommandBody& body) {
   CLI::App app("", "program");
-  std::string name = "program";
-  char* arguments[] = {name.data(), nullptr};
+  app.add_subcommand("publish");
+  words.insert(words.begin(), "program");
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  return run_commands(app, body, int(arguments.size()), arguments.data());
+}
+
+TEST(RunCommands, EndsWithOneLineWhereALibraryThrows) {
   testing::internal::CaptureStderr();
-  EXPECT_EQ(run_commands(
-                app, []() -> Status { throw std::runtime_error("no bytes\nof many"); }, 1, arguments),
-            1);
+  EXPECT_EQ(run({}, []() -> Status { throw std::runtime_error("no bytes\nof many"); }), 1);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "program: cannot configure: a library says: no bytes\n");
   testing::internal::CaptureStderr();
-  EXPECT_EQ(run_commands(
-                app, []() -> Status { throw std::bad_alloc(); }, 1, arguments),
-            1);
+  EXPECT_EQ(run({}, []() -> Status { throw std::bad_alloc(); }), 1);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "program: cannot configure: a library says: std::bad_alloc; it takes more memory than there is\n");
-  EXPECT_EQ(run_commands(
-                app, []() -> Status { return {}; }, 1, arguments),
-            0);
+  EXPECT_EQ(run({}, []() -> Status { return {}; }), 0);
 }
 
 // A service manager does not start again what would fail again.
 TEST(RunCommands, TellsMistakesFromFailures) {
-  CLI::App app("", "program");
-  app.add_subcommand("publish");
   const auto status_of = [&](std::vector<std::string> words, const CommandBody& body) {
-    words.insert(words.begin(), "program");
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
     testing::internal::CaptureStderr();
-    const int status = run_commands(app, body, int(arguments.size()), arguments.data());
+    const int status = run(std::move(words), body);
     testing::internal::GetCapturedStderr();
     return status;
   };

@@ -69,7 +69,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
 
   // The version may be made in another way by whoever hears of it.
   void fail_with(const Error& error) {
-    if (target_ != nullptr) {
+    if (begun_) {
       store_.discard(request_.version);
       store_.discard(patch_id());
     }
@@ -123,6 +123,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
     store_.begin_import(request_.version, base_manifest_.files,
                         [self = shared_from_this()](const Result<ImportTarget>& target) {
                           if (!target.has_value()) return self->done_(target.error());
+                          self->begun_ = true;
                           self->target_ = target->files;
                           self->produce();
                         });
@@ -356,6 +357,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   const std::function<void(Result<MadePayload>)> done_;
   Instant began_at_{};
   std::optional<SnapshotSource> base_;
+  bool begun_ = false;  // the store has an import of it
   std::shared_ptr<VersionFiles> target_;
   std::unique_ptr<SpareUpdate> spare_;  // null: the base is copied
   bool follows_ = false;                // the digest follows from the base's leaves

@@ -496,6 +496,27 @@ TEST_F(ApplyChangesTest, ThatAreRefusedLeaveNothing) {
   EXPECT_TRUE(apply(request_of(good)).has_value());
 }
 
+// A disk that refuses the last step: the version is not there, and can be published again.
+TEST_F(ApplyChangesTest, ThatTheDiskRefusesAtTheEndLeaveNothing) {
+  Model model;
+  model["model.safetensors"] = {tensor("w", "F32", 100'000, test::Structure::kIndependent, 0.01, 1)};
+  ASSERT_TRUE(publish(*store_, Version{1}, write_model(model, false, 0)).has_value());
+  const std::string changes = changes_of(model, 1000, false);
+  const std::filesystem::path patches = layout().patches(), aside = patches.native() + "-aside";
+  std::filesystem::rename(patches, aside);
+  std::ofstream(patches) << "not a directory";
+  EXPECT_FALSE(apply(request_of(changes)).has_value());
+  EXPECT_EQ(store_->find(Version{2}), nullptr);
+  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(layout().incoming(Version{2})); }));
+  EXPECT_FALSE(std::filesystem::exists(layout().complete(Version{2})));
+  EXPECT_EQ(layout().read_current()->version, Version{1});
+  std::filesystem::remove(patches);
+  std::filesystem::rename(aside, patches);
+  const Result<MadePayload> made = apply(request_of(changes));
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  EXPECT_EQ(layout().read_current()->version, Version{2});
+}
+
 TEST_F(ApplyChangesTest, RefuseWhatIsNotFinite) {
   Model model;
   model["model.safetensors"] = {tensor("w", "BF16", 3'000'000, test::Structure::kNone, 0, 1),

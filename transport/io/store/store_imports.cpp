@@ -178,12 +178,12 @@ void StoreImpl::finish_patched_import(const Manifest& manifest, const std::vecto
   serial_.run(
       [layout = layout_, record, installed] {
         const auto complete = [&]() -> Status {
-          WC_TRY(write_record(layout.files(), layout.record(record->manifest.id()), *record));
-          WC_TRY(install_patched(layout, record->manifest, installed->switch_s));
+          const PayloadId id = record->manifest.id();
+          WC_TRY(write_record(layout.files(), layout.record(id), *record));
           WC_ASSIGN(FileTable table, payload_files(record->manifest));
-          WC_ASSIGN(installed->patch,
-                    VersionFiles::open(layout.files(), layout.patch(record->manifest.id()), std::move(table)));
-          return {};
+          // What can fail comes before readers see the version. The files go with their directory.
+          WC_ASSIGN(installed->patch, VersionFiles::open(layout.files(), layout.incoming(id), std::move(table)));
+          return install_patched(layout, record->manifest, installed->switch_s);
         };
         installed->status = complete();
       },
@@ -191,11 +191,13 @@ void StoreImpl::finish_patched_import(const Manifest& manifest, const std::vecto
        done = std::move(done)]() mutable {
         const auto import = imports_.find(version);
         if (import == imports_.end() || import->second.files != files) return done(no_such(version));
-        imports_.erase(patch);
+        const auto of_patch = imports_.extract(patch);
         if (!installed->status.has_value()) {
           import->second.finishing = false;
           // It may have been moved already.
-          remove(patch, layout_.patch(patch), files->table());
+          const FileTable& table = of_patch.mapped().files->table();
+          remove(patch, layout_.incoming(patch), table);
+          remove(patch, layout_.patch(patch), table);
           return done(about(version, installed->status.error()));
         }
         imports_.erase(import);

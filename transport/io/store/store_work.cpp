@@ -158,9 +158,10 @@ Status uninstall(const StoreLayout& layout, PayloadId payload, StoreLayout::Name
 Result<FilesRef> keep_patch(const StoreLayout& layout, const VersionRecord& record) {
   const PayloadId patch = record.manifest.id();
   WC_TRY(write_record(layout.files(), layout.record(patch), record));
-  WC_TRY(layout.files().rename(layout.incoming(patch), layout.patch(patch)));
   WC_ASSIGN(FileTable table, payload_files(record.manifest));
-  return VersionFiles::open(layout.files(), layout.patch(patch), std::move(table));
+  WC_ASSIGN(FilesRef files, VersionFiles::open(layout.files(), layout.incoming(patch), std::move(table)));
+  WC_TRY(layout.files().rename(layout.incoming(patch), layout.patch(patch)));
+  return files;
 }
 
 void bring_up_to_date(const StoreLayout& layout, Spare& spare, const std::vector<StepRef>& steps) {
