@@ -44,7 +44,7 @@ wheel_of_daemons() {
 wheel_of_learner() {
   local tools=$1 dist=$2 out=$PWD/build/wheel-train torch
   local installed=$out/installed package=$out/package made=$out/made
-  torch=$(scripts/torch_environment.sh "$wheel_torch" | head -n 1) || {
+  torch=$(scripts/torch_environment.sh "$wheel_torch" | sed -n 1p) || {
     say "the learner's wheel is left out: see above"
     return
   }
