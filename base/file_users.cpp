@@ -1,6 +1,7 @@
 #include "base/file_users.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include "tools/check_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,7 @@
 #include "tools/config_file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <fstream>
 #include <string>

@@ -1,6 +1,7 @@
 #include "tools/status_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>

@@ -1,6 +1,7 @@
 #include "trainer/learner/training_batch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 

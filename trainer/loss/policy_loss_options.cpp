@@ -1,6 +1,7 @@
 #include "trainer/loss/policy_loss_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

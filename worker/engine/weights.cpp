@@ -1,6 +1,7 @@
 #include "worker/engine/weights.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstring>
 #include <unordered_map>
