@@ -12,6 +12,6 @@ namespace weightcast {
 /// The objects at a place that a person names: s3://BUCKET/PREFIX, https://HOST/PATH, http://HOST/PATH, or a directory.
 /// `files` outlives it. Errors: kInvalidArgument (the text), kUnsupported (this host lacks what it takes).
 [[nodiscard]] Result<std::unique_ptr<ObjectStore>> open_objects(FileSystem& files, const std::string& place,
-                                                                HttpLimits limits = {});
+                                                                StorageHttpLimits limits = {});
 
 }  // namespace weightcast

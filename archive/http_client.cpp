@@ -22,7 +22,7 @@ constexpr std::size_t kHeadersMax = 200;
 }  // namespace
 
 /// The functions of libcurl that are used. The library stays loaded as long as the process lives.
-struct HttpClient::Library {
+struct StorageHttpClient::Library {
   decltype(&curl_global_init) global_init = nullptr;
   decltype(&curl_easy_init) init = nullptr;
   decltype(&curl_easy_setopt) set = nullptr;
@@ -71,8 +71,8 @@ namespace {
 
 /// One request under way.
 struct Exchange {
-  const HttpRequest& request;
-  const HttpClient::Sink& sink;
+  const StorageHttpRequest& request;
+  const StorageHttpClient::Sink& sink;
   HttpAnswer answer;
   std::size_t sent = 0;
   std::optional<Error> sink_error;
@@ -124,6 +124,11 @@ int seek_body(void* user, curl_off_t offset, int origin) {
   return CURL_SEEKFUNC_OK;
 }
 
+/// Called about once a second, and more often while something moves.
+int look_whether_stopped(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return *static_cast<const std::atomic<bool>*>(user) ? 1 : 0;
+}
+
 Errc code_of(CURLcode code) {
   switch (code) {
     case CURLE_OPERATION_TIMEDOUT: return Errc::kTimedOut;
@@ -135,19 +140,20 @@ Errc code_of(CURLcode code) {
 
 }  // namespace
 
-HttpClient::HttpClient(HttpLimits limits, std::string ca_bundle, std::shared_ptr<const Library> library)
+StorageHttpClient::StorageHttpClient(StorageHttpLimits limits, std::string ca_bundle,
+                                     std::shared_ptr<const Library> library)
     : limits_(limits), ca_bundle_(std::move(ca_bundle)), library_(std::move(library)) {}
 
-Result<std::unique_ptr<HttpClient>> HttpClient::make(HttpLimits limits, std::string ca_bundle) {
+Result<std::unique_ptr<StorageHttpClient>> StorageHttpClient::make(StorageHttpLimits limits, std::string ca_bundle) {
   WC_ASSIGN(auto library, Library::load());
-  return std::unique_ptr<HttpClient>(new HttpClient(limits, std::move(ca_bundle), std::move(library)));
+  return std::unique_ptr<StorageHttpClient>(new StorageHttpClient(limits, std::move(ca_bundle), std::move(library)));
 }
 
-HttpClient::~HttpClient() {
+StorageHttpClient::~StorageHttpClient() {
   for (void* handle : idle_) library_->cleanup(handle);
 }
 
-void* HttpClient::take_handle() {
+void* StorageHttpClient::take_handle() {
   const std::lock_guard lock(mutex_);
   if (idle_.empty()) return library_->init();
   void* handle = idle_.back();
@@ -155,7 +161,8 @@ void* HttpClient::take_handle() {
   return handle;
 }
 
-Result<HttpAnswer> HttpClient::perform(const HttpRequest& request, const Sink& sink) {
+Result<HttpAnswer> StorageHttpClient::perform(const StorageHttpRequest& request, const Sink& sink) {
+  if (stopped_) return fail(Errc::kIo, Op::kReceive, "it was stopped");
   void* handle = take_handle();
   if (handle == nullptr) return fail(Errc::kIo, Op::kOpen, fmt::format("{}: no memory", kLibrary));
   library_->reset(handle);
@@ -178,13 +185,16 @@ Result<HttpAnswer> HttpClient::perform(const HttpRequest& request, const Sink& s
   set(CURLOPT_LOW_SPEED_LIMIT, kSlowBytesPerS);
   set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(limits_.stalled.count()));
   set(CURLOPT_BUFFERSIZE, kBufferBytes);
+  set(CURLOPT_NOPROGRESS, 0L);
+  set(CURLOPT_XFERINFOFUNCTION, &look_whether_stopped);
+  set(CURLOPT_XFERINFODATA, &stopped_);
   set(CURLOPT_HEADERFUNCTION, &take_header);
   set(CURLOPT_HEADERDATA, &exchange);
   set(CURLOPT_WRITEFUNCTION, &take_body);
   set(CURLOPT_WRITEDATA, &exchange);
   if (!ca_bundle_.empty()) set(CURLOPT_CAINFO, ca_bundle_.c_str());
-  if (request.method == HttpRequest::Method::kHead) set(CURLOPT_NOBODY, 1L);
-  if (request.method == HttpRequest::Method::kPut) {
+  if (request.method == StorageHttpRequest::Method::kHead) set(CURLOPT_NOBODY, 1L);
+  if (request.method == StorageHttpRequest::Method::kPut) {
     set(CURLOPT_UPLOAD, 1L);
     set(CURLOPT_UPLOAD_BUFFERSIZE, kBufferBytes);
     set(CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
@@ -201,7 +211,7 @@ Result<HttpAnswer> HttpClient::perform(const HttpRequest& request, const Sink& s
   }
   if (exchange.sink_error) return std::move(*exchange.sink_error);
   if (code == CURLE_OK) return std::move(exchange.answer);
-  return fail(code_of(code), request.method == HttpRequest::Method::kPut ? Op::kSend : Op::kReceive,
+  return fail(code_of(code), request.method == StorageHttpRequest::Method::kPut ? Op::kSend : Op::kReceive,
               why[0] != '\0' ? why.data() : library_->text_of(code));
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -15,7 +16,7 @@
 namespace weightcast {
 
 /// Every bound of a wait for storage.
-struct HttpLimits {
+struct StorageHttpLimits {
   std::chrono::milliseconds connect{10'000};
   std::chrono::seconds stalled{20};        ///< so long nothing, or next to nothing, may move
   std::chrono::seconds request{1800};      ///< one request with its answer
@@ -23,7 +24,7 @@ struct HttpLimits {
   std::chrono::milliseconds backoff{500};  ///< before the second attempt; twice as long before each next one
 };
 
-struct HttpRequest {
+struct StorageHttpRequest {
   enum class Method : std::uint8_t { kGet, kHead, kPut };
   Method method = Method::kGet;
   std::string url;
@@ -41,31 +42,37 @@ struct HttpAnswer {
   }
 };
 
-/// Requests to HTTP servers by libcurl, which is loaded when this is made: a daemon never has it in its process. Any
+/// Requests to HTTP servers by libcurl, which is loaded when this is made: a process that needs none never has it. Any
 /// thread; each has a connection of its own, which is kept for the next request. Redirects are not followed.
-class HttpClient {
+class StorageHttpClient {
  public:
   /// `ca_bundle`: a file of certificates that are believed; "": the system's. Errors: kUnsupported (no libcurl.so.4).
-  [[nodiscard]] static Result<std::unique_ptr<HttpClient>> make(HttpLimits limits, std::string ca_bundle);
-  ~HttpClient();
-  HttpClient(const HttpClient&) = delete;
-  HttpClient& operator=(const HttpClient&) = delete;
+  [[nodiscard]] static Result<std::unique_ptr<StorageHttpClient>> make(StorageHttpLimits limits, std::string ca_bundle);
+  ~StorageHttpClient();
+  StorageHttpClient(const StorageHttpClient&) = delete;
+  StorageHttpClient& operator=(const StorageHttpClient&) = delete;
 
   /// `sink` gets the body as it comes, once the head is in `answer`. Blocks. Errors: those of `sink`; kTimedOut, kIo,
   /// kNotAllowed (the server's certificate): what went wrong, without the URL. Whatever the server answers is no error.
   using Sink = std::function<Status(const HttpAnswer& answer, Bytes piece)>;
-  [[nodiscard]] Result<HttpAnswer> perform(const HttpRequest& request, const Sink& sink);
+  [[nodiscard]] Result<HttpAnswer> perform(const StorageHttpRequest& request, const Sink& sink);
 
-  [[nodiscard]] const HttpLimits& limits() const { return limits_; }
+  /// Requests under way fail within about a second, and all later ones: kIo.
+  void stop() { stopped_ = true; }
+
+  [[nodiscard]] bool stopped() const { return stopped_; }
+
+  [[nodiscard]] const StorageHttpLimits& limits() const { return limits_; }
 
  private:
   struct Library;
-  HttpClient(HttpLimits limits, std::string ca_bundle, std::shared_ptr<const Library> library);
+  StorageHttpClient(StorageHttpLimits limits, std::string ca_bundle, std::shared_ptr<const Library> library);
   void* take_handle();
 
-  const HttpLimits limits_;
+  const StorageHttpLimits limits_;
   const std::string ca_bundle_;
   const std::shared_ptr<const Library> library_;
+  std::atomic<bool> stopped_ = false;
   std::mutex mutex_;         // guards `idle_`
   std::vector<void*> idle_;  // handles that nobody uses
 };

@@ -63,7 +63,7 @@ Result<std::unique_ptr<PlainRequests>> PlainRequests::make(std::string url) {
 
 Status HttpObjects::with_retries(const std::string& name, const std::function<Status()>& once,
                                  const std::function<bool()>& moved) {
-  const HttpLimits& limits = client_->limits();
+  const StorageHttpLimits& limits = client_->limits();
   // Several processes that a server has refused at once come back one after the other.
   thread_local std::minstd_rand random{std::random_device()()};
   for (unsigned tried = 1;; ++tried) {
@@ -72,7 +72,7 @@ Status HttpObjects::with_retries(const std::string& name, const std::function<St
     const Errc code = done.error().code;
     const bool passes = code == Errc::kBusy || code == Errc::kTimedOut || code == Errc::kClosed;
     if (moved()) tried = 1;
-    if (!passes || tried >= limits.attempts) {
+    if (!passes || tried >= limits.attempts || client_->stopped()) {
       if (passes) done.error().detail += fmt::format("; tried {} times", tried);
       if (code == Errc::kBusy || code == Errc::kClosed) done.error().code = Errc::kIo;
       return about(place_of(name), std::move(done.error()));
@@ -83,11 +83,11 @@ Status HttpObjects::with_retries(const std::string& name, const std::function<St
   }
 }
 
-Result<HttpAnswer> HttpObjects::attempt(HttpRequest::Method method, const std::string& name,
+Result<HttpAnswer> HttpObjects::attempt(StorageHttpRequest::Method method, const std::string& name,
                                         std::vector<std::string> headers, Bytes body, long wanted,
-                                        const HttpClient::Sink& sink) {
-  const bool put = method == HttpRequest::Method::kPut;
-  const std::string_view verb = put ? "PUT" : method == HttpRequest::Method::kHead ? "HEAD" : "GET";
+                                        const StorageHttpClient::Sink& sink) {
+  const bool put = method == StorageHttpRequest::Method::kPut;
+  const std::string_view verb = put ? "PUT" : method == StorageHttpRequest::Method::kHead ? "HEAD" : "GET";
   WC_ASSIGN(std::vector<std::string> added, author_->headers_for(verb, name, headers, body));
   headers.insert(headers.end(), added.begin(), added.end());
   std::string refusal;
@@ -114,8 +114,8 @@ Result<HttpAnswer> HttpObjects::attempt(HttpRequest::Method method, const std::s
 Result<std::optional<std::uint64_t>> HttpObjects::size_of(const std::string& name) {
   std::optional<std::uint64_t> size;
   WC_TRY(with_retries(name, [&]() -> Status {
-    const Result<HttpAnswer> answer =
-        attempt(HttpRequest::Method::kHead, name, {}, {}, 200, [](const HttpAnswer&, Bytes) { return Status(); });
+    const Result<HttpAnswer> answer = attempt(StorageHttpRequest::Method::kHead, name, {}, {}, 200,
+                                              [](const HttpAnswer&, Bytes) { return Status(); });
     if (!answer.has_value()) return answer.error().code == Errc::kNotFound ? Status() : Status(answer.error());
     size = parse_number<std::uint64_t>(answer->header("content-length"));
     if (!size) return fail(Errc::kUnsupported, Op::kReceive, "the server does not say how large it is");
@@ -135,7 +135,7 @@ Result<std::string> HttpObjects::read(const std::string& name, std::uint64_t byt
       text += chars_of(piece);
       return {};
     };
-    const Result<HttpAnswer> answer = attempt(HttpRequest::Method::kGet, name, {}, {}, 200, sink);
+    const Result<HttpAnswer> answer = attempt(StorageHttpRequest::Method::kGet, name, {}, {}, 200, sink);
     if (!answer.has_value()) return answer.error();
     return {};
   };
@@ -180,7 +180,8 @@ Status HttpObjects::read_range(const std::string& name, std::uint64_t object_byt
       done += piece.size();
       return sink(piece);
     };
-    const Result<HttpAnswer> answer = attempt(HttpRequest::Method::kGet, name, std::move(headers), {}, 206, take);
+    const Result<HttpAnswer> answer =
+        attempt(StorageHttpRequest::Method::kGet, name, std::move(headers), {}, 206, take);
     if (!answer.has_value()) return answer.error();
     if (done < size) return fail(Errc::kClosed, Op::kReceive, "the server's answer ends early");
     return {};
@@ -190,8 +191,8 @@ Status HttpObjects::read_range(const std::string& name, std::uint64_t object_byt
 
 Status HttpObjects::write(const std::string& name, Bytes bytes) {
   return with_retries(name, [&]() -> Status {
-    const Result<HttpAnswer> answer =
-        attempt(HttpRequest::Method::kPut, name, {}, bytes, 200, [](const HttpAnswer&, Bytes) { return Status(); });
+    const Result<HttpAnswer> answer = attempt(StorageHttpRequest::Method::kPut, name, {}, bytes, 200,
+                                              [](const HttpAnswer&, Bytes) { return Status(); });
     if (!answer.has_value()) return answer.error();
     return {};
   });

@@ -47,7 +47,7 @@ class PlainRequests final : public RequestAuthor {
 /// such range, or of another object than the range before (by ETag), is kCorrupt.
 class HttpObjects final : public ObjectStore {
  public:
-  HttpObjects(std::unique_ptr<HttpClient> client, std::unique_ptr<RequestAuthor> author)
+  HttpObjects(std::unique_ptr<StorageHttpClient> client, std::unique_ptr<RequestAuthor> author)
       : client_(std::move(client)), author_(std::move(author)) {}
 
   [[nodiscard]] std::string place_of(const std::string& name) const override { return author_->url_of(name); }
@@ -56,19 +56,20 @@ class HttpObjects final : public ObjectStore {
   [[nodiscard]] Status read_range(const std::string& name, std::uint64_t object_bytes, std::uint64_t offset,
                                   std::uint64_t size, const Sink& sink) override;
   [[nodiscard]] Status write(const std::string& name, Bytes bytes) override;
+  void stop() override { client_->stop(); }
 
  private:
   /// One request. What the server refuses is an error; `sink` gets the body of an answer with status `wanted` alone.
-  [[nodiscard]] Result<HttpAnswer> attempt(HttpRequest::Method method, const std::string& name,
+  [[nodiscard]] Result<HttpAnswer> attempt(StorageHttpRequest::Method method, const std::string& name,
                                            std::vector<std::string> headers, Bytes body, long wanted,
-                                           const HttpClient::Sink& sink);
+                                           const StorageHttpClient::Sink& sink);
   /// Calls `once` until it succeeds, fails for good, or has failed too often. `moved`: whether it has come further, so
   /// that attempts count anew.
   [[nodiscard]] Status with_retries(
       const std::string& name, const std::function<Status()>& once,
       const std::function<bool()>& moved = [] { return false; });
 
-  const std::unique_ptr<HttpClient> client_;
+  const std::unique_ptr<StorageHttpClient> client_;
   const std::unique_ptr<RequestAuthor> author_;
   std::mutex mutex_;                          // guards `etags_`
   std::map<std::string, std::string> etags_;  // of objects of which a range was read

@@ -35,6 +35,8 @@ class ObjectStore {
   [[nodiscard]] virtual Status read_range(const std::string& name, std::uint64_t object_bytes, std::uint64_t offset,
                                           std::uint64_t size, const Sink& sink) = 0;
   [[nodiscard]] virtual Status write(const std::string& name, Bytes bytes) = 0;
+  /// Calls that wait for a network fail within a second or two, and later ones at once, with kIo.
+  virtual void stop() {}
 };
 
 }  // namespace weightcast

@@ -80,15 +80,17 @@ Result<LentCredentials> S3Requests::ask(const CredentialService& service) {
 
 Result<std::string> S3Requests::get(const std::string& url, std::vector<std::string> headers, bool put) {
   std::string text;
-  WC_ASSIGN(const HttpAnswer answer,
-            client_->perform({put ? HttpRequest::Method::kPut : HttpRequest::Method::kGet, url, std::move(headers), {}},
-                             [&](const HttpAnswer&, Bytes piece) -> Status {
-                               if (text.size() + piece.size() > kAnswerBytesMax) {
-                                 return fail(Errc::kTooLarge, Op::kReceive, "its answer is too long");
-                               }
-                               text += chars_of(piece);
-                               return {};
-                             }));
+  WC_ASSIGN(
+      const HttpAnswer answer,
+      client_->perform(
+          {put ? StorageHttpRequest::Method::kPut : StorageHttpRequest::Method::kGet, url, std::move(headers), {}},
+          [&](const HttpAnswer&, Bytes piece) -> Status {
+            if (text.size() + piece.size() > kAnswerBytesMax) {
+              return fail(Errc::kTooLarge, Op::kReceive, "its answer is too long");
+            }
+            text += chars_of(piece);
+            return {};
+          }));
   if (answer.status != 200) return fail(Errc::kNotAllowed, Op::kReceive, fmt::format("it answers {}", answer.status));
   return text;
 }

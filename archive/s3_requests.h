@@ -14,7 +14,7 @@ namespace weightcast {
 class S3Requests final : public RequestAuthor {
  public:
   /// `client` asks a container or an instance for credentials.
-  S3Requests(std::unique_ptr<HttpClient> client, S3Endpoint endpoint, AwsSettings settings)
+  S3Requests(std::unique_ptr<StorageHttpClient> client, S3Endpoint endpoint, AwsSettings settings)
       : client_(std::move(client)), endpoint_(std::move(endpoint)), settings_(std::move(settings)) {}
 
   [[nodiscard]] std::string url_of(const std::string& name) const override { return endpoint_.origin + path_of(name); }
@@ -29,7 +29,7 @@ class S3Requests final : public RequestAuthor {
   [[nodiscard]] Result<LentCredentials> ask(const CredentialService& service);
   [[nodiscard]] Result<std::string> get(const std::string& url, std::vector<std::string> headers, bool put = false);
 
-  const std::unique_ptr<HttpClient> client_;
+  const std::unique_ptr<StorageHttpClient> client_;
   const S3Endpoint endpoint_;
   const AwsSettings settings_;
   std::mutex mutex_;  // guards `lent_`

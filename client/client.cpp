@@ -190,6 +190,14 @@ Result<HistoryReply> Client::history(std::uint64_t version, Deadline deadline) {
   return std::move(*reply);
 }
 
+Result<ReadyReply> Client::readiness(Deadline deadline) {
+  WC_ASSIGN(const std::uint64_t request, send(ReadyRequest{}, deadline));
+  WC_ASSIGN(const Message message, answer(request, deadline));
+  const auto* reply = message.get<ReadyReply>();
+  if (reply == nullptr) return unknown_answer();
+  return *reply;
+}
+
 Result<std::uint64_t> Client::next_version(Deadline deadline) {
   WC_ASSIGN(const std::uint64_t request, send(NextVersionRequest{}, deadline));
   WC_ASSIGN(const Message message, answer(request, deadline));

@@ -49,6 +49,8 @@ class Client {
   /// `version` 0: of all that the origin remembers. Errors: kNotFound (it does not remember that one), kNotAllowed (the
   /// daemon is a worker).
   [[nodiscard]] Result<HistoryReply> history(std::uint64_t version, Deadline deadline);
+  /// Whether the daemon does what it is there for.
+  [[nodiscard]] Result<ReadyReply> readiness(Deadline deadline);
   [[nodiscard]] Result<std::uint64_t> next_version(Deadline deadline);
   /// `name` "": of no worker. `provisions`: until the connection ends. Errors: kNotFound (no such worker), kNotAllowed
   /// (the daemon is a worker).

@@ -109,6 +109,7 @@ struct Refusals {
   static void fields(M& m, F&& f) {
     f(1, m.reason), f(2, m.count);
   }
+  bool operator==(const Refusals&) const = default;
 };
 
 struct UnreachedNode {
@@ -117,6 +118,39 @@ struct UnreachedNode {
   static void fields(M& m, F&& f) {
     f(1, m.name), f(2, m.address), f(3, m.why);
   }
+  bool operator==(const UnreachedNode&) const = default;
+};
+
+struct PhaseBucket {
+  double at_most_s = 0;
+  std::uint64_t count = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.at_most_s), f(2, m.count);
+  }
+  bool operator==(const PhaseBucket&) const = default;
+};
+
+struct PhaseTimes {
+  std::string phase;
+  std::uint64_t count = 0;
+  double sum_s = 0;
+  std::vector<PhaseBucket> buckets;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.phase), f(2, m.count), f(3, m.sum_s), f(4, m.buckets);
+  }
+  bool operator==(const PhaseTimes&) const = default;
+};
+
+struct Traffic {
+  std::string direction, kind;
+  std::uint64_t bytes = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.direction), f(2, m.kind), f(3, m.bytes);
+  }
+  bool operator==(const Traffic&) const = default;
 };
 
 struct NodeStatus {
@@ -145,7 +179,11 @@ struct NodeStatus {
   std::uint32_t complains = 0;
   std::string versions_in, versions_in_why;
   std::uint64_t disk_bytes_written = 0;
+  std::uint64_t archive_bytes = 0;
+  std::string archive_trouble;
   std::vector<UnreachedNode> cannot_reach;
+  std::vector<PhaseTimes> phases;
+  std::vector<Traffic> traffic;
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
     f(1, m.name), f(2, m.role), f(3, m.version), f(4, m.parent), f(5, m.children), f(6, m.score), f(7, m.address);
@@ -156,9 +194,10 @@ struct NodeStatus {
     f(26, m.first_sent_s), f(27, m.keys_expire_unix_s), f(28, m.earlier_run), f(29, m.refused);
     f(30, m.manifests_refused);
     f(31, m.offence), f(32, m.complaints), f(33, m.complains), f(34, m.versions_in), f(35, m.disk_bytes_written);
-    f(36, m.versions_in_why);
-    f(50, m.cannot_reach);
+    f(36, m.versions_in_why), f(37, m.archive_bytes), f(38, m.archive_trouble);
+    f(50, m.cannot_reach), f(51, m.phases), f(52, m.traffic);
   }
+  bool operator==(const NodeStatus&) const = default;
 };
 
 struct StatusReply {
@@ -194,6 +233,7 @@ struct VersionEntry {
     f(1, m.version), f(2, m.kind), f(3, m.snapshot_bytes), f(4, m.payload_bytes), f(5, m.digest), f(6, m.path);
     f(7, m.current), f(8, m.durable), f(9, m.published_unix_ms);
   }
+  bool operator==(const VersionEntry&) const = default;
 };
 
 struct VersionsReply {
@@ -383,13 +423,16 @@ struct PublicationEntry {
   std::uint32_t workers = 0, installed = 0;
   double take_over_s = 0, encode_s = 0, pack_s = 0, elapsed_s = 0;
   std::string slowest, cause, why;
+  std::optional<double> take_over_at_s, encode_at_s, pack_at_s;
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
     f(1, m.version), f(2, m.published_unix_ms), f(3, m.state), f(4, m.kind), f(5, m.snapshot_bytes);
     f(6, m.payload_bytes), f(7, m.sent_bytes), f(8, m.t50_s), f(9, m.t90_s), f(10, m.t100_s), f(11, m.predicted_s);
     f(12, m.topology), f(13, m.workers), f(14, m.installed), f(15, m.take_over_s), f(16, m.encode_s);
     f(17, m.pack_s), f(18, m.elapsed_s), f(19, m.slowest), f(20, m.cause), f(21, m.why);
+    f(22, m.take_over_at_s), f(23, m.encode_at_s), f(24, m.pack_at_s);
   }
+  bool operator==(const PublicationEntry&) const = default;
 };
 
 struct WorkerCourse {

@@ -6,62 +6,70 @@
 
 namespace weightcast::client {
 
-std::string to_json(const StatusReply& status) {
-  nlohmann::json nodes = nlohmann::json::array();
-  for (const NodeStatus& node : status.nodes) {
-    nlohmann::json refused = nlohmann::json::object();
-    for (const Refusals& one : node.refused) refused[one.reason] = one.count;
-    nlohmann::json cannot_reach = nlohmann::json::array();
-    for (const UnreachedNode& one : node.cannot_reach) {
-      cannot_reach.push_back({{"name", one.name}, {"address", one.address}, {"why", one.why}});
-    }
-    nodes.push_back({{"name", node.name},
-                     {"role", node.role},
-                     {"peer_id", node.peer_id},
-                     {"version", node.version},
-                     {"parent", node.parent},
-                     {"children", node.children},
-                     {"score", node.score},
-                     {"standing", node.standing},
-                     {"state", node.state},
-                     {"address", node.address},
-                     {"receiving_version", node.receiving_version},
-                     {"chunks_verified", node.chunks_verified},
-                     {"chunks_total", node.chunks_total},
-                     {"receive_bytes_per_s", node.receive_bytes_per_s},
-                     {"uplink_bytes_per_s", node.uplink_bytes_per_s},
-                     {"downlink_bytes_per_s", node.downlink_bytes_per_s},
-                     {"bytes_received", node.bytes_received},
-                     {"bytes_sent", node.bytes_sent},
-                     {"payload", node.payload},
-                     {"payload_bytes", node.payload_bytes},
-                     {"transfer_s", node.transfer_s},
-                     {"finish_s", node.finish_s},
-                     {"switch_s", node.switch_s},
-                     {"encode_s", node.encode_s},
-                     {"first_sent_s", node.first_sent_s},
-                     {"keys_expire_unix_s", node.keys_expire_unix_s},
-                     {"earlier_run", node.earlier_run},
-                     {"refused", std::move(refused)},
-                     {"manifests_refused", node.manifests_refused},
-                     {"offence", node.offence},
-                     {"complaints", node.complaints},
-                     {"complains", node.complains},
-                     {"versions_in", node.versions_in},
-                     {"versions_in_why", node.versions_in_why},
-                     {"disk_bytes_written", node.disk_bytes_written},
-                     {"cannot_reach", std::move(cannot_reach)},
-                     {"last_error", node.last_error}});
-  }
-  return json_text({{"run", status.run_id},
-                    {"latest_version", status.latest_version},
-                    {"model", status.model_id},
-                    {"topology", status.topology},
-                    {"predicted_s", status.predicted_s},
-                    {"nodes", std::move(nodes)}});
+namespace {
+
+nlohmann::json or_null(const std::optional<double>& number) {
+  return number ? nlohmann::json(*number) : nlohmann::json(nullptr);
 }
 
-std::string to_json(const VersionsReply& reply) {
+}  // namespace
+
+nlohmann::json json_of(const NodeStatus& node) {
+  nlohmann::json refused = nlohmann::json::object();
+  for (const Refusals& one : node.refused) refused[one.reason] = one.count;
+  nlohmann::json cannot_reach = nlohmann::json::array();
+  for (const UnreachedNode& one : node.cannot_reach) {
+    cannot_reach.push_back({{"name", one.name}, {"address", one.address}, {"why", one.why}});
+  }
+  return {{"name", node.name},
+          {"role", node.role},
+          {"peer_id", node.peer_id},
+          {"version", node.version},
+          {"parent", node.parent},
+          {"children", node.children},
+          {"score", node.score},
+          {"standing", node.standing},
+          {"state", node.state},
+          {"address", node.address},
+          {"receiving_version", node.receiving_version},
+          {"chunks_verified", node.chunks_verified},
+          {"chunks_total", node.chunks_total},
+          {"receive_bytes_per_s", node.receive_bytes_per_s},
+          {"uplink_bytes_per_s", node.uplink_bytes_per_s},
+          {"downlink_bytes_per_s", node.downlink_bytes_per_s},
+          {"bytes_received", node.bytes_received},
+          {"bytes_sent", node.bytes_sent},
+          {"payload", node.payload},
+          {"payload_bytes", node.payload_bytes},
+          {"transfer_s", node.transfer_s},
+          {"finish_s", node.finish_s},
+          {"switch_s", node.switch_s},
+          {"encode_s", node.encode_s},
+          {"first_sent_s", node.first_sent_s},
+          {"keys_expire_unix_s", node.keys_expire_unix_s},
+          {"earlier_run", node.earlier_run},
+          {"refused", std::move(refused)},
+          {"manifests_refused", node.manifests_refused},
+          {"offence", node.offence},
+          {"complaints", node.complaints},
+          {"complains", node.complains},
+          {"versions_in", node.versions_in},
+          {"versions_in_why", node.versions_in_why},
+          {"disk_bytes_written", node.disk_bytes_written},
+          {"archive_bytes", node.archive_bytes},
+          {"archive_trouble", node.archive_trouble},
+          {"cannot_reach", std::move(cannot_reach)},
+          {"last_error", node.last_error}};
+}
+
+nlohmann::json json_of(const StatusReply& status) {
+  nlohmann::json nodes = nlohmann::json::array();
+  for (const NodeStatus& node : status.nodes) nodes.push_back(json_of(node));
+  return {{"run", status.run_id},        {"latest_version", status.latest_version}, {"model", status.model_id},
+          {"topology", status.topology}, {"predicted_s", status.predicted_s},       {"nodes", std::move(nodes)}};
+}
+
+nlohmann::json json_of(const VersionsReply& reply) {
   nlohmann::json versions = nlohmann::json::array();
   for (const VersionEntry& entry : reply.versions) {
     versions.push_back({{"version", entry.version},
@@ -74,14 +82,10 @@ std::string to_json(const VersionsReply& reply) {
                         {"durable", entry.durable},
                         {"published_unix_ms", entry.published_unix_ms}});
   }
-  return json_text({{"versions", std::move(versions)}});
+  return {{"versions", std::move(versions)}};
 }
 
 namespace {
-
-nlohmann::json or_null(const std::optional<double>& number) {
-  return number ? nlohmann::json(*number) : nlohmann::json(nullptr);
-}
 
 nlohmann::json phases_of(const WorkerCourse& course) {
   if (!course.has_phases) return nullptr;
@@ -102,31 +106,36 @@ nlohmann::json phases_of(const WorkerCourse& course) {
 
 }  // namespace
 
-std::string to_json(const HistoryReply& history) {
+nlohmann::json json_of(const PublicationEntry& entry) {
+  return {{"version", entry.version},
+          {"published_unix_ms", entry.published_unix_ms},
+          {"state", entry.state},
+          {"kind", entry.kind},
+          {"snapshot_bytes", entry.snapshot_bytes},
+          {"payload_bytes", entry.payload_bytes},
+          {"sent_bytes", entry.sent_bytes},
+          {"t50_s", or_null(entry.t50_s)},
+          {"t90_s", or_null(entry.t90_s)},
+          {"t100_s", or_null(entry.t100_s)},
+          {"predicted_s", entry.predicted_s},
+          {"topology", entry.topology},
+          {"workers", entry.workers},
+          {"installed", entry.installed},
+          {"take_over_s", entry.take_over_s},
+          {"encode_s", entry.encode_s},
+          {"pack_s", entry.pack_s},
+          {"take_over_at_s", or_null(entry.take_over_at_s)},
+          {"encode_at_s", or_null(entry.encode_at_s)},
+          {"pack_at_s", or_null(entry.pack_at_s)},
+          {"elapsed_s", entry.elapsed_s},
+          {"slowest", entry.slowest},
+          {"cause", entry.cause},
+          {"why", entry.why}};
+}
+
+nlohmann::json json_of(const HistoryReply& history) {
   nlohmann::json publications = nlohmann::json::array(), workers = nlohmann::json::array();
-  for (const PublicationEntry& entry : history.publications) {
-    publications.push_back({{"version", entry.version},
-                            {"published_unix_ms", entry.published_unix_ms},
-                            {"state", entry.state},
-                            {"kind", entry.kind},
-                            {"snapshot_bytes", entry.snapshot_bytes},
-                            {"payload_bytes", entry.payload_bytes},
-                            {"sent_bytes", entry.sent_bytes},
-                            {"t50_s", or_null(entry.t50_s)},
-                            {"t90_s", or_null(entry.t90_s)},
-                            {"t100_s", or_null(entry.t100_s)},
-                            {"predicted_s", entry.predicted_s},
-                            {"topology", entry.topology},
-                            {"workers", entry.workers},
-                            {"installed", entry.installed},
-                            {"take_over_s", entry.take_over_s},
-                            {"encode_s", entry.encode_s},
-                            {"pack_s", entry.pack_s},
-                            {"elapsed_s", entry.elapsed_s},
-                            {"slowest", entry.slowest},
-                            {"cause", entry.cause},
-                            {"why", entry.why}});
-  }
+  for (const PublicationEntry& entry : history.publications) publications.push_back(json_of(entry));
   for (const WorkerCourse& course : history.workers) {
     workers.push_back({{"name", course.name},
                        {"payload", course.payload},
@@ -136,9 +145,17 @@ std::string to_json(const HistoryReply& history) {
                        {"failure", course.failure},
                        {"phases", phases_of(course)}});
   }
-  return json_text({{"publications", std::move(publications)},
-                    {"workers", std::move(workers)},
-                    {"workers_total", history.workers_total}});
+  return {{"publications", std::move(publications)},
+          {"workers", std::move(workers)},
+          {"workers_total", history.workers_total}};
 }
+
+template <typename Reply>
+std::string to_json(const Reply& reply) {
+  return json_text(json_of(reply));
+}
+template std::string to_json(const StatusReply& reply);
+template std::string to_json(const VersionsReply& reply);
+template std::string to_json(const HistoryReply& reply);
 
 }  // namespace weightcast::client

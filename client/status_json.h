@@ -1,14 +1,21 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "client/local_messages.h"
 
 namespace weightcast::client {
 
-// What programs read about nodes and versions, on one line. Keys are only ever added.
-[[nodiscard]] std::string to_json(const StatusReply& status);
-[[nodiscard]] std::string to_json(const VersionsReply& versions);
-[[nodiscard]] std::string to_json(const HistoryReply& history);
+// What programs read about nodes and versions. Keys are only ever added.
+[[nodiscard]] nlohmann::json json_of(const NodeStatus& node);
+[[nodiscard]] nlohmann::json json_of(const StatusReply& status);
+[[nodiscard]] nlohmann::json json_of(const VersionsReply& versions);
+[[nodiscard]] nlohmann::json json_of(const PublicationEntry& publication);
+[[nodiscard]] nlohmann::json json_of(const HistoryReply& history);
+
+/// The same as text, on one line.
+template <typename Reply>
+[[nodiscard]] std::string to_json(const Reply& reply);
 
 }  // namespace weightcast::client

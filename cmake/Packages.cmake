@@ -1,10 +1,10 @@
 # Debian packages, by CPack; ./run deb makes them. Each is made of components that `cmake --install` knows, too:
 #
-#   weightcast          programs, deploy   the daemon and the engine, with units, examples, man pages, completions
-#   weightcast-train    learner            the learner, which takes LibTorch
-#   libweightcast0      library            what programs and Python load
-#   libweightcast-dev   development        header, CMake package, pkg-config
-#   python3-weightcast  python             for the system's Python 3
+#   weightcast          programs, deploy                 the daemon and the engine, with units, examples, man pages, completions
+#   weightcast-train    learner_program, learner_deploy  the learner, which takes LibTorch
+#   libweightcast0      library                          what programs and Python load
+#   libweightcast-dev   development                      header, CMake package, pkg-config
+#   python3-weightcast  python                           for the system's Python 3
 
 set(debian ${PROJECT_SOURCE_DIR}/deploy/debian)
 
@@ -19,7 +19,7 @@ install(CODE "
     WORKING_DIRECTORY \"${PROJECT_SOURCE_DIR}/python\" COMMAND_ERROR_IS_FATAL ANY)
   file(INSTALL \"\${made}/weightcast.egg-info\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/lib/python3/dist-packages\")
 " COMPONENT python)
-foreach(of programs/weightcast learner/weightcast-train library/libweightcast0 development/libweightcast-dev python/python3-weightcast)
+foreach(of programs/weightcast learner_program/weightcast-train library/libweightcast0 development/libweightcast-dev python/python3-weightcast)
   get_filename_component(component ${of} DIRECTORY)
   get_filename_component(package ${of} NAME)
   install(FILES ${debian}/copyright DESTINATION share/doc/${package} COMPONENT ${component})
@@ -39,7 +39,7 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 
 set(CPACK_DEB_COMPONENT_INSTALL ON)
-set(CPACK_COMPONENTS_ALL programs deploy learner library development python)
+set(CPACK_COMPONENTS_ALL programs deploy learner_program learner_deploy library development python)
 set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS OFF)
@@ -87,3 +87,6 @@ include(CPack)
 cpack_add_component_group(daemon)
 cpack_add_component(programs GROUP daemon)
 cpack_add_component(deploy GROUP daemon)
+cpack_add_component_group(learner)
+cpack_add_component(learner_program GROUP learner)
+cpack_add_component(learner_deploy GROUP learner)

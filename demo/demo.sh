@@ -1,12 +1,13 @@
 # shellcheck shell=bash
 # The main jobs, with real processes on this host: star against chain against packed, and the whole loop. Read by ./run.
 
-demo_dir='' demo_pids=() demo_origin_pid='' demo_origin_address=127.0.0.1:0
+demo_dir='' demo_pids=() demo_origin_pid='' demo_recorder_pid='' demo_origin_address=127.0.0.1:0 demo_http_address=127.0.0.1:0
 demo_workers=6 demo_megabits=100 demo_uplink_megabits=300
 
 demo_cleanup() {
   ((${#demo_pids[@]})) && kill "${demo_pids[@]}" 2>/dev/null
   [[ -z $demo_origin_pid ]] || kill "$demo_origin_pid" 2>/dev/null
+  [[ -z $demo_recorder_pid ]] || kill "$demo_recorder_pid" 2>/dev/null
   wait 2>/dev/null
   [[ -z $demo_dir ]] || rm -rf "$demo_dir"
   return 0
@@ -33,12 +34,16 @@ demo_wait_for_nodes() {
 
 demo_start_origin() {
   "$weightcast" daemon --role origin --state "$demo_dir/origin" --versions-in disk --listen "$demo_origin_address" \
-    --uplink "${demo_uplink_megabits}mbit" --topology "$1" --pack "$2" --keys "$demo_dir/keys/origin.pem" >>"$demo_dir/origin.log" 2>&1 &
+    --uplink "${demo_uplink_megabits}mbit" --topology "$1" --pack "$2" --http "$demo_http_address" --keys "$demo_dir/keys/origin.pem" >>"$demo_dir/origin.log" 2>&1 &
   demo_origin_pid=$!
   demo_wait_for_nodes 1
   # The first time no other node is there yet.
-  [[ $demo_origin_address != *:0 ]] ||
-    demo_origin_address=$("$weightcast" status --state "$demo_dir/origin" --json | sed -E 's/.*"address":"([^"]+)".*/\1/')
+  [[ $demo_origin_address == *:0 ]] || return 0
+  demo_origin_address=$("$weightcast" status --state "$demo_dir/origin" --json | sed -E 's/.*"address":"([^"]+)".*/\1/')
+  demo_http_address=$(cat "$demo_dir/origin/http_address")
+  say "the page of the fleet, while it runs: http://$demo_http_address/"
+  python3 demo/record.py "$demo_dir/origin/http_address" build/release/web/page.html build/demo/broadcast.html &
+  demo_recorder_pid=$!
 }
 
 demo_stop_origin() {
@@ -101,6 +106,9 @@ demo_broadcast() {
   demo_wait_for_nodes $((demo_workers + 1))
   demo_publish 3 'chain, packed'
 
+  # What was recorded is written while the origin still tells.
+  kill "$demo_recorder_pid" && wait "$demo_recorder_pid" || demo_failed "the page was not recorded"
+  demo_recorder_pid=''
   local payload_bytes
   payload_bytes=$(stat -c %s "$demo_dir/step-2/model.safetensors")
   echo
@@ -112,6 +120,7 @@ demo_broadcast() {
     }
     { printf "  %-14s %10.2f s  %10.2f s  %10.2f s  %19.2f\n", $1, $2, $3, $4, $4 / line }' "$demo_dir/table"
   printf '\nEvery worker holds the published bytes: all versions compared bit for bit on all %d.\n' "$demo_workers"
+  printf 'The page of all three, with their data inside: %s\n' "$PWD/build/demo/broadcast.html"
   cp "$demo_dir/table" build/demo/broadcast.table
   demo_cleanup
   demo_dir='' demo_pids=() demo_origin_pid=''
@@ -120,7 +129,7 @@ demo_broadcast() {
 # A model that learns while its weights travel.
 demo_loop() {
   build release weightcast weightcast-train weightcast-worker
-  python3 demo/loop.py build/release/tools build/demo/loop || exit 1
+  python3 demo/loop.py build/release/tools build/release/web/page.html build/demo/loop || exit 1
 }
 
 cmd_demo() {
@@ -128,7 +137,7 @@ cmd_demo() {
   [[ $part == all || $part == broadcast || $part == loop ]] || die "demo: $part is neither broadcast nor loop"
   install_packages "${packages_build[@]}"
   mkdir -p build/demo
-  rm -f build/demo/broadcast.table build/demo/loop/result.json
+  rm -f build/demo/broadcast.table build/demo/broadcast.html build/demo/loop/result.json
   [[ $part == loop ]] || demo_broadcast
   [[ $part == broadcast ]] || demo_loop
   python3 demo/result.py build/demo $((64 * 1024 * 1024)) "$demo_megabits" "$demo_workers"

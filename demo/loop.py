@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The whole loop on this host: a learner publishes each step, four workers generate, one of them is killed.
 
-Usage: loop.py PROGRAMS OUTPUT. PROGRAMS is the directory of the built programs. OUTPUT gets result.json, report.md,
-pictures, and the logs of all processes. Exit status 1 if the model did not learn.
+Usage: loop.py PROGRAMS PAGE OUTPUT. PROGRAMS is the directory of the built programs, PAGE the build's page for
+operators. OUTPUT gets result.json, report.md, page.html, pictures, and the logs of all processes. Exit status 1 if the
+model did not learn.
 """
 
 import json
@@ -15,6 +16,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench" / "loop"))
 from fleet import Failed, Fleet, exit_on_signals  # noqa: E402
+from record import Recorder, write_page  # noqa: E402
 
 WORKERS = 4
 ORIGIN_RATE = "40mbit"
@@ -44,7 +46,8 @@ def mean_of(steps, name):
 
 
 class Demo:
-    def __init__(self, programs, output):
+    def __init__(self, programs, page, output):
+        self.operators_page = page
         self.output = pathlib.Path(output).resolve()
         shutil.rmtree(self.output, ignore_errors=True)
         self.output.mkdir(parents=True)
@@ -131,12 +134,18 @@ class Demo:
 
     def run(self):
         self.say(f"keys; an origin with {ORIGIN_RATE} and {WORKERS} workers with {WORKER_RATE} each; a learner")
-        self.fleet.start_origin("--uplink", ORIGIN_RATE, "--topology", "chain")
+        learner = self.fleet.reserve("learner")
+        self.fleet.start_origin("--uplink", ORIGIN_RATE, "--topology", "chain", "--http", "127.0.0.1:0",
+                                "--learner", learner)
+        address = self.fleet.directory / "origin" / "http_address"
+        recorder = Recorder(address)
+        self.say(f"the page of the fleet and the learner, while they run: http://{address.read_text().strip()}/")
         self.fleet.start_learner()
         for number in range(1, WORKERS + 1):
             self.start_worker(f"worker-{number}")
         self.say("warm-up by right answers, then reinforcement with a publication each step")
         self.train()
+        write_page(self.operators_page, recorder.stop(), self.output / "page.html")
         self.fleet.kill("learner", signal.SIGTERM)
         self.fleet.stop()
         return self.report()
@@ -210,11 +219,11 @@ def picture_rank(path):
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 4:
         print(__doc__.strip(), file=sys.stderr)
         return 2
     exit_on_signals()
-    demo = Demo(sys.argv[1], sys.argv[2])
+    demo = Demo(*sys.argv[1:])
     try:
         result = demo.run()
         print(f"""
@@ -222,7 +231,7 @@ A model learned sums from rewards while its weights travelled: reward {result['r
 {result['steps']} steps, {result['seconds']:.0f} s with the warm-up. Rollouts lagged {result['staleness_max']:.0f} steps at most. \
 The learner waited for rollouts
 {100 * result['bubble_ratio']:.1f} % of its time, and published for {100 * result['publish_share']:.1f} %.
-The page, the pictures and all logs: {demo.output}""")
+The page of the run: {demo.output}/page.html; the report, the pictures and all logs: {demo.output}""")
         if result["reward_end"] <= REWARD_GOAL:
             raise Failed(f"the reward did not come above {REWARD_GOAL}")
         return 0

@@ -86,7 +86,7 @@ struct Restore : torch::autograd::Function<Restore> {
   }
 };
 
-/// What the backward pass of recomputed() takes beside `x`.
+/// The backward pass of recomputed() takes this beside `x`.
 struct RecomputedLayer : torch::CustomClassHolder {
   RecomputedLayer(std::function<Tensor(const Tensor&)> function, std::vector<Tensor> used)
       : layer(std::move(function)), parameters(std::move(used)) {}

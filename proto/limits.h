@@ -54,6 +54,11 @@ inline constexpr std::size_t kSubscriptionsPerPeerMax = 512;
 /// A bitmap of held chunks that a parent keeps though it has not heard of the payload: half a million chunks. Only a
 /// child that resumes a larger payload sends more; it asks the next ancestor.
 inline constexpr std::size_t kUnknownBitmapBytesMax = 64 * kKiB;
+/// Ranges of chunks, of one subscription, that a parent remembers to skip before it has begun the payload. Those of an
+/// honest child follow each other, and count as one.
+inline constexpr std::size_t kSkippedRangesMax = 64;
+/// Chunks in one such range: what an honest child takes at once from an archive, in the smallest chunks, twice.
+inline constexpr std::uint32_t kSkippedChunksMax = 4096;
 /// Chunks that a node reads again within ten seconds because children call them damaged: 4 MiB each for a message of
 /// some bytes.
 inline constexpr std::size_t kChunkChecksMax = 64;

@@ -173,14 +173,15 @@ sanitizer_stages() {
 cmd_test() {
   local label labels=("$@") started=$SECONDS
   for label in "$@"; do
-    [[ $label =~ ^(fast|sim|net|long|bench|oracle|vllm|wheel|deb)$ ]] ||
-      die "test: '$label' is no label; there are fast, sim, net, long, bench, oracle, vllm, wheel and deb"
+    [[ $label =~ ^(fast|sim|net|long|bench|oracle|vllm|wheel|deb|deploy)$ ]] ||
+      die "test: '$label' is no label; there are fast, sim, net, long, bench, oracle, vllm, wheel, deb and deploy"
   done
   (($#)) || labels=(fast sim net long bench)
   make_test_dir
   if stage "installing packages" packages_stage "${packages_build[@]}" "${packages_bench[@]}"; then
     [[ " $* " != *" wheel "* && " $* " != *" deb "* ]] || packages_stage "${packages_wheel[@]}" ||
       say "nothing is tried in a root without compilers"
+    [[ " $* " != *" deploy "* ]] || packages_stage "${packages_image[@]}" "${packages_deploy[@]}" || say "not all of deploy/ is tried"
     dev_stages "${labels[@]}"
     (($#)) || sanitizer_stages
   fi

@@ -52,7 +52,7 @@ wheel_of_learner() {
   build wheel-train weightcast-train || die "wheel: the learner could not be built"
   rm -rf "$installed" "$package" "$made" "$dist"/weightcast_train-*
   mkdir -p "$installed" "$package/python" "$made"
-  cmake --install "$out" --component wheel-train --strip --prefix "$installed" >"$out/install.log"
+  cmake --install "$out" --component learner_program --strip --prefix "$installed" >"$out/install.log"
   licences_of "$out" "$installed/licenses" weightcast-train
   licences_of_torch "$torch" "$installed/licenses"
 
@@ -91,7 +91,7 @@ check_wheel() {
   say "$(stat -c %s "$wheel") bytes: $wheel"
 }
 
-# licences_of BUILD DIRECTORY TARGET...: the terms of each Debian package whose headers or archives the targets were made of,
+# licences_of BUILD DIRECTORY TARGET...: the terms of each Debian package whose headers, archives or scripts the targets were made of,
 # with its version, and the texts of the licences that they name. Of the C library and the kernel only the interface is used.
 licences_of() {
   local build=$1 directory=$2 package
@@ -101,6 +101,7 @@ licences_of() {
     ninja -C "$build" -t deps | sed -n 's,^ *\(/usr/.*\),\1,p'
     ninja -C "$build" -t commands "$@" | grep -oE '/usr/[^ ]+\.a\b'
     "${CXX:-c++}" -print-file-name=libstdc++.a
+    sed -n 's/^WEIGHTCAST_D3:FILEPATH=//p' "$build/CMakeCache.txt"
   } | grep -v '^/usr/local/' | sort -u | xargs -d '\n' realpath | sort -u | xargs -d '\n' dpkg-query -S |
     sed 's/: .*//; s/:.*//' | sort -u | grep -vxE 'libc6-dev|linux-libc-dev' >"$directory/packages.txt"
   while read -r package; do

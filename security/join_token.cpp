@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "proto/names.h"
+#include "security/base64.h"
 
 namespace weightcast {
 namespace {
@@ -46,12 +47,11 @@ Secret to_text(const JoinToken& token) {
   auto* at = std::ranges::copy(token.authority.bytes, bytes.data() + 1).out;
   at = std::ranges::copy(token.id, at).out;
   std::ranges::copy(token.secret, at);
-  std::string text(kPrefix.size() + kTextBytes + 1, '\0');  // one more for the encoder's end
-  std::ranges::copy(kPrefix, text.begin());
-  EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data() + kPrefix.size()),
-                  reinterpret_cast<const unsigned char*>(bytes.data()), int(bytes.size()));
+  std::string text;
+  text.reserve(kPrefix.size() + kTextBytes + 1);  // so that the secret is not moved
+  text = kPrefix;
+  append_base64(bytes, text);
   OPENSSL_cleanse(bytes.data(), bytes.size());
-  text.pop_back();
   std::ranges::replace(text, '+', '-');
   std::ranges::replace(text.begin() + std::ptrdiff_t(kPrefix.size()), text.end(), '/', '.');
   return Secret(std::move(text));

@@ -27,7 +27,7 @@ Status check_owner_only(const std::filesystem::path& path) {
   }
   const mode_t allowed = info.st_uid == 0 && ::geteuid() != 0 ? S_IRWXU | S_IRGRP : S_IRWXU;
   if ((info.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO) & ~allowed) == 0) return {};
-  return refuse(fmt::format(": others may use it (mode {:04o}), and it holds a private key; chmod 600 {}",
+  return refuse(fmt::format(": others may use it (mode {:04o}), and it holds a secret; chmod 600 {}",
                             info.st_mode & 07777, path.native()));
 }
 
@@ -36,6 +36,10 @@ Status check_owner_only(const std::filesystem::path& path) {
 void hide_memory() { ::prctl(PR_SET_DUMPABLE, 0); }
 
 Secret::~Secret() { OPENSSL_cleanse(text_.data(), text_.size()); }
+
+bool Secret::matches(std::string_view given) const {
+  return given.size() == text_.size() && CRYPTO_memcmp(given.data(), text_.data(), text_.size()) == 0;
+}
 
 Result<Secret> read_owner_only(const std::filesystem::path& path) {
   WC_TRY(check_owner_only(path));

@@ -19,6 +19,8 @@ class Secret {
   Secret& operator=(const Secret&) = delete;
 
   [[nodiscard]] const std::string& text() const { return text_; }
+  /// Whether `given` is the same, in a time that says nothing of where they differ.
+  [[nodiscard]] bool matches(std::string_view given) const;
 
  private:
   std::string text_;

@@ -23,6 +23,7 @@ enum class EventKind : std::uint8_t {
   kClosed,       ///< a: link, b: which end learns of it
   kTimer,        ///< a: node, b: number of the timer
   kDisk,         ///< a: operation
+  kArchive,      ///< a: read
   kFault,        ///< a: index of the fault that begins
   kFaultEnd,     ///< a: index of the fault that ends
 };

@@ -47,8 +47,9 @@ std::string_view to_string(Lie lie) {
 std::string to_text(const LiarOptions& liar) {
   std::string text = fmt::format("worker {}", liar.node);
   for (const Lie lie : liar.lies) text += fmt::format(" {}", to_string(lie));
-  return text + fmt::format(" (share {:.2f}, pace {:.3f} s, stripes of {}, after {} chunks, accomplice of {})",
-                            liar.share, to_seconds(liar.pace), liar.stripes_of, liar.chunks_before, liar.accomplice_of);
+  return text + fmt::format(" (share {:.2f}, pace {:.3f} s, stripes of {}, after {} chunks, the last {}, accomplice of {})",
+                            liar.share, to_seconds(liar.pace), liar.stripes_of, liar.chunks_before, liar.tail_chunks,
+                            liar.accomplice_of);
 }
 
 void LyingWorker::handle_accepted(Instant now, ConnId conn, std::string_view host,
@@ -169,7 +170,11 @@ std::optional<Action> LyingWorker::twist_chunk(action::SendChunk send) {
   const bool picked = random_.chance(options_.share);
   if (does(Lie::kWithholds)) {
     const bool of_stripe = options_.stripes_of > 0 && send.chunk.value % options_.stripes_of == 0;
-    if (of_stripe || (options_.pace == Duration::zero() && picked)) {
+    const auto holding = holdings().find(send.payload);
+    const bool of_tail = holding != holdings().end() && options_.tail_chunks > 0 &&
+                         send.chunk.value + options_.tail_chunks >= holding->second.manifest().chunk_count();
+    const bool any = options_.pace == Duration::zero() && options_.tail_chunks == 0 && picked;
+    if (of_stripe || of_tail || any) {
       note_withheld(send.conn, send.payload);
       WorkerCore::handle_chunk_sent(now_, send.conn);  // so that it goes on, and says UpToDate in the end
       return std::nullopt;

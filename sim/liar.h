@@ -39,6 +39,7 @@ struct LiarOptions {
   std::uint32_t stripes_of = 0;     ///< withholds the chunks whose index is 0 modulo this, too; 0: no such
   Duration pace{};                  ///< between two chunks that it forwards to one child; 0: as fast as it can
   std::uint32_t chunks_before = 0;  ///< forwards so many chunks of each payload like an honest member
+  std::uint32_t tail_chunks = 0;    ///< withholds so many of the last chunks of each payload; 0: no such
   std::uint32_t accomplice_of = 0;  ///< blames only this node; 0: anybody
 };
 

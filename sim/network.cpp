@@ -22,7 +22,7 @@ Network::Network(const NetworkOptions& options, std::uint32_t nodes, Random& ran
                  NetworkHandler& handler)
     : options_(options), random_(random), events_(events), handler_(handler), nodes_(nodes) {
   for (NodeIndex node = 0; node < nodes; ++node) {
-    nodes_[node].uplink = node == 0 ? options.origin_uplink : options.worker_uplink;
+    nodes_[node].uplink = options.uplink_of(node);
     nodes_[node].downlink = node == 0 ? Rate{} : options.worker_downlink;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -21,12 +22,18 @@ struct NetworkOptions {
   Rate origin_uplink = Rate::bits(300e6);  ///< B
   Rate worker_uplink = Rate::bits(100e6);  ///< b
   Rate worker_downlink = Rate::bits(100e6);
+  std::map<NodeIndex, Rate> slow_uplinks;  ///< of these workers, whatever they are configured with
   Duration one_way_delay = std::chrono::microseconds(500);
   Duration jitter_max{};        ///< each connection draws its share once, so frames of two may overtake one another
   double loss_probability = 0;  ///< of each frame; faults add to it
   Duration retransmit_after = std::chrono::milliseconds(200);
   std::uint32_t in_flight_bytes_max = 4 * kMiB;  ///< of one connection, for its socket buffers
   Duration connect_timeout = std::chrono::seconds(5);
+
+  [[nodiscard]] Rate uplink_of(NodeIndex node) const {
+    const auto slow = slow_uplinks.find(node);
+    return slow != slow_uplinks.end() ? slow->second : node == 0 ? origin_uplink : worker_uplink;
+  }
 };
 
 struct DiskOptions {
@@ -64,6 +71,24 @@ struct TakeoverOptions {
   double by_patch_probability = 0;  ///< that a version is published by its patch, if patches are made
 };
 
+/// The archive that workers may read from, each on a link of its own.
+struct ArchiveOptions {
+  enum class Fault : std::uint8_t {
+    kNone,
+    kLacks,     ///< it has no such version
+    kDiffers,   ///< its digests are of other bytes
+    kLies,      ///< its chunks are
+    kFails,     ///< a read ends before its first chunk
+    kStalls,    ///< nothing comes
+    kUnranged,  ///< it sends the whole object instead of a range
+  };
+  std::uint32_t workers = 0;  ///< how many read it: the first ones
+  Rate rate = Rate::bits(100e6);
+  Duration delay = std::chrono::milliseconds(20);  ///< of each request
+  Fault fault = Fault::kNone;
+  double fault_probability = 1;  ///< of each request
+};
+
 /// How people configure the nodes.
 struct NodeOptions {
   bool rates_configured = true;  ///< without rates nobody predicts anything, and no parent is slow
@@ -93,6 +118,7 @@ struct SimOptions {
   NetworkOptions network;
   NodeOptions nodes;
   DiskOptions disk;
+  ArchiveOptions archive;
   TakeoverOptions takeover;
   PatchOptions patches;
   Timeouts timeouts;
@@ -133,6 +159,7 @@ struct PublicationResult {
 struct SimResult {
   std::vector<PublicationResult> publications;
   std::uint64_t origin_egress_bytes = 0;
+  std::uint64_t archive_chunks = 0;  ///< that the archive has sent
   std::uint64_t chunks_delivered = 0;
   std::uint64_t patches_installed = 0;       ///< by all workers
   std::uint64_t packed_installed = 0;        ///< by all workers
@@ -145,6 +172,7 @@ struct SimResult {
   std::uint64_t liars_proven = 0;            ///< who lied so that a judgement was possible: all of them are named
   std::uint64_t liars_named = 0;             ///< whom the origin's status named at any time
   std::uint64_t liars_unnamed = 0;
+  std::uint64_t honest_displaced = 0;        ///< members that do not lie, and that plans place last at the end
   std::uint64_t events = 0;
   std::uint64_t hash = 0;  ///< of all events: equal for equal options
   Duration simulated{};

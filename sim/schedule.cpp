@@ -64,6 +64,71 @@ Fault random_fault(Random& random, std::uint32_t workers, Duration span) {
   return fault;
 }
 
+void add_archive(SimOptions& options) {
+  Random random(options.seed ^ 0x6172636869766521);
+  if (!random.chance(0.3)) return;
+  ArchiveOptions& archive = options.archive;
+  archive.workers = static_cast<std::uint32_t>(random.between(1, options.workers));
+  archive.rate = Rate::bits(1e6 * one_of(random, std::array{1.0, 20.0, 100.0, 1000.0}));
+  archive.delay = random.duration(milliseconds(1), milliseconds(300));
+  if (random.chance(0.4)) return;
+  using Fault = ArchiveOptions::Fault;
+  archive.fault = one_of(random, std::array{Fault::kLacks, Fault::kDiffers, Fault::kLies, Fault::kFails, Fault::kStalls,
+                                            Fault::kUnranged});
+  archive.fault_probability = random.chance(0.5) ? 1 : 0.2;
+}
+
+/// Drawn from sources of their own, like patches below: liars that are hard to find.
+void add_quiet_liars(std::uint64_t seed, SimOptions& options) {
+  Random drip_random(seed ^ 0x6472697073212121);
+  if (drip_random.chance(0.15)) {
+    LiarOptions& liar = options.liars.front();
+    liar.lies.insert(Lie::kWithholds);
+    liar.pace = drip_random.duration(milliseconds(200), seconds(3));
+    liar.stripes_of = 0;
+  }
+  Random tail_random(seed ^ 0x7461696c73212121);
+  if (tail_random.chance(0.15)) {
+    LiarOptions& liar = options.liars.back();
+    liar.lies.insert(Lie::kWithholds);
+    liar.pace = Duration::zero();
+    liar.tail_chunks = static_cast<std::uint32_t>(tail_random.between(1, 8));
+  }
+  // Several who lie in the same way, and accuse the same honest member.
+  Random collusion_random(seed ^ 0x636f6c6c75646521);
+  if (options.workers >= 6 && collusion_random.chance(0.15)) {
+    NodeIndex victim = 0;
+    const auto is_liar = [&](NodeIndex node) {
+      return std::ranges::find(options.liars, node, &LiarOptions::node) != options.liars.end();
+    };
+    do {
+      victim = static_cast<NodeIndex>(collusion_random.between(1, options.workers));
+    } while (is_liar(victim));
+    options.liars.front().lies.insert(Lie::kBlames);
+    options.liars.front().accomplice_of = victim;
+    while (options.liars.size() < std::max<std::size_t>(2, options.workers / 4)) {
+      const auto node = static_cast<NodeIndex>(collusion_random.between(1, options.workers));
+      if (node == victim || is_liar(node)) continue;
+      options.liars.push_back(options.liars.front());
+      options.liars.back().node = node;
+    }
+  }
+}
+
+/// Honest members whose uplinks are slow, and nobody has said so: no flag, and half of the time no probe before the
+/// first version.
+void add_slow_uplinks(std::uint64_t seed, SimOptions& options) {
+  Random random(seed ^ 0x736c6f7775702121);
+  if (!random.chance(0.2)) return;
+  options.nodes.rates_configured = false;
+  if (random.chance(0.5)) options.publish_at = milliseconds(50);
+  const std::uint64_t nodes = random.between(1, std::max<std::uint64_t>(1, options.workers / 3));
+  for (std::uint64_t i = 0; i < nodes; ++i) {
+    const auto node = static_cast<NodeIndex>(random.between(1, options.workers));
+    options.network.slow_uplinks[node] = Rate::bits(1e3 * double(random.between(1000, 10'000)));
+  }
+}
+
 }  // namespace
 
 SimOptions random_schedule(std::uint64_t seed) {
@@ -194,6 +259,7 @@ SimOptions random_schedule(std::uint64_t seed) {
   }
   const double slowest_s = double(options.payload_bytes) * options.workers / least_bytes_per_s;
   options.settle_max = seconds(60) + from_seconds(2 * publications * slowest_s);
+  add_archive(options);
   return options;
 }
 
@@ -228,6 +294,8 @@ SimOptions hostile_schedule(std::uint64_t seed) {
     liar.accomplice_of = victim;
     options.liars.push_back(std::move(liar));
   }
+  add_quiet_liars(seed, options);
+  add_slow_uplinks(seed, options);
   return options;
 }
 

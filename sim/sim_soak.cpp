@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
                  "liars proven",
                  "liars named",
                  "liars not named",
+                 "honest members that lost their place",
                  "ms until settled"};
   soak.run = [hostile](std::uint64_t seed, bool verbose) {
     sim::SimOptions options = hostile ? sim::hostile_schedule(seed) : sim::random_schedule(seed);
@@ -39,13 +40,19 @@ int main(int argc, char** argv) {
       };
     }
     const sim::SimResult result = sim::simulate(options);
+    double slowdown = 0;
+    for (const sim::PublicationResult& publication : result.publications) {
+      const auto took = publication.reached(1.0);
+      if (took) slowdown = std::max(slowdown, to_seconds(*took) / (1 + to_seconds(publication.bound)));
+    }
     return sim::SoakOutcome{
         result.violation,
         result.hash,
         {result.events, result.chunks_delivered, result.chunks_delivered_twice, result.patches_installed,
          result.packed_installed, result.patches_unfit, result.patches_withdrawn, result.full_payloads_made,
          result.versions_refused, result.liars_proven, result.liars_named, result.liars_unnamed,
-         static_cast<std::uint64_t>(1e3 * to_seconds(result.settled))}};
+         result.honest_displaced, static_cast<std::uint64_t>(1e3 * to_seconds(result.settled))},
+        slowdown};
   };
   return sim::run_soak(soak, argc, argv);
 }

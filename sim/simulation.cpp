@@ -169,6 +169,7 @@ void Simulation::start_node(NodeIndex index) {
     config.versions_kept = options_.nodes.versions_kept;
     config.streams = options_.nodes.streams;
     config.timeouts = options_.timeouts;
+    if (index <= options_.archive.workers) config.archive = ArchiveLimits{};
     config.trust = trust_;
     config.unpack_bytes_per_s = options_.patches.unpack_bytes_per_s;
     if (options_.configure_worker) options_.configure_worker(index, config);
@@ -219,10 +220,13 @@ void Simulation::stop_node(NodeIndex index, bool host_too) {
   node.storing_bytes = 0;
   node.asked.clear();
   node.told.clear();
+  node.archive_requests.clear();
   // They find nobody; but a frame has to be taken off its link.
   for (auto* waiting : {&node.unread, &node.deferred}) {
     for (const Event& event : std::exchange(*waiting, {})) {
-      if (event.kind != EventKind::kTimer && event.kind != EventKind::kDisk) network_.handle(now_, event);
+      const bool is_frame =
+          event.kind != EventKind::kTimer && event.kind != EventKind::kDisk && event.kind != EventKind::kArchive;
+      if (is_frame) network_.handle(now_, event);
     }
   }
 }
@@ -253,6 +257,7 @@ void Simulation::deliver(const Event& event) {
   switch (event.kind) {
     case EventKind::kTimer: index = event.a; break;
     case EventKind::kDisk: index = disk_operations_[event.a].node; break;
+    case EventKind::kArchive: index = archive_reads_[event.a].node; break;
     default: index = network_.node_of(event);
   }
   if (index != kNone) {
@@ -269,6 +274,7 @@ void Simulation::deliver(const Event& event) {
   switch (event.kind) {
     case EventKind::kTimer: return handle_timer(event);
     case EventKind::kDisk: return handle_disk(event);
+    case EventKind::kArchive: return handle_archive(event);
     default: break;
   }
   if (options_.thorough && event.kind != EventKind::kTransmitted) remember(kNone, network_.describe(event));

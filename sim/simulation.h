@@ -100,6 +100,8 @@ class Simulation final : private NetworkHandler {
     std::vector<LinkIndex> links;  // by connection number
     std::set<ConnId> dialling;     // each has a bound of its own
     Disk disk;
+    Instant archive_free_at{};                 // its link to the archive
+    std::set<std::uint32_t> archive_requests;  // that are wanted
     DiskTroubles troubles;
     Version installed{};
     PayloadMap<ChunkSet> handed;  // to the store, and intact
@@ -119,6 +121,7 @@ class Simulation final : private NetworkHandler {
     std::map<std::pair<LinkIndex, PayloadId>, std::vector<Asked>> asked;
     std::map<PayloadId, std::vector<NodeIndex>> told;  // its parents, by stripe
     std::set<NodeIndex> damage_reported_by;            // honest workers that said that it sends damage
+    bool suspected = false;  // an offence was held against it at any time, so its word may have convicted nobody
     bool named = false;                                // by the origin's status, at any time; of a liar
   };
 
@@ -135,6 +138,19 @@ class Simulation final : private NetworkHandler {
     std::uint32_t chunks = 0;  // of the payload, as it was begun
     std::uint32_t growth = 0;
     std::uint32_t next = kNone;
+  };
+
+  /// A request that a worker has made of the archive.
+  struct ArchiveRead {
+    NodeIndex node = 0;
+    std::uint32_t incarnation = 0;
+    std::uint32_t request = 0;
+    PayloadId payload{};
+    bool finds = false;  // else it reads chunks
+    bool is_answered = false;
+    ChunkIndex next{};
+    ChunkIndex end{};
+    ArchiveOptions::Fault fault{};
   };
 
   struct Takeover {
@@ -157,6 +173,7 @@ class Simulation final : private NetworkHandler {
   void deliver(const Event& event);
   void handle_timer(const Event& event);
   void handle_disk(const Event& event);
+  void handle_archive(const Event& event);
   void go_on_taking_over(std::uint32_t growth);
   /// The version that is being taken over has grown for the `growth`th time. The last time it is whole, or refused.
   void handle_taken_over(std::uint32_t growth);
@@ -205,9 +222,15 @@ class Simulation final : private NetworkHandler {
   void perform(NodeIndex, action::TakeRevocations&) {}
   void perform(NodeIndex, action::Enroll&) {}
   void perform(NodeIndex node, action::CheckChunk& check);
+  void perform(NodeIndex node, action::FindArchived& find);
+  void perform(NodeIndex node, action::ReadArchived& read);
+  void perform(NodeIndex node, action::EndArchived& end);
   void perform(NodeIndex node, action::Refused& refused);
   void perform(NodeIndex node, action::Log& log);
   void start_disk_work(Instant due, DiskOperation operation);
+  void start_archive_read(ArchiveRead read);
+  /// When the next of it is there.
+  void go_on_reading(std::uint32_t index);
   [[nodiscard]] LinkIndex link_of(NodeIndex node, ConnId conn) const;
   void note_link(NodeIndex node, ConnId conn, LinkIndex link);
 
@@ -257,6 +280,7 @@ class Simulation final : private NetworkHandler {
   std::deque<Event> due_now_;  // of disks that take no time: these follow the event at hand, before all others
   std::vector<DiskOperation> disk_operations_;
   std::uint32_t free_disk_operation_ = kNone;
+  std::vector<ArchiveRead> archive_reads_;
   Instant now_{};
   Instant quiet_since_{};  // when the last fault and the last publication were
   std::uint32_t faults_left_ = 0;

@@ -60,7 +60,7 @@ void Simulation::end_fault(const Fault& fault) {
         if (index == 0) publish_what_waits();
         break;
       case FaultKind::kThrottle:
-        network_.set_uplink(index, index == 0 ? options_.network.origin_uplink : options_.network.worker_uplink);
+        network_.set_uplink(index, options_.network.uplink_of(index));
         break;
       case FaultKind::kChoke:
         network_.set_downlink(now_, index, index == 0 ? Rate{} : options_.network.worker_downlink);

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -33,6 +34,7 @@ struct Report {
   std::uint64_t violated = 0;  ///< 1 if it was: as wide as the others, so that no byte is left unset
   std::uint64_t hash = 0;
   std::array<std::uint64_t, SoakOutcome::kCountsMax> counts{};
+  double slowdown = 0;
 };
 
 /// What the processes share.
@@ -97,6 +99,16 @@ class Run {
   [[nodiscard]] const std::vector<std::uint64_t>& failed() const { return failed_; }
   [[nodiscard]] std::uint64_t done() const { return done_; }
   [[nodiscard]] const Report& total() const { return total_; }
+  /// T_bcast(1.0) over its lower bound and a second, over all schedules; "" if no schedule tells.
+  [[nodiscard]] std::string slowdowns() const {
+    if (slowdowns_.empty()) return "";
+    std::vector<double> sorted = slowdowns_;
+    std::ranges::sort(sorted);
+    const auto at = [&](double share) { return sorted[static_cast<std::size_t>(share * double(sorted.size() - 1))]; };
+    return fmt::format("T_bcast(1.0) over its lower bound and a second, of each schedule's slowest publication: median {:.2f}, "
+                       "90 % {:.2f}, 99 % {:.1f}, greatest {:.1f}\n",
+                       at(0.5), at(0.9), at(0.99), sorted.back());
+  }
 
  private:
   void spawn(unsigned job, std::uint64_t from) {
@@ -116,7 +128,7 @@ class Run {
       shared_->at[job] = i;
       const SoakOutcome outcome = soak_.run(seeds_[i], verbose_);
       if (outcome.violation) tell(*outcome.violation);
-      const Report report{seeds_[i], outcome.violation ? 1u : 0u, outcome.hash, outcome.counts};
+      const Report report{seeds_[i], outcome.violation ? 1u : 0u, outcome.hash, outcome.counts, outcome.slowdown};
       if (::write(reports_[1], &report, sizeof report) != sizeof report) std::_Exit(3);
     }
   }
@@ -134,7 +146,7 @@ class Run {
     const std::uint64_t at = shared_->at[job];
     tell(fmt::format("seed {}: ended the process ({} {})", seeds_[at], WIFSIGNALED(status) ? "signal" : "status",
                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)));
-    take({seeds_[at], 1, 0, {}});
+    take({seeds_[at], 1, 0, {}, 0});
     spawn(job, at + jobs_);
   }
 
@@ -145,6 +157,7 @@ class Run {
   void take(const Report& report) {
     ++done_;
     if (report.violated != 0) failed_.push_back(report.seed);
+    if (report.slowdown > 0) slowdowns_.push_back(report.slowdown);
     total_.hash += report.hash;  // a sum, so that the order of processes does not matter
     for (std::size_t i = 0; i < report.counts.size(); ++i) total_.counts[i] += report.counts[i];
   }
@@ -157,6 +170,7 @@ class Run {
   std::array<int, 2> reports_{};
   std::map<pid_t, unsigned> children_;
   std::vector<std::uint64_t> failed_;
+  std::vector<double> slowdowns_;
   std::uint64_t done_ = 0;
   Report total_;
 };
@@ -204,6 +218,7 @@ int run_soak(const Soak& soak, int argc, char** argv) {
                run.failed().front());
     fmt::print("each of them belongs into {}, with the fix\n", soak.seeds_file);
   }
+  fmt::print("{}", run.slowdowns());
   std::string counts;
   for (std::size_t i = 0; i < soak.counts.size(); ++i) {
     counts += fmt::format(", {} {}", run.total().counts[i], soak.counts[i]);

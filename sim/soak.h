@@ -12,12 +12,14 @@ namespace weightcast::sim {
 
 /// What one schedule came to.
 struct SoakOutcome {
-  static constexpr std::size_t kCountsMax = 13;
+  static constexpr std::size_t kCountsMax = 14;
 
   /// What was violated, when, and what led there; its first line alone tells what and when.
   std::optional<std::string> violation;
   std::uint64_t hash = 0;                          ///< of all that happened
   std::array<std::uint64_t, kCountsMax> counts{};  ///< in the order of Soak::counts
+  /// The slowest publication's T_bcast(1.0) over the least that its links allow and a second; 0 if none came to its end.
+  double slowdown = 0;
 };
 
 /// A program that runs random schedules, one seed each, in several processes. It goes on after a schedule that violates

@@ -16,6 +16,7 @@ struct Commands {
 
 void add_archive_commands(const Commands& commands);
 void add_daemon_command(const Commands& commands);
+void add_doctor_command(const Commands& commands);
 void add_exec_command(const Commands& commands);
 void add_history_command(const Commands& commands);
 void add_keys_command(const Commands& commands);
@@ -24,6 +25,7 @@ void add_path_command(const Commands& commands);
 void add_publish_command(const Commands& commands);
 void add_serve_commands(const Commands& commands);
 void add_status_command(const Commands& commands);
+void add_trace_command(const Commands& commands);
 void add_verify_command(const Commands& commands);
 void add_versions_command(const Commands& commands);
 void add_ready_command(const Commands& commands);

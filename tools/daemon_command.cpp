@@ -1,9 +1,17 @@
+#include <fmt/format.h>
+
+#include <csignal>
 #include <memory>
 
+#include "archive/archived_payloads.h"
+#include "base/posix_file_system.h"
+#include "observe/daemon_view.h"
+#include "observe/operator_port.h"
 #include "tools/command.h"
 #include "tools/config_file.h"
 #include "transport/io/log.h"
 #include "transport/node/daemon.h"
+#include "web/fleet_page.h"
 
 namespace weightcast {
 namespace {
@@ -11,13 +19,39 @@ namespace {
 struct DaemonFlags {
   std::string role, listen = "127.0.0.1:0", origin, uplink = "unlimited", downlink = "unlimited", topology = "auto",
                     packing = "auto", disk = "auto", versions_in = "auto", log_level = "info", log_format = "text",
-                    snapshot_max, memory_max;
+                    snapshot_max, memory_max, archive_rate, archive_below, http, http_token, learner;
   double hop_delay_ms = 0.5;
   double single_copy_wait_s = 60;
   double version_age_max_s = 0;
   bool no_pace = false;
   DaemonConfig config;
 };
+
+/// What a daemon tells over HTTP, and to whom. The port goes first.
+struct DaemonHttp {
+  explicit DaemonHttp(const std::string& state) : view(state, WEIGHTCAST_VERSION) {}
+  DaemonView view;
+  std::unique_ptr<FleetPage> page;
+  std::unique_ptr<OperatorPort> port;
+};
+
+/// Listens, and writes where to DIR/http_address.
+Result<std::unique_ptr<DaemonHttp>> serve_http(const OperatorPortOptions& options, const FleetPageOptions& page,
+                                               const std::string& state) {
+  auto http = std::make_unique<DaemonHttp>(state);
+  WC_ASSIGN(http->page, FleetPage::make(page));
+  WC_ASSIGN(http->port, OperatorPort::start(options, [http = http.get()](HttpRequest request, HttpResponder to) {
+              if (FleetPage::has(request.path)) {
+                http->page->handle(std::move(request), std::move(to));
+              } else {
+                http->view.handle(std::move(request), std::move(to));
+              }
+            }));
+  PosixFileSystem files;
+  WC_TRY(replace_file(files, state + "/http_address", http->port->endpoint().to_string() + "\n", Synced::kNothing));
+  log_info("operators look at {}", http->port->url());
+  return http;
+}
 
 Status run(DaemonFlags flags) {
   WC_ASSIGN(const LogFormat format, parse_log_format(flags.log_format));
@@ -40,6 +74,12 @@ Status run(DaemonFlags flags) {
   if (!flags.memory_max.empty()) {
     WC_ASSIGN(config.memory_bytes_max, parse_bytes(flags.memory_max));
   }
+  if (!flags.archive_rate.empty()) {
+    WC_ASSIGN(config.archive_limits.rate, parse_rate(flags.archive_rate));
+  }
+  if (!flags.archive_below.empty()) {
+    WC_ASSIGN(config.archive_limits.below, parse_rate(flags.archive_below));
+  }
   WC_ASSIGN(config.versions_in, parse_versions_in(flags.versions_in));
   config.hop_delay = from_seconds(flags.hop_delay_ms / 1e3);
   config.single_copy_wait = from_seconds(flags.single_copy_wait_s);
@@ -49,7 +89,32 @@ Status run(DaemonFlags flags) {
                 : flags.disk == "threads" ? DiskBackend::kThreadPool
                                           : DiskBackend::kAuto;
   if (config.name.empty() && config.keys.empty()) config.name = config.role == Role::kOrigin ? "origin" : host_name();
-  return run_daemon(std::move(config));
+  if (!config.archive.empty()) std::signal(SIGPIPE, SIG_IGN);  // libcurl may write to what its other end has closed
+  if (flags.http.empty()) {
+    if (!flags.learner.empty()) {
+      return fail(Errc::kInvalidArgument, Op::kConfigure, "--learner: for the page that --http HOST:PORT serves");
+    }
+    if (flags.http_token.empty()) return run_daemon(std::move(config), open_archived_payloads);
+    return fail(Errc::kInvalidArgument, Op::kConfigure, "--http-token: for the port that --http HOST:PORT opens");
+  }
+  OperatorPortOptions http;
+  WC_ASSIGN(http.listen, Endpoint::parse(flags.http));
+  http.keys = config.keys;
+  http.token_file = flags.http_token;
+  http.revocation_directories = {config.state};
+  http.warn = [](const std::string& why) { log_warning("HTTP: {}", why); };
+  WC_TRY(OperatorPort::check(http));
+  FleetPageOptions page;
+  page.learner_trust = {.keys = config.keys, .revocation_directories = {config.state}};
+  if (!flags.learner.empty()) {
+    WC_ASSIGN(page.learner, Endpoint::parse(flags.learner));
+    WC_TRY(check_trust(page.learner_trust, *page.learner));
+  }
+  std::unique_ptr<DaemonHttp> serving;
+  return run_daemon(std::move(config), open_archived_payloads, [&, state = config.state]() -> Status {
+    WC_ASSIGN(serving, serve_http(http, page, state));
+    return {};
+  });
 }
 
 }  // namespace
@@ -130,6 +195,15 @@ void add_daemon_command(const Commands& commands) {
       ->capture_default_str();
   app->add_option("--snapshot-max", flags->snapshot_max,
                   "Refuse versions larger than this, e.g. 100GiB; default: 4 TiB (workers)");
+  app->add_option("--archive", config.archive,
+                  "Where 'weightcast archive' keeps versions (s3://BUCKET/PREFIX, https://HOST/PATH, a directory): "
+                  "whole versions come from there, too, beside peers (workers)");
+  app->add_option("--archive-rate", flags->archive_rate, "A cap on what comes from the archive, e.g. 300mbit (workers)")
+      ->check(rate_validator());
+  app->add_option("--archive-below", flags->archive_below,
+                  "Read from the archive only while peers bring less than this, e.g. 250mbit: what an hour of this host "
+                  "costs, over 3600 s and what a byte from the archive costs (workers)")
+      ->check(rate_validator());
   app->add_flag("--files", config.takes_files,
                 "Take directories of any files, too (weightcast publish --files): they may hold what programs execute "
                 "(workers)");
@@ -152,6 +226,16 @@ void add_daemon_command(const Commands& commands) {
                   "Group whose members may use the local socket as this daemon's user does: publish, subscribe, pin");
   app->add_flag("--insecure", config.insecure,
                 "Plain TCP beyond loopback, too: everybody on the way can read and change it");
+  app->add_option(
+         "--http", flags->http,
+         "Where operators look at this node over HTTP: a page, /status, /events, /metrics, /healthz "
+         "(docs/OPERATING.md); "
+         "without it nowhere. Open to this host on loopback; elsewhere with --http-token, or with --keys, encrypted")
+      ->check(endpoint_validator());
+  app->add_option("--http-token", flags->http_token,
+                  "File, of this user alone, whose first line whoever asks over HTTP has to bring");
+  app->add_option("--learner", flags->learner, "The learner's rollout_listen: the page shows its status, too (origin)")
+      ->check(endpoint_validator());
   app->add_option("--log-level", flags->log_level, "info, warning or error; debug is taken for info")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();

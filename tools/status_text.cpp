@@ -123,6 +123,19 @@ class Tree {
                     {"STANDING"}}};
 };
 
+/// What the node that was asked has from an archive: it alone tells.
+std::string archive_text(const json& nodes) {
+  std::string out;
+  for (const json& node : nodes) {
+    const std::uint64_t bytes = node.value("archive_bytes", std::uint64_t{0});
+    const std::string trouble = node.value("archive_trouble", "");
+    if (bytes == 0 && trouble.empty()) continue;
+    out += fmt::format("{}: {} came from the archive{}\n", printable(text_of(node, "name")), format_bytes(bytes),
+                       trouble.empty() ? "" : "; " + printable(trouble));
+  }
+  return out;
+}
+
 /// A line for each node that another one cannot dial.
 std::string unreached_text(const json& nodes) {
   std::string out;
@@ -188,7 +201,7 @@ std::string status_text(const json& status, std::int64_t now_unix_s) {
     out += fmt::format(", {} (predicted {:.2f} s)", topology, number_of(status, "predicted_s"));
   }
   return out + disk_text(status.at("nodes")) + '\n' + Tree(status.at("nodes"), now_unix_s).render() +
-         unreached_text(status.at("nodes"));
+         unreached_text(status.at("nodes")) + archive_text(status.at("nodes"));
 }
 
 std::string publication_text(const json& history) {
@@ -346,8 +359,9 @@ Phases of a worker, in seconds, one after another
   STORED        from there until all were on its disk
   APPLIED       from there: checking, and what was left of decoding
   SWITCHED      making it the version in use
-Phases, BYTES and FED BY are the worker's own word. The origin remembers the last 256 publications since its start, and
-the workers of the last 32,768 courses: with 200 workers, of the last 163 publications.)";
+Phases, BYTES and FED BY are the worker's own word. The origin remembers the last 1,000 publications, and
+the workers of the last 32,768 courses: with 200 workers, of the last 163 publications. It knows those that had ended
+after a restart, too, from DIR/history (16 MiB at most).)";
 }
 
 }  // namespace weightcast

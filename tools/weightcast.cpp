@@ -7,9 +7,11 @@ int main(int argc, char** argv) {
   weightcast::CommandBody selected;
   const weightcast::Commands commands{app, selected};
   weightcast::add_daemon_command(commands);
+  weightcast::add_doctor_command(commands);
   weightcast::add_publish_command(commands);
   weightcast::add_status_command(commands);
   weightcast::add_history_command(commands);
+  weightcast::add_trace_command(commands);
   weightcast::add_versions_command(commands);
   weightcast::add_path_command(commands);
   weightcast::add_exec_command(commands);

@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,13 @@ class Fleet:
         self.start("origin", "weightcast", "daemon", "--role", "origin", "--name", "origin", "--state",
                    self.directory / "origin", "--memory-dir", self.memory, "--listen", listen, *trust, *flags)
         self.addresses["origin"] = self.wait("the origin", self.origin_address)
+
+    def reserve(self, name):
+        """Where a process will listen: for one that is told of it before it runs."""
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            self.addresses[name] = f"127.0.0.1:{found.getsockname()[1]}"
+        return self.addresses[name]
 
     def start_learner(self):
         """One that takes workers' rollouts."""

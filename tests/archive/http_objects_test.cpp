@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "archive/s3_requests.h"
 #include "base/text.h"
 #include "tests/archive/object_server.h"
@@ -15,11 +17,11 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Fault = ObjectServer::Fault;
 
-constexpr HttpLimits kLimits{.connect = std::chrono::milliseconds(5000),
-                             .stalled = std::chrono::seconds(1),
-                             .request = std::chrono::seconds(60),
-                             .attempts = 3,
-                             .backoff = std::chrono::milliseconds(2)};
+constexpr StorageHttpLimits kLimits{.connect = std::chrono::milliseconds(5000),
+                                    .stalled = std::chrono::seconds(1),
+                                    .request = std::chrono::seconds(60),
+                                    .attempts = 3,
+                                    .backoff = std::chrono::milliseconds(2)};
 
 Bytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -29,8 +31,8 @@ std::string sample(std::size_t bytes) {
   return text;
 }
 
-std::unique_ptr<HttpClient> client() {
-  auto made = HttpClient::make(kLimits, "");
+std::unique_ptr<StorageHttpClient> client() {
+  auto made = StorageHttpClient::make(kLimits, "");
   EXPECT_TRUE(made.has_value()) << made.error().message();
   return std::move(*made);
 }
@@ -52,6 +54,22 @@ class HttpObjectsTest : public ::testing::Test {
   HttpObjects objects_;
   std::string got_;
 };
+
+TEST_F(HttpObjectsTest, StopEndsWhatWaitsForAServerThatStandsStill) {
+  constexpr StorageHttpLimits kPatient{.stalled = std::chrono::seconds(600), .attempts = 3};
+  HttpObjects patient(*StorageHttpClient::make(kPatient, ""), std::move(*PlainRequests::make(server_.url())));
+  server_.put("thing", sample(100));
+  server_.fail_next({Fault::kStill});
+  std::thread stopper([&] {
+    while (server_.requests().empty()) std::this_thread::yield();
+    patient.stop();
+  });
+  const Status stopped = patient.read_range("thing", 100, 0, 10, [](Bytes) { return Status(); });
+  stopper.join();
+  EXPECT_FALSE(stopped.has_value());
+  EXPECT_FALSE(patient.read("thing", 100).has_value());
+  EXPECT_EQ(server_.requests().size(), 1u) << "nothing is tried again, or begun";
+}
 
 TEST_F(HttpObjectsTest, WritesAndReads) {
   const std::string text = sample(300'000);

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "archive/archive_plan.h"
+#include "archive/archived_payloads.h"
 #include "archive/archiver.h"
 #include "archive/directory_objects.h"
 #include "archive/fetch_version.h"
@@ -356,6 +357,59 @@ TEST_F(RoundTrip, ADirectoryThatIsNoNodesIsNamed) {
   const auto log = read_node_log(real_files(), temp_.path());
   EXPECT_EQ(log.error().code, Errc::kNotFound);
   EXPECT_THAT(log.error().detail, HasSubstr("--state"));
+}
+
+/// The same archive, as a worker's daemon reads it.
+struct ReadByWorker : RoundTrip {
+  void SetUp() override {
+    RoundTrip::SetUp();
+    ASSERT_TRUE(archive().has_value());
+  }
+  [[nodiscard]] std::string object_of(const std::string& end) const {
+    for (const auto& each : fs::directory_iterator(place())) {
+      if (each.path().native().ends_with(end)) return each.path().native();
+    }
+    return "";
+  }
+  ArchivedPayloads payloads{std::make_unique<DirectoryObjects>(real_files(), place())};
+};
+
+TEST_F(ReadByWorker, HasTheDigestsAndTheBytesOfAWholeVersion) {
+  for (const std::uint64_t version : {1, 4}) {
+    const Manifest& manifest = published_.at(version - 1).manifest;
+    const auto digests = payloads.find(manifest);
+    ASSERT_TRUE(digests.has_value()) << digests.error().message();
+    EXPECT_EQ(part_digests_of(*digests, manifest.part_chunks), manifest.part_digests);
+    // Over the border of two objects.
+    const std::uint64_t begin = kObject - 100'000;
+    std::vector<std::byte> got;
+    const Status read = payloads.read(manifest, begin, 200'000, [&](Bytes bytes) -> Status {
+      got.insert(got.end(), bytes.begin(), bytes.end());
+      return {};
+    });
+    ASSERT_TRUE(read.has_value()) << read.error().message();
+    const Bytes all = published_.at(version - 1).bytes();
+    EXPECT_TRUE(std::ranges::equal(got, all.subspan(begin, 200'000)));
+  }
+}
+
+TEST_F(ReadByWorker, SaysWhatItDoesNotHave) {
+  const auto why_not = [&](const Manifest& manifest) {
+    const auto found = payloads.find(manifest);
+    return found.has_value() ? Error{} : found.error();
+  };
+  const Error patched = why_not(published_[1].manifest);
+  EXPECT_EQ(patched.code, Errc::kNotFound);
+  EXPECT_THAT(patched.message(), HasSubstr("does not have version 2 whole, and leads to version 5"));
+  Manifest other_run = published_[0].manifest;
+  other_run.run = RunId{77};
+  EXPECT_EQ(why_not(other_run).code, Errc::kNotFound);
+  Manifest other_chunks = published_[0].manifest;
+  other_chunks.chunk_bytes *= 2;
+  EXPECT_EQ(why_not(other_chunks).code, Errc::kCorrupt);
+  fs::resize_file(object_of("0001.digests"), 32);
+  EXPECT_EQ(why_not(published_[0].manifest).code, Errc::kCorrupt);
+  EXPECT_FALSE(payloads.read(published_[2].manifest, 0, 1, [](Bytes) { return Status(); }).has_value());
 }
 
 }  // namespace

@@ -32,7 +32,9 @@ flags=$(pkg-config --cflags --libs weightcast)
 cc -std=c99 -Wall -Wextra -Wpedantic -Werror "$source/examples/publish.c" $flags -Wl,-rpath,"$libdir" -o "$work/publish_pc"
 
 # Units name the programs where these are installed, and come with the configurations that they read.
-cmake -DCMAKE_INSTALL_PREFIX="$work/opt" -DCMAKE_INSTALL_COMPONENT=deploy -P "$build/tools/cmake_install.cmake" >"$work/deploy.log"
+for component in deploy learner_deploy; do
+  cmake -DCMAKE_INSTALL_PREFIX="$work/opt" -DCMAKE_INSTALL_COMPONENT=$component -P "$build/tools/cmake_install.cmake" >>"$work/deploy.log"
+done
 for unit in "$source"/deploy/*.service; do
   installed=$work/opt/lib/systemd/system/$(basename "$unit")
   grep -q "^ExecStart=$work/opt/bin/weightcast" "$installed"

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "tests/archive/object_server.h"
 #include "tests/e2e/patch_fixture.h"
@@ -157,6 +158,115 @@ TEST_F(ArchiveTest, SaysWhatIsWrongOnOneLine) {
     EXPECT_EQ(std::ranges::count(ran->err, '\n'), 1) << ran->err;
   }
 }
+
+/// A worker that joins, with an archive that has the version beside an origin that takes four seconds for it.
+class JoinerTest : public ArchiveTest {
+ protected:
+  void SetUp() override {
+    cluster.start_origin({"--pack", "never", "--uplink", "4mbit"});
+    publish();
+    const Ran ran = cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+  }
+  void join(Cluster::Flags more = {}) {
+    more.insert(more.end(), {"--archive", server.url()});
+    cluster.start_worker("joiner", more);
+  }
+  [[nodiscard]] bool is_installed() {
+    return Cluster::eventually([&] { return cluster.version("joiner") == 1; });
+  }
+  [[nodiscard]] std::uint64_t archive_bytes() const { return cluster.self("joiner").at("archive_bytes"); }
+  [[nodiscard]] std::string trouble() const { return cluster.self("joiner").at("archive_trouble"); }
+  [[nodiscard]] std::ptrdiff_t lines_of_archive() const {
+    std::ptrdiff_t count = 0;
+    std::istringstream log(cluster.log("joiner"));
+    for (std::string line; std::getline(log, line);) count += line.find("the archive:") != line.npos;
+    return count;
+  }
+};
+
+TEST_F(JoinerTest, ReadsBesideItsOrigin) {
+  join();
+  ASSERT_TRUE(is_installed());
+  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+  EXPECT_GT(archive_bytes(), 500'000u);
+  EXPECT_EQ(trouble(), "");
+  EXPECT_EQ(lines_of_archive(), 0);
+  EXPECT_THAT(cluster.log("joiner"), HasSubstr("from the archive"));
+  EXPECT_THAT(cluster.run({"status", "--state", cluster.state("joiner")}).out, HasSubstr("came from the archive"));
+}
+
+TEST_F(JoinerTest, CompletesWithoutPeers) {
+  join({"--archive-rate", "4mbit"});
+  ASSERT_TRUE(Cluster::eventually([&] { return archive_bytes() > 0; }));
+  EXPECT_EQ(cluster.end("origin", SIGKILL), 128 + SIGKILL);
+  ASSERT_TRUE(is_installed());
+  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+}
+
+TEST_F(JoinerTest, AnArchiveThatLiesChangesNothing) {
+  for (auto [name, bytes] : server.objects()) {
+    if (!name.ends_with("0001.00000")) continue;
+    std::ranges::reverse(bytes);
+    server.put(name, bytes);
+  }
+  join();
+  ASSERT_TRUE(is_installed());
+  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+  EXPECT_EQ(archive_bytes(), 0u);
+  EXPECT_THAT(trouble(), HasSubstr("not what was published"));
+  EXPECT_EQ(lines_of_archive(), 1);
+}
+
+TEST_F(JoinerTest, AnArchiveWithoutTheVersionIsSaidOnceAndAskedAgain) {
+  const auto objects = server.objects();
+  auto index = nlohmann::json::parse(objects.at("index.json"));
+  const std::string whole = objects.at("index.json");
+  index["payloads"].clear();
+  server.put("index.json", index.dump());
+  join();
+  ASSERT_TRUE(Cluster::eventually([&] { return trouble().find("does not have version 1") != std::string::npos; }))
+      << cluster.log("joiner");
+  server.put("index.json", whole);
+  ASSERT_TRUE(is_installed());
+  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+  EXPECT_EQ(lines_of_archive(), 1);
+}
+
+TEST_F(JoinerTest, FlagsThatCannotBeAreRefused) {
+  const auto refused = [&](Cluster::Flags flags) {
+    flags.insert(flags.begin(), {"daemon", "--insecure", "--state", cluster.temp().file("other")});
+    const Ran ran = cluster.run(flags);
+    EXPECT_EQ(ran.status, 2) << ran.err;
+    return ran.err;
+  };
+  EXPECT_THAT(refused({"--role", "origin", "--archive", server.url()}), HasSubstr("--archive: for workers"));
+  const Cluster::Flags worker{"--role", "worker", "--origin", cluster.address("origin")};
+  const auto with = [&](Cluster::Flags more) {
+    more.insert(more.begin(), worker.begin(), worker.end());
+    return more;
+  };
+  EXPECT_THAT(refused(with({"--archive-rate", "1mbit"})), HasSubstr("they need --archive"));
+  EXPECT_THAT(refused(with({"--archive", "ftp://host/path"})), AllOf(HasSubstr("--archive"), HasSubstr("s3://")));
+}
+
+/// Faults of the server, in what the worker asks for first.
+class JoinerFaults : public JoinerTest, public testing::WithParamInterface<Fault> {};
+
+TEST_P(JoinerFaults, PeersBringAllTheSame) {
+  for (int i = 0; i < 4; ++i) server.fail_on("GET", "0001.0000", GetParam());
+  join();
+  ASSERT_TRUE(is_installed());
+  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+  EXPECT_LE(lines_of_archive(), 1);
+  if (GetParam() != Fault::kStill) {
+    EXPECT_EQ(lines_of_archive(), 1) << cluster.log("joiner");
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, JoinerFaults,
+                         testing::Values(Fault::kUnavailable, Fault::kCut, Fault::kWhole, Fault::kOtherRange,
+                                         Fault::kOtherSize, Fault::kStill, Fault::kForbidden, Fault::kMoved,
+                                         Fault::kDrop));
 
 }  // namespace
 }  // namespace weightcast

@@ -187,6 +187,10 @@ class Harness {
       case 3:
         set_payload(*messages[0].mutable_chunk_damaged(), Version{input.byte()});
         messages[0].mutable_chunk_damaged()->set_chunk(input.byte());
+        messages.resize(2);
+        *messages[1].mutable_skip()->mutable_payload() = messages[0].chunk_damaged().payload();
+        messages[1].mutable_skip()->set_first_chunk(messages[0].chunk_damaged().chunk());
+        messages[1].mutable_skip()->set_chunks(~0u >> (messages[0].chunk_damaged().chunk() % 32));
         break;
     }
     for (const wire::Message& message : messages) {
@@ -333,6 +337,9 @@ class Harness {
     WC_CHECK(put.digests.size() == worker_->holdings().at(put.payload).manifest().part_size(put.part));
   }
   void perform(const action::CheckChunk& check) { asked_.push_back({Asked::kCheck, check.payload, check.chunk, 0}); }
+  void perform(const action::FindArchived&) {}
+  void perform(const action::ReadArchived&) {}
+  void perform(const action::EndArchived&) {}
   void perform(const action::FollowRun&) {}
   void perform(const action::TakeRevocations&) {}
   void perform(const action::Enroll&) {}

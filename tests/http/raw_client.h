@@ -56,6 +56,13 @@ class RawClient {
     heard_.erase(0, size);
     return text;
   }
+  /// How many bytes come next; they are forgotten, with those that were heard and not taken. 0 if the server has ended
+  /// the connection, or after a minute.
+  std::size_t hear_bytes() {
+    heard_.clear();
+    hear_some();
+    return std::exchange(heard_, {}).size();
+  }
   /// All bytes until the server ends the connection.
   std::string hear_all() {
     while (hear_some()) continue;

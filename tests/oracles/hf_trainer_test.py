@@ -140,6 +140,34 @@ class PublishCallbackTest(DaemonTest):
                 self.assertEqual(len([line for line in trainer.state.log_history if "loss" in line]), STEPS)
                 self.assertEqual(found, self.saved(model.merge_and_unload()))
 
+    def test_an_adapter_alone_is_what_peft_saves(self):
+        for change in ({}, {"use_dora": True}, {"modules_to_save": ["lm_head"]}, {"target_modules": ["q_proj", "embed_tokens"]}):
+            with self.subTest(change):
+                config = peft.LoraConfig(**{"r": 4, "target_modules": ["q_proj", "down_proj"], "init_lora_weights": False,
+                                            "task_type": "CAUSAL_LM", **change})
+                model = peft.get_peft_model(make_model().to(torch.bfloat16), config)
+                trainer = self.train(model, adapter=True, new_model=True)
+                version, found = self.published()
+                lines = [line for line in trainer.state.log_history if "loss" in line]
+                self.assertEqual([line["weightcast/version"] for line in lines], list(range(version - STEPS + 1, version + 1)))
+                saved = self.directory / "adapter"
+                model.save_pretrained(saved, save_embedding_layers=False)
+                self.assertEqual(found, bytes_of({name: tensor.torch() for name, tensor in weightcast.Snapshot(saved).items()}))
+                self.assertEqual(lines[-1]["weightcast/weights_bytes"], sum(map(len, found.values())))
+                with weightcast.load(self.worker.state) as weights:
+                    files = sorted(os.listdir(weights.directory))
+                    self.assertEqual(files, ["adapter_config.json", "adapter_model.safetensors"])
+                    self.assertEqual((pathlib.Path(weights.directory) / files[0]).read_text(), (saved / files[0]).read_text())
+                    loaded = peft.PeftModel.from_pretrained(make_model().to(torch.bfloat16), weights.directory)
+                ids = torch.arange(12)[None]
+                self.assertTrue(torch.equal(loaded.eval()(ids).logits, model.eval()(ids).logits))
+
+    def test_what_has_no_adapter_to_publish_is_refused(self):
+        learned = peft.get_peft_model(make_model(), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2))
+        for model, why in ((make_model(), "it is no PEFT model"), (learned, "prompts that are learned")):
+            with self.subTest(why), self.assertRaisesRegex(ValueError, f"has no adapter to publish: {why}"):
+                self.train(model, adapter=True)
+
     def test_trl_trains_with_it(self):
         callback = PublishCallback(self.origin.state, every_steps=2, installed=1.0, timeout=60)
         model = make_model(tie_word_embeddings=True)

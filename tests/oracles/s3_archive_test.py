@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import unittest
+import unittest.mock
 import urllib.request
 
 import boto3
@@ -94,6 +95,25 @@ class S3Archive(DaemonTest):
         ran = self.archive()
         self.assertEqual(ran.returncode, 0, ran.stderr)
         self.assertEqual(self.objects(), objects)
+
+    def test_a_worker_reads_its_first_version_beside_a_slow_origin(self):
+        slow = self.start("slow", "--role", "origin", "--listen", "127.0.0.1:0", "--uplink", "4mbit", "--pack", "never")
+        self.origin.close()
+        self.origin = slow
+        with weightcast.Publisher(slow.state) as publisher:
+            version, content = self.publish(publisher, 0)
+            ran = self.archive()
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            aws = self.keys | {"AWS_ENDPOINT_URL": self.url, "AWS_REGION": "eu-central-1", "HOME": str(self.directory)}
+            with unittest.mock.patch.dict(os.environ, aws):
+                worker = self.start_worker("joiner", "--archive", PLACE)
+            eventually(lambda: worker.node()["version"] == version, 120)
+            with weightcast.load(worker.state) as weights:
+                self.assertEqual(bytes(weights["weight"].data), content[-len(bytes(weights["weight"].data)):])
+            node = worker.node()
+            self.assertGreater(node["archive_bytes"], 0)
+            self.assertEqual(node["archive_trouble"], "")
+            self.assertNotIn(self.keys["AWS_SECRET_ACCESS_KEY"], (self.directory / "joiner.log").read_text())
 
     def test_wrong_keys_and_changed_objects_are_refused(self):
         with weightcast.Publisher(self.origin.state) as publisher:

@@ -7,17 +7,12 @@ actors, its rollout workers and its configuration, unmodified, on the processor.
 
 import os
 import pathlib
-import secrets
 import subprocess
 import tempfile
 import time
 import unittest
 
-os.environ |= {  # before what looks at them; the times are bounds of Ray's that a busy host goes beyond
-    "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_AUTH_TOKEN": secrets.token_hex(32),
-    "RAY_worker_register_timeout_seconds": "300", "RAY_agent_register_timeout_ms": "300000",
-    "RAY_health_check_timeout_ms": "60000"}
-
+import ray_here  # noqa: I001, before what looks at its settings
 import hydra  # noqa: E402
 import ray  # noqa: E402
 import torch  # noqa: E402
@@ -38,19 +33,6 @@ ROLLOUTS = 2  # of one rank each
 TIMEOUT_S = 60
 HANG_S = 4  # the time-out of tests that wait for its end
 STEP_S = 120  # no update may take longer
-
-
-def start_ray(path):
-    """Ray gives its own processes half a minute to start, which is too little beside much other work."""
-    for tries_left in reversed(range(4)):
-        try:
-            ray.init(num_cpus=6, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20,
-                     runtime_env={"env_vars": {"PYTHONPATH": path}})
-            return
-        except Exception as error:
-            if not tries_left or "timed out during startup" not in str(error):
-                raise
-            ray.shutdown()
 
 
 def weights_of(step):
@@ -196,7 +178,7 @@ class VerlCheckpointEngine(DaemonTest):
         here = pathlib.Path(__file__).resolve().parent
         paths = [here, here.parent / "python", here.parent.parent / "python"]
         path = os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")])
-        start_ray(path)
+        ray_here.start(path, num_cpus=6)
         cls.addClassCleanup(ray.shutdown)
 
     def setUp(self):

@@ -305,15 +305,17 @@ class FollowTest(DaemonTest):
         self.expect_later(self.publish(3))
         end()
 
-    def test_a_version_without_some_of_the_tensors_is_not_loaded(self):
+    def test_a_version_without_some_of_the_tensors_and_an_adapter_are_not_loaded(self):
         self.start_server()
         self.start_follower()
         self.expect(self.version)
         fewer = self.publish(2, tensors=weights(2, tensors=2), new_model=True)
         self.expect_failure("tensor layer.2 of the served model is missing in it")
         self.assertEqual(self.generate()["output_ids"], [self.versions[self.version]])
+        self.publish(3, new_model=True, files={"adapter_config.json": b"{}"})
+        self.expect_failure("it is an adapter, and no model")
         self.assertEqual(self.calls().count("pause_generation"), 1)
-        whole = self.publish(3, new_model=True)
+        whole = self.publish(4, new_model=True, files={"config.json": b"{}"})
         self.expect(whole)
         self.assertNotIn(f"version {fewer} is in", self.log())
 

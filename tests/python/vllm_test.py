@@ -10,7 +10,8 @@ from unittest import mock
 
 from weightcast import Change, Code, Error, Event, EventKind, RawTensor
 from weightcast.engines._installs import InFlight, Installs, Limits, Step, Version
-from weightcast.vllm._follower import Follower, Refusal, settings
+from weightcast.vllm._follower import Follower
+from weightcast.vllm._plugin import Refusal, settings
 
 try:
     import numpy
@@ -614,7 +615,7 @@ class FollowerTest(unittest.IsolatedAsyncioTestCase):
     async def test_a_daemon_that_is_not_there_yet_and_one_that_speaks_nonsense(self):
         missing = Error(Code.NOT_FOUND, "connect", "no daemon runs there")
         self.follow(missing, Events(Error(Code.CORRUPT, "receive", "of another release")), Events(installed(4)))
-        with mock.patch("weightcast.vllm._follower._CONNECT_S", 0.01):
+        with mock.patch("weightcast.vllm._events._CONNECT_S", 0.01):
             await self.until(lambda: self.follower.status()["version"] == 4)
         self.assertEqual(self.follower.status()["why"], "")
 

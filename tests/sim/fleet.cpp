@@ -134,6 +134,9 @@ Fleet::Node& Fleet::add(const std::string& name, WorkerConfig config) {
   return *nodes_.back();
 }
 
+void Fleet::freeze_origin() { begin(FaultKind::kStall, *nodes_[0]); }
+void Fleet::thaw_origin() { end(FaultKind::kStall, *nodes_[0]); }
+
 void Fleet::restart(Node& node) {
   simulation_.start_node(node.index);
   node.worker = simulation_.worker(node.index);

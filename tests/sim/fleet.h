@@ -67,6 +67,10 @@ class Fleet {
   /// No worker can dial it from now on, or only `from` cannot. `refused`: they hear so at once.
   void block(Node& node, bool refused = false, const Node* from = nullptr);
   void unblock(Node& node, bool refused = false, const Node* from = nullptr);
+  void freeze_origin();
+  void thaw_origin();
+  /// What workers may read whose configuration says so.
+  [[nodiscard]] ArchiveOptions& archive() { return simulation_.options().archive; }
   /// Chunks and new versions are refused with kNoSpace.
   void fill_disk(Node& node) { begin(FaultKind::kFullDisk, node); }
   void clear_disk(Node& node) { end(FaultKind::kFullDisk, node); }

@@ -83,6 +83,16 @@ TEST(StatusText, SaysWhereTheVersionsOfTheNodeThatWasAskedLie) {
       testing::StartsWith("latest version 7; versions here are in memory (it\\nfits), 3.40 GiB written to disks\n"));
 }
 
+TEST(StatusText, SaysWhatCameFromAnArchiveAndWhyNothingComes) {
+  json some = node("gpu-1", "worker"), none = node("gpu-2", "worker");
+  some.update({{"archive_bytes", 3'650'722'201}, {"archive_trouble", ""}});
+  none.update({{"archive_bytes", 0}, {"archive_trouble", "no such\nobject"}});
+  const json status = {
+      {"latest_version", 7}, {"run", ""}, {"topology", ""}, {"predicted_s", 0}, {"nodes", {some, none}}};
+  EXPECT_THAT(status_text(status, 1), testing::EndsWith("gpu-1: 3.40 GiB came from the archive\n"
+                                                        "gpu-2: 0 B came from the archive; no such\\nobject\n"));
+}
+
 // A download that is over has no share of its chunks, whatever was said of it last.
 TEST(StatusText, ShowsNoProgressOfWhatIsOver) {
   json one = node("gpu-1", "worker");

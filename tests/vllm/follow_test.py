@@ -38,6 +38,16 @@ def write_site(folder, **more):
     return os.pathsep.join(map(str, (folder, PYTHON, HERE)))
 
 
+def distance_from(reference, choice, prompt=PROMPT, begin=0):
+    """By how much the log-probabilities of an answer differ from those of a model, from its token `begin` on."""
+    ids = choice["token_ids"]
+    with torch.no_grad():
+        logits = reference(torch.tensor([prompt + ids])).logits[0, len(prompt) - 1:-1]
+    wanted = logits.float().log_softmax(-1)[torch.arange(len(ids)), torch.tensor(ids)]
+    got = torch.tensor([entry["logprob"] for entry in choice["logprobs"]["content"]])
+    return float((got - wanted)[begin:].abs().max())
+
+
 class Following(DaemonTest):
     TIED = False
 
@@ -64,9 +74,11 @@ class Following(DaemonTest):
         return transformers.AutoModelForCausalLM.from_config(config).eval()
 
     def serve(self, *flags, **variables):
+        self.start_vllm("--weight-transfer-config", '{"backend": "weightcast"}', *flags, **variables)
+
+    def start_vllm(self, *flags, **variables):
         self.vllm = Vllm(
-            self.path, self.directory, "--skip-tokenizer-init", "--served-model-name", "m", "--max-num-seqs", "8",
-            "--weight-transfer-config", '{"backend": "weightcast"}', *flags, **{
+            self.path, self.directory, "--skip-tokenizer-init", "--served-model-name", "m", "--max-num-seqs", "8", *flags, **{
                 "VLLM_PLUGINS": "weightcast,faults", "WEIGHTCAST_STATE": self.worker.state,
                 "PYTHONPATH": write_site(self.directory / "site", faults="faults:register"),
                 "WEIGHTCAST_TEST_FAULTS": str(self.faults), **variables})
@@ -80,27 +92,25 @@ class Following(DaemonTest):
     def status(self):
         return self.get("/weightcast/status")
 
-    def generate(self, tokens=8, seed=0):
-        body = {"model": "m", "token_ids": PROMPT, "sampling_params": {
-            "max_tokens": tokens, "ignore_eos": True, "seed": seed, "detokenize": False, "logprobs": 0, "temperature": 1.0}}
-        with self.post("/inference/v1/generate", body) as answer:
-            return json.loads(answer.read())["choices"][0]
+    def generate(self, **options):
+        return self.answer(**options)["choices"][0]
 
-    def post(self, route, body):
+    def answer(self, tokens=8, seed=0, model="m", prompt=PROMPT, limit_s=INSTALL_S_MAX):
+        body = {"model": model, "token_ids": prompt, "sampling_params": {
+            "max_tokens": tokens, "ignore_eos": True, "seed": seed, "detokenize": False, "logprobs": 0, "temperature": 1.0}}
+        with self.post("/inference/v1/generate", body, limit_s) as answer:
+            return json.loads(answer.read())
+
+    def post(self, route, body, limit_s=INSTALL_S_MAX):
         request = urllib.request.Request(f"http://{self.vllm.address}{route}", json.dumps(body).encode(),
                                          {"Content-Type": "application/json"})
-        return urllib.request.urlopen(request, timeout=INSTALL_S_MAX)
+        return urllib.request.urlopen(request, timeout=limit_s)
 
     def distance(self, choice, begin=0):
         """By how much its log-probabilities differ from those of transformers, over the version that the daemon has."""
         with weightcast.load(self.worker.state) as weights:
             reference = transformers.AutoModelForCausalLM.from_pretrained(weights.directory, dtype=torch.float32)
-            ids = choice["token_ids"]
-            with torch.no_grad():
-                logits = reference(torch.tensor([PROMPT + ids])).logits[0, len(PROMPT) - 1:-1]
-        wanted = logits.float().log_softmax(-1)[torch.arange(len(ids)), torch.tensor(ids)]
-        got = torch.tensor([entry["logprob"] for entry in choice["logprobs"]["content"]])
-        return float((got - wanted)[begin:].abs().max())
+        return distance_from(reference, choice, begin=begin)
 
     def expect(self, version, kind):
         """The server says the version and computes with it."""

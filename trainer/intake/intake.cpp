@@ -438,12 +438,18 @@ HttpResponse Intake::tell_status(const HttpRequest&) {
                         {"refused", stats.refused}};
   }
   answer["malformed"] = malformed_.load();
+  {
+    const std::scoped_lock lock(figures_mutex_);
+    answer["metrics"] = figures_;
+  }
   Json rows = Json::array();
   const Instant now = steady_now();
   for (const IntakeWorker& row : workers()) {
     const LeaseRecord leases = buffer_->leases().record_of(row.name);
     rows.push_back({{"name", row.name},
                     {"version", row.weights.value},
+                    {"version_s", to_seconds(now - row.weights_since)},
+                    {"price_per_hour", row.price_per_hour},
                     {"groups_leased", leases.groups_leased},
                     {"groups_overdue", leases.groups_overdue},
                     {"groups_delivered", leases.groups_delivered},
@@ -460,6 +466,11 @@ HttpResponse Intake::tell_status(const HttpRequest&) {
   }
   answer["workers"] = std::move(rows);
   return json_response(answer);
+}
+
+void Intake::handle_figures(std::map<std::string, double, std::less<>> figures) {
+  const std::scoped_lock lock(figures_mutex_);
+  figures_ = std::move(figures);
 }
 
 void Intake::look_for_silent(ReplayBuffer& buffer, Instant now) {

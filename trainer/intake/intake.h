@@ -88,6 +88,8 @@ class Intake final : public RolloutSource {
   void set_wanted(const std::string& worker, bool is_wanted);
   /// The origin has taken `version`.
   void handle_published(Version version);
+  /// After each step: its figures by name, which GET /v1/status tells. Any thread.
+  void handle_figures(std::map<std::string, double, std::less<>> figures);
   /// With Options::sync, after each step: the learner has weights of `version`. Whether it is to publish now.
   [[nodiscard]] bool handle_step(Instant now, Version version);
 
@@ -161,8 +163,10 @@ class Intake final : public RolloutSource {
   WorkerTable table_;
   std::map<std::string, std::string> copied_incarnations_;  // as they were when the buffer was copied
   std::optional<SyncCoordinator> sync_;                     // guarded by table_mutex_
-  std::map<std::string, WorkerFault::Kind> faults_;         // told of, by name; of the learner's thread alone, as
-  Instant faults_at_{};                                     // when it looks again
+  std::mutex figures_mutex_;
+  std::map<std::string, double, std::less<>> figures_;  // of the last step; guarded by figures_mutex_
+  std::map<std::string, WorkerFault::Kind> faults_;     // told of, by name; of the learner's thread alone, as
+  Instant faults_at_{};                                 // when it looks again
 
   KeptAnswers kept_;  // of the thread for rollouts alone
 

@@ -322,6 +322,7 @@ class Loop final : public Learner {
     s_.worker_cost = worker_cost_before_ + meter_.worker_cost();
     metrics["cost_total"] = s_.seconds / 3600 * s_.config.learner_price_per_hour + s_.worker_cost;
     write(metrics);
+    if (s_.intake != nullptr) s_.intake->handle_figures(metrics);
     s_.console.show(live_line(metrics, s_.config.total_training_steps));
   }
 

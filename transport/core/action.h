@@ -11,6 +11,7 @@
 #include "base/content_digest.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/units.h"
 #include "proto/wire.pb.h"
 #include "transport/core/chunk_set.h"
 #include "transport/core/manifest.h"
@@ -121,6 +122,28 @@ struct CheckChunk {
   ChunkIndex chunk{};
 };
 
+/// Look whether the archive has a full payload whole. Worker only, with an archive. ->
+/// WorkerCore::handle_archive_found(payload, request, ...)
+struct FindArchived {
+  std::uint32_t request = 0;
+  std::shared_ptr<const Manifest> manifest;
+};
+
+/// Read chunks of a full payload from the archive. -> WorkerCore::handle_archive_chunk(request, ...) for each of them
+/// in order, then handle_archive_ended(payload, request, status)
+struct ReadArchived {
+  std::uint32_t request = 0;
+  std::shared_ptr<const Manifest> manifest;
+  ChunkIndex first{};
+  std::uint32_t chunks = 0;
+  Rate rate{};  ///< of all that is read from the archive, from now on; without a limit none
+};
+
+/// The answer to that request is not wanted any more.
+struct EndArchived {
+  std::uint32_t request = 0;
+};
+
 /// A peer is turned away. For the audit log; the connection is closed by another action, if it is.
 struct Refused {
   ConnId conn{};
@@ -156,7 +179,8 @@ struct EnrolledWorker {
 using Action = std::variant<action::Connect, action::Send, action::SendChunk, action::Close, action::BeginPayload,
                             action::GrowPayload, action::PutDigestPart, action::StoreChunk, action::FinishPayload,
                             action::DiscardPayload, action::MakePayload, action::FollowRun, action::TakeRevocations,
-                            action::Enroll, action::Refused, action::CheckChunk, action::Log>;
+                            action::Enroll, action::Refused, action::CheckChunk, action::FindArchived,
+                            action::ReadArchived, action::EndArchived, action::Log>;
 
 /// What a core wants done, first in, first out. All parts of a core share one queue.
 class ActionQueue {

@@ -73,6 +73,7 @@ void Core::handle_child_message(Instant now, ConnId conn, const wire::Message& m
       if (Status s = uploads_.handle_subscribe(now, conn, message.subscribe()); !s.has_value()) refuse(conn, s.error());
       return;
     case Kind::kUnsubscribe: return uploads_.handle_unsubscribe(conn, message.unsubscribe());
+    case Kind::kSkip: return uploads_.handle_skip(conn, message.skip());
     case Kind::kChunkDamaged:
       if (!uploads_.is_child(conn)) return;
       return self_check_.handle_suspected(now, payload_of(message.chunk_damaged()),

@@ -22,6 +22,7 @@ bool goes_up(Kind kind) {
     case Kind::kSubscribe:
     case Kind::kUnsubscribe:
     case Kind::kChunkDamaged:
+    case Kind::kSkip:
     case Kind::kEnroll: return true;
     default: return false;
   }
@@ -42,7 +43,8 @@ bool is_read(Speaker speaker, Kind kind) {
     case Kind::kRateProbed: return speaker == Speaker::kMember;
     case Kind::kSubscribe:
     case Kind::kUnsubscribe:
-    case Kind::kChunkDamaged: return speaker == Speaker::kChild;
+    case Kind::kChunkDamaged:
+    case Kind::kSkip: return speaker == Speaker::kChild;
     case Kind::kJoined:
     case Kind::kHeartbeatAck:
     case Kind::kAnnounce:

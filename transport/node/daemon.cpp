@@ -74,6 +74,13 @@ Status validate(const DaemonConfig& config) {
   if (config.role == Role::kOrigin && config.takes_files) {
     return refuse(Errc::kInvalidArgument, "--files: for workers; an origin sends what 'weightcast publish' names");
   }
+  if (config.role == Role::kOrigin && !config.archive.empty()) {
+    return refuse(Errc::kInvalidArgument,
+                  "--archive: for workers, which read it; 'weightcast archive' beside the origin writes it");
+  }
+  if (config.archive.empty() && config.archive_limits != ArchiveLimits{}) {
+    return refuse(Errc::kInvalidArgument, "--archive-rate and --archive-below: they need --archive");
+  }
   if (config.single_copy && config.versions_in == VersionsIn::kMemory) {
     return refuse(Errc::kInvalidArgument,
                   "--single-copy: it changes the only copy on the disk; leave out --versions-in");
@@ -198,7 +205,7 @@ Result<gid_t> group_named(const std::string& name) {
 
 }  // namespace
 
-Status run_daemon(DaemonConfig config) {
+Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::function<Status()>& when_open) {
   std::shared_ptr<TlsContext> tls;
   if (!config.keys.empty()) {
     hide_memory();
@@ -239,6 +246,7 @@ Status run_daemon(DaemonConfig config) {
                                 reopening = true;
                                 loop.stop();
                               }};
+  environment.open_archive = std::move(open_archive);
   if (tls && config.role == Role::kOrigin) environment.signer = std::make_shared<SigningKey>(tls->keys());
   if (tls && config.role == Role::kWorker) {
     environment.trust = std::make_shared<ClusterTrust>(tls, TrustOptions{config.version_age_max});
@@ -287,6 +295,7 @@ Status run_daemon(DaemonConfig config) {
     node->stop("it was stopped");
     goodbye.arm(loop.now() + Node::kGoodbye);
   });
+  if (when_open) WC_TRY(when_open());
   tell_supervisor("READY=1");
   loop.run();
   while (std::exchange(reopening, false) && !stopping) {

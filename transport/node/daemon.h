@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "transport/core/worker/worker_config.h"
 #include "transport/io/disk/disk.h"
 #include "transport/node/packing_speed.h"
+#include "transport/node/payload_archive.h"
 #include "transport/node/versions_place.h"
 
 namespace weightcast {
@@ -54,6 +56,8 @@ struct DaemonConfig {
   Duration single_copy_wait = std::chrono::seconds(60);  ///< ... at most so long after they arrived
   bool takes_files = false;                              ///< worker only: see WorkerConfig
   std::uint64_t snapshot_bytes_max = WorkerConfig{}.snapshot_bytes_max;  ///< worker only
+  std::string archive;           ///< worker only: where full payloads may be read beside peers; "": nowhere
+  ArchiveLimits archive_limits;  ///< worker only
   std::vector<std::string> addresses_allowed;  ///< origin only: OriginConfig::addresses_allowed
   bool leaf_only = false;
   bool standby = false;
@@ -76,7 +80,10 @@ struct DaemonConfig {
 inline constexpr Duration kStopTimeout = std::chrono::seconds(4);
 
 /// Runs a node until SIGINT or SIGTERM, and for kStopTimeout longer at most, whatever is under way: what a job or the
-/// disk has not ended by then is cut off, as kill -9 would. Blocks. Errors: what kept it from starting.
-[[nodiscard]] Status run_daemon(DaemonConfig config);
+/// disk has not ended by then is cut off, as kill -9 would. Blocks. `open_archive` opens config.archive. `when_open` runs
+/// once, on this thread, when the node and its local socket listen, before anything is answered. Errors: what kept it
+/// from starting, those of `when_open`.
+[[nodiscard]] Status run_daemon(DaemonConfig config, OpenArchive open_archive = {},
+                                const std::function<Status()>& when_open = {});
 
 }  // namespace weightcast

@@ -327,11 +327,12 @@ void Driver::send_ready(ConnId conn) {
     std::optional<SendOrder::Chunk> next = peer->second.order.poll();
     if (!next) return;
     const std::size_t size = next->bytes->size();
-    peer->second.connection->send_chunk(next->payload, next->chunk, std::move(next->bytes), [this, conn, size] {
-      chunk_bytes_sent_ += size;
-      core_.handle_chunk_sent(loop_.now(), conn);
-      pump();
-    });
+    peer->second.connection->send_chunk(next->payload, next->chunk, std::move(next->bytes),
+                                        [this, conn, size, kind = next->payload.kind] {
+                                          sent_.add(kind, size);
+                                          core_.handle_chunk_sent(loop_.now(), conn);
+                                          pump();
+                                        });
   }
 }
 
@@ -382,6 +383,7 @@ void Driver::perform(action::PutDigestPart put) { store_.put_digest_part(put.pay
 void Driver::perform(action::StoreChunk store) {
   const std::size_t size = store.bytes->size();
   storing_bytes_ += size;
+  received_.add(store.payload.kind, size);
   throttle_reading();
   store_.write_chunk(store.payload, store.chunk, std::move(store.bytes),
                      [this, alive = alive_, payload = store.payload, chunk = store.chunk, size](const Status& status) {
@@ -419,6 +421,39 @@ void Driver::perform(action::FinishPayload finish) {
     pump();
   });
 }
+
+void Driver::read_archive(std::unique_ptr<PayloadArchive> archive, unsigned ranges_at_once) {
+  archive_ = std::make_unique<ArchiveReader>(
+      loop_, std::move(archive), ranges_at_once,
+      ArchiveReader::Handlers{
+          .on_found =
+              [this](PayloadId payload, std::uint32_t request, Result<std::vector<ContentDigest>> found) {
+                receiver_->handle_archive_found(loop_.now(), payload, request, std::move(found));
+                pump();
+              },
+          .on_chunk =
+              [this](std::uint32_t request, const ChunkArrival& chunk) {
+                receiver_->handle_archive_chunk(loop_.now(), request, chunk);
+                pump();
+              },
+          .on_ended =
+              [this](PayloadId payload, std::uint32_t request, const Status& status) {
+                receiver_->handle_archive_ended(loop_.now(), payload, request, status);
+                pump();
+              }});
+}
+
+void Driver::perform(const action::FindArchived& find) {
+  WC_CHECK(archive_ != nullptr);
+  archive_->find(find);
+}
+
+void Driver::perform(const action::ReadArchived& read) {
+  WC_CHECK(archive_ != nullptr);
+  archive_->read(read);
+}
+
+void Driver::perform(const action::EndArchived& end) { archive_->end(end.request); }
 
 void Driver::handle_version_lost(Version version, const Error& why) {
   const StoredVersion* newest = store_.find(store_.current());

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,6 +16,7 @@
 #include "transport/io/net/network.h"
 #include "transport/io/net/send_order.h"
 #include "transport/io/store/store.h"
+#include "transport/node/archive_reader.h"
 #include "transport/node/audit.h"
 #include "transport/node/log_allowance.h"
 #include "transport/node/member_accounts.h"
@@ -59,6 +62,8 @@ class Driver {
   void on_revocations(std::function<void(const std::string& list)> take) { take_revocations_ = std::move(take); }
   /// Gives machines without a certificate one; an origin's only. `enroll` answers to OriginCore::handle_enrolled().
   void on_enroll(std::function<void(action::Enroll)> enroll) { enroll_ = std::move(enroll); }
+  /// Reads that archive, so many ranges at once; a worker's only.
+  void read_archive(std::unique_ptr<PayloadArchive> archive, unsigned ranges_at_once);
   /// The store has lost a complete version, as Store::on_lost() says.
   void handle_version_lost(Version version, const Error& why);
   /// Runs `observer` after each pump(), for whoever waits for a change (the local API).
@@ -67,7 +72,20 @@ class Driver {
   /// Whom this node has turned away.
   [[nodiscard]] const Audit& audit() const { return audit_; }
   [[nodiscard]] Audit& audit() { return audit_; }
-  [[nodiscard]] std::uint64_t chunk_bytes_sent() const { return chunk_bytes_sent_; }
+  [[nodiscard]] std::uint64_t chunk_bytes_sent() const { return sent_.total(); }
+  /// Bytes of chunks by the kind of their payload.
+  struct PayloadBytes {
+    std::array<std::uint64_t, 4> of_kind{};
+
+    void add(PayloadKind kind, std::uint64_t bytes) { of_kind.at(static_cast<std::size_t>(kind)) += bytes; }
+    [[nodiscard]] std::uint64_t of(PayloadKind kind) const { return of_kind.at(static_cast<std::size_t>(kind)); }
+    [[nodiscard]] std::uint64_t total() const {
+      return std::accumulate(of_kind.begin(), of_kind.end(), std::uint64_t{0});
+    }
+  };
+  [[nodiscard]] const PayloadBytes& sent() const { return sent_; }
+  /// Of chunks that were verified.
+  [[nodiscard]] const PayloadBytes& received() const { return received_; }
   /// Of chunks that are on their way to the disk.
   [[nodiscard]] std::uint64_t storing_bytes() const { return storing_bytes_; }
 
@@ -97,6 +115,9 @@ class Driver {
   void perform(action::TakeRevocations take);
   void perform(action::Enroll enroll);
   void perform(const action::CheckChunk& check);
+  void perform(const action::FindArchived& find);
+  void perform(const action::ReadArchived& read);
+  void perform(const action::EndArchived& end);
   void perform(const action::Refused& refused);
   void perform(const action::Log& log);
 
@@ -158,7 +179,8 @@ class Driver {
   std::uint64_t storing_bytes_ = 0;
   bool disk_is_behind_ = false;
   bool pumping_ = false;
-  std::uint64_t chunk_bytes_sent_ = 0;
+  PayloadBytes sent_, received_;
+  std::unique_ptr<ArchiveReader> archive_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for callbacks that may come after us
 };
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -32,6 +34,12 @@ local::PublicationEntry entry_of(const PublicationRecord& record, Instant now) {
   entry.set_take_over_s(to_seconds(record.taking_over.lasted()));
   entry.set_encode_s(to_seconds(record.encoding().lasted()));
   entry.set_pack_s(to_seconds(record.packing().lasted()));
+  const auto begun = [&](const PublicationRecord::Making& making) {
+    return making.began_at ? std::optional(to_seconds(*making.began_at - record.started_at)) : std::nullopt;
+  };
+  if (const auto at_s = begun(record.taking_over)) entry.set_take_over_at_s(*at_s);
+  if (const auto at_s = begun(record.encoding())) entry.set_encode_at_s(*at_s);
+  if (const auto at_s = begun(record.packing())) entry.set_pack_at_s(*at_s);
   entry.set_elapsed_s(to_seconds(record.ended_at.value_or(now) - record.started_at));
   entry.set_slowest(record.slowest);
   entry.set_cause(record.cause);
@@ -78,19 +86,31 @@ local::WorkerCourse course_of(const WorkerCourse& course, const PublicationRecor
 }  // namespace
 
 Result<local::HistoryReply> history_reply(const PublicationHistory& history, Version version,
-                                          std::string_view origin_name, Instant now) {
+                                          std::string_view origin_name, Instant now,
+                                          const EarlierPublications& earlier) {
   local::HistoryReply reply;
   if (version == kNoVersion) {
-    for (const auto& [_, record] : history.all()) *reply.add_publications() = entry_of(record, now);
+    std::map<Version, local::PublicationEntry> entries;
+    for (const auto& [known, record] : history.all()) entries.emplace(known, entry_of(record, now));
+    for (const auto& [known, before] : earlier) entries.emplace(known, before.entry);
+    while (entries.size() > PublicationHistory::kVersionsMax) entries.erase(entries.begin());
+    for (auto& [_, entry] : entries) *reply.add_publications() = std::move(entry);
     return reply;
   }
   const auto found = history.all().find(version);
   if (found == history.all().end()) {
+    if (const auto before = earlier.find(version);
+        before != earlier.end() && reply.ParseFromString(before->second.reply)) {
+      return reply;
+    }
+    std::set<Version> known;
+    for (const auto& [one, _] : history.all()) known.insert(one);
+    for (const auto& [one, _] : earlier) known.insert(one);
     return fail(Errc::kNotFound, Op::kPlan,
-                history.all().empty()
-                    ? fmt::format("version {}: nothing was published since this origin started", version.value)
-                    : fmt::format("version {}: this origin remembers versions {} to {}, since its start", version.value,
-                                  history.all().begin()->first.value, history.all().rbegin()->first.value));
+                known.empty()
+                    ? fmt::format("version {}: this origin has published nothing that it remembers", version.value)
+                    : fmt::format("version {}: this origin remembers versions {} to {}", version.value,
+                                  known.begin()->value, known.rbegin()->value));
   }
   const PublicationRecord& record = found->second;
   *reply.add_publications() = entry_of(record, now);

@@ -106,6 +106,17 @@ void Node::describe_self(local::NodeStatus& self) const {
     add(to_string(reason), driver_->audit().count(reason));
   }
   add("local", api_->refused_count());
+  meters_.describe(self);
+  const auto add_traffic = [&](const char* direction, const Driver::PayloadBytes& bytes) {
+    for (const PayloadKind kind : {PayloadKind::kFull, PayloadKind::kPacked, PayloadKind::kPatch}) {
+      local::Traffic& traffic = *self.add_traffic();
+      traffic.set_direction(direction);
+      traffic.set_kind(std::string(kind_of({Version{}, kind})));
+      traffic.set_bytes(bytes.of(kind));
+    }
+  };
+  add_traffic("sent", driver_->sent());
+  add_traffic("received", driver_->received());
 }
 
 local::VersionsReply Node::versions() {

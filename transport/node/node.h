@@ -11,6 +11,7 @@
 #include "transport/node/driver.h"
 #include "transport/node/local_api.h"
 #include "transport/node/node_environment.h"
+#include "transport/node/node_meters.h"
 
 namespace weightcast {
 
@@ -58,7 +59,8 @@ class Node : public LocalService {
  protected:
   /// One that is complete here, of this run or what `current` names of the one before; else null.
   [[nodiscard]] const StoredVersion* stored_version(Version version) const;
-  /// What status tells of this node alone: the peers that it has turned away, and its disk.
+  /// What status tells of this node alone: the peers that it has turned away, its disk, what it has sent and received,
+  /// and how long phases took.
   void describe_self(local::NodeStatus& self) const;
   [[nodiscard]] virtual Core& mutable_core() = 0;
   virtual void tell_core(const Revocations& revoked) = 0;
@@ -79,6 +81,7 @@ class Node : public LocalService {
   std::unique_ptr<Listener> listener_;  // until stop()
   Endpoint endpoint_;
   std::unique_ptr<LocalApi> api_;
+  NodeMeters meters_;
   Jobs jobs_{environment_.loop};
 };
 

@@ -9,6 +9,7 @@
 #include "transport/io/event_loop.h"
 #include "transport/io/net/network.h"
 #include "transport/io/store/store.h"
+#include "transport/node/payload_archive.h"
 
 namespace weightcast {
 
@@ -31,6 +32,8 @@ struct NodeEnvironment {
   std::shared_ptr<const ManifestTrust> trust = nullptr;
   /// StoreOptions::choose_place. Null: DaemonConfig::place holds.
   std::function<StorePlace(std::uint64_t version_bytes)> choose_place = {};
+  /// Opens DaemonConfig::archive, where that is given. Null: none can be.
+  OpenArchive open_archive = {};
 };
 
 }  // namespace weightcast

@@ -9,7 +9,7 @@
 #include "transport/io/log.h"
 #include "transport/node/apply_changes.h"
 #include "transport/node/hash_version.h"
-#include "transport/node/history_reply.h"
+#include "transport/node/history_archive.h"
 #include "transport/node/make_patch.h"
 #include "transport/node/peer_records.h"
 #include "transport/node/published_snapshot.h"
@@ -60,6 +60,7 @@ Status OriginNode::start() {
   for (const StoredVersion& stored : store_->versions()) core_->restore(signed_again(stored), stored.chunk_digests);
   for (const StoredPatch& stored : store_->patches()) core_->restore_patch(signed_again(stored), stored.chunk_digests);
   core_->restore_peers(loop().now(), PeerRecordsFile(environment_.files, config_.state).read());
+  earlier_ = HistoryArchive(environment_.files, config_.state).read();
   // Whatever an origin finds half-made was never announced.
   for (const PartialVersion& partial : store_->partial()) store_->discard(partial.manifest.id());
   WC_TRY(serve());
@@ -88,6 +89,7 @@ void OriginNode::handle_change() {
     if (!newest.first_sent_at && driver_->chunk_bytes_sent() > newest.egress_bytes) newest.first_sent_at = loop().now();
   }
   api_->handle_change();
+  write_history();
   const std::uint64_t generation = core_->peer_records_generation();
   if (writing_peer_records_ || generation == peer_records_written_) return;
   writing_peer_records_ = true;
@@ -97,6 +99,43 @@ void OriginNode::handle_change() {
         if (Status s = file.write(records); !s.has_value()) log_warning("peer records: {}", s.error().message());
       },
       [this] { writing_peer_records_ = false; });
+}
+
+// What has ended changes seldom, so that most calls look at the newest publication alone.
+void OriginNode::write_history() {
+  const std::map<Version, PublicationRecord>& all = core_->history().all();
+  if (writing_history_ || all.empty()) return;
+  const auto state_of = [](const PublicationRecord& record) { return Written{record.end, record.installed}; };
+  const std::pair newest(all.rbegin()->first, state_of(all.rbegin()->second));
+  if (history_seen_ == newest) return;
+  history_seen_ = newest;
+  std::erase_if(history_written_, [&](const auto& one) { return !all.contains(one.first); });
+  std::vector<std::pair<Version, std::string>> replies;
+  for (const auto& [version, record] : all) {
+    if (record.end == PublicationRecord::End::kUnderWay) continue;
+    // One that a process before has written is only wanted again, unless its number was given to another.
+    const auto before = earlier_.find(version);
+    if (before != earlier_.end() && before->second.entry.state() != to_string(PublicationRecord::End::kGivenUp))
+      continue;
+    const auto [known, is_new] = history_written_.try_emplace(version, state_of(record));
+    if (!is_new && known->second == state_of(record)) continue;
+    known->second = state_of(record);
+    const auto reply = history_reply(core_->history(), version, config_.name, loop().now());
+    if (reply.has_value()) replies.emplace_back(version, reply->SerializeAsString());
+  }
+  if (replies.empty()) return;
+  writing_history_ = true;
+  jobs_.run(
+      [archive = HistoryArchive(environment_.files, config_.state), replies = std::move(replies)] {
+        for (const auto& [version, reply] : replies) {
+          const Status written = archive.write(version, reply);
+          if (!written.has_value()) return log_warning("history: {}", written.error().message());
+        }
+      },
+      [this] {
+        writing_history_ = false;
+        history_seen_.reset();
+      });
 }
 
 Result<Version> OriginNode::next_version() {
@@ -252,6 +291,7 @@ void OriginNode::end_publication(const Publishing& publishing, const Result<Made
     driver_->pump();
     return publishing.taken(made.error());
   }
+  meters_.note(NodeMeters::Phase::kTake, loop().now() - publishing.started_at);
   unproven_ = made->manifest->tree_of_snapshot().chunk_bytes != 0 ? 0 : unproven_ + 1;
   core_->handle_publish(loop().now(), publishing.started_at, *made);
   driver_->pump();
@@ -272,7 +312,10 @@ void OriginNode::make(PayloadId payload) {
     driver_->pump();
   };
   observer.done = [this, payload, began_at = loop().now()](Result<MadePayload> made) {
-    if (payload.is_encoded()) encode_s_ = to_seconds(loop().now() - began_at);
+    if (payload.is_encoded()) {
+      encode_s_ = to_seconds(loop().now() - began_at);
+      meters_.note(NodeMeters::Phase::kEncode, loop().now() - began_at);
+    }
     core_->handle_payload_made(loop().now(), payload, made);
     driver_->pump();
   };
@@ -377,7 +420,7 @@ void OriginNode::add_unreached(const Member& member, local::NodeStatus& self, lo
 }
 
 Result<local::HistoryReply> OriginNode::history(Version version) {
-  return history_reply(core_->history(), version, config_.name, loop().now());
+  return history_reply(core_->history(), version, config_.name, loop().now(), earlier_);
 }
 
 local::StatusReply OriginNode::status() {

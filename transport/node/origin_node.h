@@ -6,6 +6,7 @@
 #include "transport/core/origin/origin_core.h"
 #include "transport/node/apply_changes.h"
 #include "transport/node/enrolment_desk.h"
+#include "transport/node/history_reply.h"
 #include "transport/node/node.h"
 
 namespace weightcast {
@@ -51,6 +52,8 @@ class OriginNode final : public Node {
   };
 
   void handle_change();
+  /// Keeps what has ended over a restart.
+  void write_history();
   /// To the origin's status that it cannot dial the member, and to the member's whom that cannot dial.
   void add_unreached(const Member& member, local::NodeStatus& self, local::NodeStatus& node) const;
   void publish_snapshot(Publishing publishing, std::shared_ptr<const PublishedSnapshot> snapshot);
@@ -77,6 +80,17 @@ class OriginNode final : public Node {
   std::uint32_t unproven_ = 0;          // publications since one whose SHA-256 tree is signed
   double encode_s_ = 0;                 // of the last patch
   std::map<Version, Started> started_;  // the last few publications
+
+  /// Of a publication, as it was written: how it ended, and how many have it.
+  struct Written {
+    PublicationRecord::End end{};
+    std::uint32_t installed = 0;
+    bool operator==(const Written&) const = default;
+  };
+  EarlierPublications earlier_;
+  std::map<Version, Written> history_written_;
+  std::optional<std::pair<Version, Written>> history_seen_;  // the newest one, when it was looked for what to write
+  bool writing_history_ = false;
 };
 
 }  // namespace weightcast

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "proto/limits.h"
 #include "transport/io/log.h"
@@ -39,12 +41,20 @@ Status WorkerNode::start() {
   config.unpack_bytes_per_s = config_.packing_speed.unpack_bytes_per_s * loop().threads_per_job_max();
   config.timeouts = config_.timeouts;
   config.trust = environment_.trust;
+  std::unique_ptr<PayloadArchive> archive;
+  if (!config_.archive.empty() && environment_.open_archive) {
+    Result<std::unique_ptr<PayloadArchive>> opened = environment_.open_archive(environment_.files, config_.archive);
+    if (!opened.has_value()) return about("--archive", opened.error());
+    archive = std::move(*opened);
+    config.archive = config_.archive_limits;
+  }
   WC_ASSIGN(config.accepted, AcceptedFile(environment_.files, config_.state).read());
   accepted_written_ = config.accepted;
   core_ = std::make_unique<WorkerCore>(std::move(config));
   restore();
   WC_TRY(serve());
   driver_->receive_for(*core_);
+  if (archive) driver_->read_archive(std::move(archive), config_.archive_limits.ranges_at_once);
   driver_->on_follow_run([this](action::FollowRun follow) { follow_run(follow); });
   driver_->on_change([this] { handle_change(); });
   if (unproven_) leave_unproven();
@@ -94,7 +104,19 @@ void WorkerNode::tell_core(const Revocations& revoked) {
   if (unproven_) leave_unproven();
 }
 
+void WorkerNode::note_phases() {
+  const Intake& intake = core_->intake();
+  const StoredVersion* const installed = store_->find(intake.installed_version());
+  // One that was here before this process says nothing.
+  if (installed == nullptr || intake.finish_s() <= 0 || installed->manifest.version == metered_) return;
+  metered_ = installed->manifest.version;
+  meters_.note(NodeMeters::Phase::kTransfer, from_seconds(intake.transfer_s()));
+  meters_.note(NodeMeters::Phase::kApply, from_seconds(std::max(0.0, intake.finish_s() - installed->switch_s)));
+  meters_.note(NodeMeters::Phase::kSwitch, from_seconds(installed->switch_s));
+}
+
 void WorkerNode::handle_change() {
+  note_phases();
   api_->handle_change();
   if (const StoredVersion* newest = store_->find(store_->current());
       newest != nullptr && newest->durable && newest->manifest.version != durable_noted_ && !unproven_) {
@@ -164,6 +186,8 @@ local::StatusReply WorkerNode::status() {
     other.set_why(unreached.why);
   }
   self->set_manifests_refused(core_->intake().refused_manifests());
+  self->set_archive_bytes(core_->intake().archive_bytes());
+  self->set_archive_trouble(std::string(cut_text(core_->intake().archive_trouble(), kReasonBytesMax)));
   self->set_transfer_s(core_->intake().transfer_s());
   self->set_finish_s(core_->intake().finish_s());
   if (stored != nullptr) {

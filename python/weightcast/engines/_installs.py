@@ -10,7 +10,7 @@ import enum
 from typing import Any, NamedTuple, Optional
 
 _ASK_S_MIN, _ASK_S_MAX = 0.002, 0.05
-_RETRY_S_MIN, _RETRY_S_MAX = 0.5, 30.0
+RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
 # One call to the engine, which answers between two of its steps.
 _CALL_S_MAX = 30.0
 
@@ -73,7 +73,7 @@ class Installs:
         self._next: Optional[Step] = None  # None: PREPARE, where a version is to be had
         self._at = 0.0  # when `_next` is due
         self._retry_at = 0.0  # when the next PREPARE is
-        self._retry_s = _RETRY_S_MIN
+        self._retry_s = RETRY_S_MIN
         self._target: Optional[Version] = None
         self._whole = False
         self._pause_as = in_flight
@@ -85,7 +85,7 @@ class Installs:
     def handle_installed(self, now: float, version: Version) -> None:
         """The daemon has it in use."""
         if version != self.newest:
-            self.newest, self._retry_at, self._retry_s = version, now, _RETRY_S_MIN
+            self.newest, self._retry_at, self._retry_s = version, now, RETRY_S_MIN
 
     def handle_done(self, now: float, results: list[dict[str, Any]]) -> None:
         """The action is done. `results`: of PREPARE, ASK and WRITE what each rank says: "ok", and "error" where that is
@@ -145,7 +145,7 @@ class Installs:
         """It is not known any more what the engine has, nor whether it is paused: the next install writes everything."""
         self._running = self._next = self.held = None
         self.is_intact = self.is_paused = self.is_refusing = False
-        self._retry_at, self._retry_s = now, _RETRY_S_MIN
+        self._retry_at, self._retry_s = now, RETRY_S_MIN
 
     # What to do.
 
@@ -214,7 +214,7 @@ class Installs:
     def _fail(self, now: float, action: Action, why: str) -> None:
         self.why = why
         self._retry_at = now + self._retry_s
-        self._retry_s = min(self._retry_s * 2, _RETRY_S_MAX)
+        self._retry_s = min(self._retry_s * 2, RETRY_S_MAX)
         if action.step in (Step.LABEL, Step.RESUME):
             # Answers with the label of other weights would be wrong, so it is tried until it succeeds.
             self.is_refusing = True

@@ -13,6 +13,7 @@ from .._errors import Code, Error
 from .._snapshot import Snapshot
 from .._subscription import Change, Subscription
 from .._tensors import RawTensor
+from ._peft import refuse_adapter
 
 _CONNECT_S_MAX = 5.0
 _BUSY_S = 0.01  # between two questions for a list, which the daemon makes one by one
@@ -167,6 +168,7 @@ class Rank:
         pin = subscription.acquire(job.version, timeout=_CONNECT_S_MAX)
         if pin.digest != job.digest:
             raise RuntimeError(f"this host's daemon has another version {job.version}: {pin.digest}, not {job.digest}")
+        refuse_adapter(pin.directory)
         snapshot = Snapshot(pin.directory)
         self._model.check(snapshot)
         if job.base == (job.version, job.digest):

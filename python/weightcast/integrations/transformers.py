@@ -41,7 +41,8 @@ class PublishCallback(StepLog):
 
     The main process publishes, on the origin's host; with FSDP2 each rank publishes its own shards (ShardedPublisher). PEFT:
     the adapters are merged for it, one layer at a time, and the trainer's weights are afterwards what they were, bit for
-    bit. Refused: FSDP1, DeepSpeed's ZeRO-3, quantised and offloaded weights, and of PEFT what cannot be merged.
+    bit. Refused: FSDP1, DeepSpeed's ZeRO-3, quantised and offloaded weights, and of PEFT what cannot be merged. With
+    `adapter` the adapter alone is published, as PEFT saves it, over whatever weights it lies on.
     """
 
     def __init__(
@@ -54,9 +55,11 @@ class PublishCallback(StepLog):
         new_model: bool = False,
         installed: Optional[float] = None,
         timeout: float = 600.0,
+        adapter: bool = False,
     ) -> None:
         """`state_dir`: the origin's; None: WEIGHTCAST_STATE's. `files`: what accompanies the weights, as for
-        Publisher.publish(); None: the model's configuration and the trainer's tokenizer. `dtype`: in which floating tensors
+        Publisher.publish(); None: the model's configuration and the trainer's tokenizer, of an adapter its
+        adapter_config.json. `dtype`: in which floating tensors
         are published, such as that of the engines. FP32 weights change in nearly every element of a step, their BF16 values
         in a few per cent. `new_model`: the first publication may have other tensors than the origin's last version.
         `installed`: the fraction of the active workers that training waits for; None: it goes on when the origin has its
@@ -74,22 +77,28 @@ class PublishCallback(StepLog):
             )
         self._state_dir, self._every_steps = state_dir, every_steps
         self._files, self._dtype, self._new_model = files, dtype, new_model
-        self._installed, self._timeout = installed, timeout
+        self._installed, self._timeout, self._adapter = installed, timeout, adapter
         self._model_publisher: Any = None  # on ranks that publish
         self._step: Optional[int] = None  # that was published last
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
         self._end()
-        _check(model)
+        (_check_adapter if self._adapter else _check)(model)
         model = extract_model_from_parallel(model)
         options = {"files": self._files, "new_model": self._new_model}
-        if any(hasattr(tensor, "placements") for tensor in model.parameters()):
+        if self._adapter:
+            if not state.is_world_process_zero:
+                return
+            self._model_publisher = _AdapterPublisher(self._state_dir, self._dtype, self._timeout)
+        elif any(hasattr(tensor, "placements") for tensor in model.parameters()):
             self._model_publisher = _ShardedPublisher(self._state_dir, self._dtype, self._timeout)
         elif state.is_world_process_zero:
             self._model_publisher = _WholePublisher(self._state_dir, self._dtype, self._timeout)
         else:
             return
-        if self._files is None and state.is_world_process_zero:
+        if self._files is None and self._adapter:
+            options["files"] = _adapter_files(model)
+        elif self._files is None and state.is_world_process_zero:
             tokenizer = more.get("processing_class") or more.get("tokenizer")
             options["files"] = _files_of(model, tokenizer, self._dtype)
         self._publish(state, model, options)
@@ -170,6 +179,18 @@ class _ShardedPublisher(_ModelPublisher):
         return version, sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
+class _AdapterPublisher(_ModelPublisher):
+    """A PEFT model's adapter, all in this process."""
+
+    def __init__(self, state_dir: Optional[PathLike], dtype: Optional[torch.dtype], timeout: float) -> None:
+        super().__init__(Publisher(state_dir), dtype, timeout)
+
+    def publish(self, model: Any, options: Mapping[str, Any]) -> tuple[int, int]:
+        tensors = {name: _cast(tensor, self._dtype) for name, tensor in _adapter_tensors(model).items()}
+        version = self._publisher.publish(tensors, timeout=self._timeout, **options)
+        return version, sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
 class _Held(NamedTuple):
     tensor: Any  # the parameter itself, whose data a merge changes
     layer: Any  # of PEFT, if it is beneath one, else None
@@ -206,6 +227,31 @@ def _check(model: Any) -> None:
         names = {name: torch.empty(held.tensor.shape, device="meta") for name, held in _held(model, as_saved=False).items()}
         if set(_as_saved(model, names)) != set(names):
             refuse("its files have other tensors than its memory; train it on whole weights, without adapters")
+
+
+def _check_adapter(model: Any) -> None:
+    """Errors: ValueError, where there is no adapter that can be published by itself."""
+
+    def refuse(why: str) -> None:
+        raise ValueError(f"weightcast: {type(model).__name__} has no adapter to publish: {why}")
+
+    model = extract_model_from_parallel(model)
+    if not is_peft_available() or not hasattr(model, "active_adapter") or not hasattr(model, "peft_config"):
+        refuse("it is no PEFT model; make it one by get_peft_model(), or publish without adapter=True")
+    if not isinstance(model.active_adapter, str):
+        refuse(f"several are active, {model.active_adapter}; train one of them")
+    if model.active_peft_config.is_prompt_learning:
+        refuse("prompts that are learned have no matrices that engines add to a model's; use LoRA")
+    for name, tensor in _adapter_tensors(model).items():
+        if hasattr(tensor, "placements") or hasattr(tensor, "ds_id") or tensor.device.type == "meta":
+            refuse(f"{name} is not whole in this process; train it with DDP, or ZeRO-2")
+
+
+def _adapter_tensors(model: Any) -> dict[str, Any]:
+    """By the names that PEFT saves them under, without the embeddings beneath, which PEFT may look for at its hub."""
+    from peft import get_peft_model_state_dict
+
+    return get_peft_model_state_dict(model, adapter_name=model.active_adapter, save_embedding_layers=False)
 
 
 def _tuner_layers(model: Any) -> dict[str, Any]:
@@ -288,6 +334,17 @@ def _cast(tensor: Any, dtype: Optional[torch.dtype]) -> Any:
 
 def _dtype_of(tensor: Any, dtype: Optional[torch.dtype]) -> str:
     return describe("", torch.empty(0, dtype=dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype)).dtype
+
+
+def _adapter_files(model: Any) -> dict[str, bytes]:
+    """adapter_config.json, as PEFT's save_pretrained() writes it."""
+    config = copy.deepcopy(model.active_peft_config)
+    config.inference_mode = True
+    if config.base_model_name_or_path is None:
+        config.base_model_name_or_path = getattr(model.get_base_model(), "name_or_path", None) or None
+    with tempfile.TemporaryDirectory() as directory:
+        config.save_pretrained(directory)
+        return {path.name: path.read_bytes() for path in pathlib.Path(directory).iterdir()}
 
 
 def _files_of(model: Any, tokenizer: Any, dtype: Optional[torch.dtype]) -> dict[str, bytes]:

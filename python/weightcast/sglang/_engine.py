@@ -19,6 +19,7 @@ from .._errors import Error
 from .._snapshot import Snapshot
 from .._subscription import Pin, Subscription
 from ..engines._installs import Action, Step, Version
+from ..engines._peft import refuse_adapter
 from ..engines._rank import Tensors, check_tensors, tensors_of
 from . import EXCHANGE, LOADER
 from ._exchange import Exchange
@@ -194,6 +195,7 @@ class Engine:
     def _prepare(self, version: Version) -> None:
         self._drop()
         self._pending = Pinned(version, self._subscribe)
+        refuse_adapter(self._pending.directory)
         if self._tensors is not None:
             # SGLang loads what is there, and leaves the rest as it was: a mixture, and success.
             check_tensors(self._tensors, Snapshot(self._pending.directory))

@@ -5,8 +5,9 @@
     vllm serve MODEL --weight-transfer-config '{"backend": "weightcast"}'
 
 vLLM finds register() by the entry point group vllm.general_plugins, in every process, and the follower by
-vllm.endpoint_plugins, in its API server. Start with _installs.py (what is done when), then _rank.py (one worker
+vllm.endpoint_plugins, in its API server (_plugin.py). Start with _installs.py (what is done when), then _rank.py (one worker
 process), _places.py and _recording.py (where the model's loader puts what), _model.py, _engine.py and _follower.py (vLLM's side).
+Versions that are adapters: _adapters.py (who follows them), then _served.py and _adapter_rank.py (vLLM's side).
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ def register() -> None:
 
 def _call_rank(worker: Any, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """For collective_rpc(): a method of vLLM's workers. Never raises, see Rank.call()."""
+    if operation in ("load_adapter", "drop_adapter"):
+        return _call_adapter(worker, operation, arguments)
     rank = getattr(getattr(worker, "weight_transfer_engine", None), "rank", None)
     if rank is None:
         return {"ok": False, "error": f"the server needs --weight-transfer-config '{{\"backend\": \"{BACKEND}\"}}'"}
@@ -55,6 +58,15 @@ def _call_rank(worker: Any, operation: str, arguments: dict[str, Any]) -> dict[s
         except Exception as error:
             return {"ok": False, "wrote": True, "error": f"adapters could not be reset: {error}"}
     return result
+
+
+def _call_adapter(worker: Any, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    from . import _adapter_rank
+
+    try:
+        return {"ok": True, **getattr(_adapter_rank, operation)(worker, **arguments)}
+    except Exception as error:
+        return {"ok": False, "error": str(error) or type(error).__name__}
 
 
 def _leave_unpacked() -> None:

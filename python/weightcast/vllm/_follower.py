@@ -3,42 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import time
 from typing import Any, Callable, Optional
 
-from .._errors import Code, Error
-from .._subscription import Event, EventKind, Subscription
+from .._subscription import Event, Subscription
 from ..engines._installs import Action, InFlight, Installs, Limits, Step, Version
-
-IN_FLIGHT = "WEIGHTCAST_VLLM_IN_FLIGHT"
-DRAIN_S_MAX = "WEIGHTCAST_VLLM_DRAIN_S_MAX"
-INSTALL_S_MAX = "WEIGHTCAST_VLLM_INSTALL_S_MAX"
-_CONNECT_S = 1.0  # between attempts, while no daemon runs
-# Whatever becomes of the events' descriptor: a look at them costs microseconds.
-_EVENTS_S = 1.0
-
-
-def settings(environment: Any = os.environ) -> tuple[InFlight, Limits]:
-    """What the environment says. Errors: ValueError, with what to set."""
-    in_flight = environment.get(IN_FLIGHT, InFlight.RECOMPUTE.value)
-    if in_flight not in [one.value for one in InFlight]:
-        known = ", ".join(one.value for one in InFlight)
-        raise ValueError(f"weightcast: {IN_FLIGHT} is {in_flight!r}; set it to one of {known}")
-    limits = Limits()
-    for name, fields in ((DRAIN_S_MAX, ("drain_s",)), (INSTALL_S_MAX, ("prepare_s", "write_s"))):
-        text = environment.get(name)
-        if text is None:
-            continue
-        try:
-            seconds = float(text)
-        except ValueError:
-            seconds = 0.0
-        if not 0 < seconds < 1e6:
-            raise ValueError(f"weightcast: {name} is {text!r}; set it to seconds above 0")
-        limits = limits._replace(**dict.fromkeys(fields, seconds))
-    return InFlight(in_flight), limits
+from ._events import DaemonEvents
 
 
 class Follower:
@@ -49,12 +19,10 @@ class Follower:
         subscribe: Callable[[], Subscription] = Subscription, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._engine, self._installs, self._limits, self._log = engine, installs, limits, log
-        self._subscribe, self._clock = subscribe, clock
-        self._subscription: Optional[Subscription] = None
-        self._readable = asyncio.Event()
+        self._clock = clock
+        self._daemon = DaemonEvents(self._hear_of, log, subscribe)
         self._told = 0.0  # when the newest version was heard of
         self._paused_at = self._pausing_s = 0.0
-        self._why = ""
         self._idle = asyncio.Event()
         self._has_ended = False
         self.last: dict[str, Any] = {"version": None, "digest": None}
@@ -68,18 +36,16 @@ class Follower:
         newest = self._installs.newest
         return {
             "newest": newest.number if newest else None,
-            "follows": self._subscription is not None,
+            "follows": self._daemon.is_connected,
             "refuses": self.is_refusing,
-            "why": self._installs.why or self._why,
+            "why": self._installs.why or self._daemon.why,
             **self.last,
         }
 
     async def run(self) -> None:
         try:
             while not self._engine.errored:
-                if self._subscription is None:
-                    await self._connect()
-                self._hear()
+                await self._daemon.hear()
                 action = self._installs.poll_action(self._clock())
                 if action is None:
                     await self._wait()
@@ -87,10 +53,7 @@ class Follower:
                     await self._perform(action)
         finally:
             self._has_ended = True
-            if self._subscription is not None:
-                asyncio.get_running_loop().remove_reader(self._subscription.fileno())
-                self._subscription.close()
-                self._subscription = None
+            self._daemon.close()
 
     async def first(self, limit_s: float) -> None:
         """Returns when nothing is left to do at once: the version that was there at the start is in, or failed."""
@@ -100,48 +63,6 @@ class Follower:
             served = "what the server was started with is served"
             self._log.warning("weightcast: the first version is not in after %g s; %s", limit_s, served)
 
-    # The daemon.
-
-    async def _connect(self) -> None:
-        try:
-            self._subscription, event = await asyncio.to_thread(self._subscribe_and_ask)
-        except Error as error:
-            if self._why != str(error):
-                self._log.warning("weightcast: %s", error)
-            self._why = str(error)
-            return
-        self._why = ""
-        if event is not None:
-            self._hear_of(event)
-        asyncio.get_running_loop().add_reader(self._subscription.fileno(), self._readable.set)
-
-    def _subscribe_and_ask(self) -> tuple[Subscription, Optional[Event]]:
-        """Its events say the same, but later: a server that starts waits for the version that is there."""
-        subscription = self._subscribe()
-        try:
-            return subscription, subscription.current()
-        except Error as error:
-            if error.code is Code.NOT_FOUND:
-                return subscription, None
-            subscription.close()
-            raise
-
-    def _hear(self) -> None:
-        self._readable.clear()
-        while self._subscription is not None:
-            try:
-                event = self._subscription.next(0)
-            except Error as error:
-                self._log.warning("weightcast: %s", error)
-                asyncio.get_running_loop().remove_reader(self._subscription.fileno())
-                self._subscription.close()
-                self._subscription, self._why = None, str(error)
-                return
-            if event is None:
-                return
-            if event.kind is EventKind.INSTALLED:
-                self._hear_of(event)
-
     def _hear_of(self, event: Event) -> None:
         version = Version(event.version, event.digest)
         if version != self._installs.newest:
@@ -150,15 +71,9 @@ class Follower:
 
     async def _wait(self) -> None:
         deadline = self._installs.poll_deadline()
-        wait_s = _EVENTS_S if self._subscription is not None else _CONNECT_S
         if deadline is None or self._installs.why:
             self._idle.set()
-        if deadline is not None:
-            wait_s = min(wait_s, max(0.0, deadline - self._clock()))
-        try:
-            await asyncio.wait_for(self._readable.wait(), wait_s)
-        except asyncio.TimeoutError:
-            pass
+        await self._daemon.wait(None if deadline is None else max(0.0, deadline - self._clock()))
 
     # The engine.
 
@@ -255,76 +170,3 @@ class Follower:
             "paused for %.1f ms, and writing took %.1f ms", version.number, self.last["kind"], self.last["cells"],
             1e3 * self.last["install_s"], 1e3 * self.last["paused_s"], 1e3 * self.last["write_s"],
         )  # fmt: skip
-
-
-class Refusal:
-    """ASGI: turns requests away while the engine's weights are not of one version. What only looks is let through."""
-
-    def __init__(self, app: Any, follower: Callable[[], Optional[Follower]]) -> None:
-        self._app, self._follower = app, follower
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        follower = self._follower()
-        is_request = scope["type"] == "http" and (scope["method"] not in ("GET", "HEAD") or scope["path"] == "/health")
-        if follower is None or not follower.is_refusing or not (is_request or scope["type"] == "websocket"):
-            await self._app(scope, receive, send)
-            return
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1013, "reason": "weights are not of one version"})
-            return
-        message = f"weightcast: no answer is given while the weights are not of one version: {follower.status()['why']}"
-        body = json.dumps({"error": {"message": message, "type": "ServiceUnavailable", "code": 503}}).encode()
-        headers = [(b"content-type", b"application/json"), (b"retry-after", b"1")]
-        await send({"type": "http.response.start", "status": 503, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-
-class EndpointPlugin:
-    """Of vllm.endpoint_plugins: vLLM loads it where VLLM_PLUGINS names it."""
-
-    name = "weightcast"
-    required_tasks = ("generate",)
-
-    def __init__(self) -> None:
-        self._follower: Optional[Follower] = None
-        self._task: Optional[asyncio.Task[None]] = None
-
-    def attach_router(self, app: Any) -> None:
-        from fastapi import APIRouter
-
-        router = APIRouter()
-
-        @router.get("/weightcast/status")
-        async def status() -> dict[str, Any]:
-            return self._follower.status() if self._follower is not None else {}
-
-        app.include_router(router)
-        app.add_middleware(Refusal, follower=lambda: self._follower)
-
-    async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
-        """Errors: ValueError (a server that cannot follow), with what to do."""
-        from vllm.logger import init_logger
-
-        from . import BACKEND
-
-        config = engine_client.vllm_config
-        transfer = config.weight_transfer_config
-        if transfer is None or transfer.backend != BACKEND:
-            flag = json.dumps({"backend": BACKEND})
-            raise ValueError(f"weightcast: start the server with --weight-transfer-config '{flag}'")
-        if config.parallel_config.data_parallel_size > 1 or (getattr(args, "api_server_count", None) or 1) > 1:
-            raise ValueError(
-                "weightcast: one API server follows for one engine; start a server for each data-parallel replica, "
-                "without --data-parallel-size and --api-server-count"
-            )
-        in_flight, limits = settings()
-        log = init_logger("vllm.weightcast")
-        self._follower = Follower(engine_client, Installs(in_flight, limits), limits, log)
-        self._task = asyncio.create_task(self._follower.run())
-        self._task.add_done_callback(lambda task: _report(task, log))
-        await self._follower.first(limits.write_s)
-
-
-def _report(task: asyncio.Task[None], log: Any) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("weightcast: the follower ended", exc_info=task.exception())

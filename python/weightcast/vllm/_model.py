@@ -51,6 +51,8 @@ class VllmModel(PlacedModel):
     def _pack_again(self) -> None:
         """What vLLM packs for a CPU when it starts, and its reload forgets: tied heads, and experts."""
         for module in self._model.modules() if self._device.type == "cpu" else ():
+            if hasattr(module, "base_layer"):
+                continue  # of an adapter, which shows what the layer beneath it has
             if _is_packed(module) and module.weight.numel():
                 module.quant_method.process_weights_after_loading(module)
             experts = _packing_experts(module)
@@ -60,7 +62,9 @@ class VllmModel(PlacedModel):
     def _missing(self, loaded: Optional[set[str]]) -> str:
         if loaded is None or self._config.model_config.quantization is not None:
             return ""
-        missing = sorted({name for name, _ in self._model.named_parameters()} - loaded)
+        # With --enable-lora a layer's parameters stand beneath its adapter; what loads them leaves that out of their names, or not.
+        names = {name.replace(".base_layer.", ".") for name, _ in self._model.named_parameters()}
+        missing = sorted(names - {name.replace(".base_layer.", ".") for name in loaded})
         return ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
 
     def _obstacle(self) -> str:

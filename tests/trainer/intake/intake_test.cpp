@@ -1,6 +1,7 @@
 #include "trainer/intake/intake.h"
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -280,7 +281,13 @@ TEST_F(IntakeTest, KeepsWhatWorkersSayOfThemselves) {
   const Json starts = json(post("/v1/starts", {{"worker", "a"}, {"groups", 1}, {"first_sequence", 0}}));
   EXPECT_EQ(starts["active"], false);
   EXPECT_THAT(starts["groups"], IsEmpty());
-  EXPECT_EQ(json(call({.target = "/v1/status"}))["workers"][0]["name"], "a");
+  intake_->handle_figures({{"critic/score/mean", 0.5}, {"bubble_ratio", std::nan("")}});
+  const Json status = json(call({.target = "/v1/status"}));
+  EXPECT_EQ(status["workers"][0]["name"], "a");
+  EXPECT_EQ(status["workers"][0]["price_per_hour"], 0.35);
+  EXPECT_GE(status["workers"][0]["version_s"].get<double>(), 0);
+  EXPECT_EQ(status["metrics"]["critic/score/mean"], 0.5);
+  EXPECT_TRUE(status["metrics"]["bubble_ratio"].is_null());
 }
 
 TEST_F(IntakeTest, TellsWorkersToSyncWhenTheyHaveDrifted) {

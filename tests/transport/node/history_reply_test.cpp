@@ -33,6 +33,34 @@ struct HistoryReplyTest : testing::Test {
   PublicationHistory history;
 };
 
+TEST_F(HistoryReplyTest, HasWhatEarlierProcessesPublished) {
+  publish(6), publish(7);
+  EarlierPublications earlier;
+  const auto add = [&](std::uint64_t version) {
+    local::HistoryReply reply;
+    reply.add_publications()->set_version(version);
+    reply.mutable_publications(0)->set_why("earlier");
+    reply.add_workers()->set_name("a");
+    earlier[Version{version}] = {reply.publications(0), reply.SerializeAsString()};
+  };
+  add(4), add(6);
+  const auto all = history_reply(history, kNoVersion, "trainer", start, earlier);
+  ASSERT_TRUE(all.has_value());
+  ASSERT_EQ(all->publications_size(), 3);
+  EXPECT_EQ(all->publications(0).version(), 4u);
+  EXPECT_EQ(all->publications(0).why(), "earlier");
+  EXPECT_EQ(all->publications(1).version(), 6u);
+  EXPECT_EQ(all->publications(1).why(), "") << "this process knows it better";
+  EXPECT_EQ(history_reply(history, Version{4}, "trainer", start, earlier)->workers(0).name(), "a");
+  const auto missing = history_reply(history, Version{5}, "trainer", start, earlier);
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_THAT(missing.error().message(), HasSubstr("remembers versions 4 to 7"));
+  for (std::uint64_t version = 1000; version < 2300; ++version) add(version);
+  const auto bounded = history_reply(history, kNoVersion, "trainer", start, earlier);
+  EXPECT_EQ(std::size_t(bounded->publications_size()), PublicationHistory::kVersionsMax);
+  EXPECT_EQ(bounded->publications(bounded->publications_size() - 1).version(), 2299u);
+}
+
 TEST_F(HistoryReplyTest, HasAllPublicationsWithoutWorkersOrOneWithThem) {
   publish(1), publish(2);
   history.handle_told(start + 1s, member("a"), Version{2});
@@ -65,7 +93,7 @@ TEST_F(HistoryReplyTest, HasAllPublicationsWithoutWorkersOrOneWithThem) {
 
 TEST_F(HistoryReplyTest, SaysWhatIsRemembered) {
   EXPECT_THAT(history_reply(history, Version{3}, "trainer", start).error().message(),
-              HasSubstr("version 3: nothing was published since this origin started"));
+              HasSubstr("version 3: this origin has published nothing that it remembers"));
   publish(4), publish(5);
   const auto none = history_reply(history, Version{3}, "trainer", start);
   EXPECT_EQ(none.error().code, Errc::kNotFound);

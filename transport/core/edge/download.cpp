@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -52,6 +53,8 @@ Status Download::assign(Instant now, PeerId self, const Assignment& assignment) 
   }
 
   epoch_ = assignment.epoch;
+  predicted_bytes_per_s_ = 0;
+  for (const StripeSource& source : assignment.stripes) predicted_bytes_per_s_ += source.predicted_bytes_per_s;
   const std::size_t count = assignment.stripes.size();
   // As many as the limits of stripes leave: split further, a stripe of little weight would have too small a share.
   streams_ = std::min(streams_wanted_, static_cast<std::uint32_t>(kStripesMax / count));
@@ -94,7 +97,7 @@ void Download::count_missing(Instant now) {
   std::vector<std::uint32_t> missing(stripes_.size());
   const ChunkSet& verified = holding_.verified();
   for (auto c = verified.next_missing(ChunkIndex{0}); c; c = verified.next_missing(ChunkIndex{c->value + 1})) {
-    ++missing[stripe_map_->stripe_of(*c)];
+    if (!elsewhere_.contains(*c)) ++missing[stripe_map_->stripe_of(*c)];
   }
   for (std::size_t i = 0; i < stripes_.size(); ++i) {
     if (stripes_[i].missing == 0 && missing[i] > 0) stripes_[i].monitor.handle_hungry(now);
@@ -204,7 +207,9 @@ void Download::subscribe(Instant now, Stripe& stripe) {
   set_payload(*s, holding_.manifest().id());
   s->set_stripe(index_of(stripe));
   s->mutable_stripe_weights()->Assign(weights_.begin(), weights_.end());
-  s->set_chunks_held(holding_.verified().to_bytes());
+  ChunkSet held = holding_.verified();
+  for (auto c = elsewhere_.next_in(ChunkIndex{0}); c; c = elsewhere_.next_in(ChunkIndex{c->value + 1})) held.insert(*c);
+  s->set_chunks_held(held.to_bytes());
   s->set_parts_held(holding_.parts_from_start());
   actions_.push(action::Send{stripe.conn, std::move(message)});
   stripe.subscribed = true;
@@ -343,7 +348,7 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
 
 void Download::credit(Instant now, ConnId conn, const ChunkArrival& chunk) {
   Stripe& owner = stripes_[stripe_map_->stripe_of(chunk.chunk)];
-  if (owner.missing > 0) --owner.missing;
+  count_chunk(now, owner, chunk.chunk);
   const NodeAddress* sender = nullptr;  // none: it was left, and this was still on its way
   for (Stripe& stripe : stripes_) {
     if (stripe.conn != conn) continue;
@@ -352,14 +357,95 @@ void Download::credit(Instant now, ConnId conn, const ChunkArrival& chunk) {
     sender = &stripe.ancestors[stripe.at];
   }
   if (sender != nullptr) feed_.handle_chunk(sender->id, sender->name, chunk.size_bytes);
-  if (owner.interrupted_since) {
-    owner.interrupted += now - *std::exchange(owner.interrupted_since, std::nullopt);
-    feed_.handle_interrupted(owner.interrupted);
-  }
   owner.monitor.handle_chunk(now, chunk.size_bytes, owner.conn == conn, edge_of(owner));
   note_due(owner);
   if (streams_ > 1) tell_streams_beside(now, owner, conn);
   if (!wants_more(owner)) detach(owner);
+}
+
+void Download::count_chunk(Instant now, Stripe& owner, ChunkIndex chunk) {
+  const bool was_expected_elsewhere = elsewhere_.contains(chunk) && elsewhere_.erase(chunk);
+  if (!was_expected_elsewhere && owner.missing > 0) --owner.missing;
+  if (!owner.interrupted_since) return;
+  owner.interrupted += now - *std::exchange(owner.interrupted_since, std::nullopt);
+  feed_.handle_interrupted(owner.interrupted);
+}
+
+void Download::expect_elsewhere(const ChunkRange& range) {
+  const std::uint32_t count = holding_.manifest().chunk_count();
+  if (elsewhere_.size() < count) elsewhere_.grow(count);
+  for (std::uint32_t c = range.first.value; c < range.first.value + range.chunks; ++c) {
+    if (!is_wanted_of_parents(ChunkIndex{c})) continue;
+    elsewhere_.insert(ChunkIndex{c});
+    if (!stripe_map_) continue;
+    std::uint32_t& missing = stripes_[stripe_map_->stripe_of(ChunkIndex{c})].missing;
+    if (missing > 0) --missing;
+  }
+  std::set<ConnId> told;
+  for (Stripe& stripe : stripes_) {
+    if (stripe.subscribed && told.insert(stripe.conn).second) {
+      wire::Message message;
+      set_payload(*message.mutable_skip(), holding_.manifest().id());
+      message.mutable_skip()->set_first_chunk(range.first.value);
+      message.mutable_skip()->set_chunks(range.chunks);
+      actions_.push(action::Send{stripe.conn, std::move(message)});
+    }
+  }
+  for (Stripe& stripe : stripes_) {
+    if (!wants_more(stripe)) detach(stripe);
+  }
+}
+
+void Download::ask_again(Instant now, const std::vector<ChunkRange>& ranges) {
+  std::set<std::uint32_t> lacking;
+  for (const auto& [first, chunks] : ranges) {
+    for (std::uint32_t c = first.value; c < first.value + chunks && c < elsewhere_.size(); ++c) {
+      if (!elsewhere_.erase(ChunkIndex{c}) || !stripe_map_) continue;
+      Stripe& stripe = stripes_[stripe_map_->stripe_of(ChunkIndex{c})];
+      if (stripe.missing++ == 0) stripe.monitor.handle_hungry(now);
+      lacking.insert(index_of(stripe));
+    }
+  }
+  for (const std::uint32_t index : lacking) {
+    Stripe& stripe = stripes_[index];
+    if (stripe.retry_at || stripe.ancestors.empty()) continue;
+    if (stripe.subscribed) {
+      // It has been told to skip them: asked anew, it knows what is lacking.
+      stripe.drained_from = stripe.conn;
+      stripe.drained_by = now + timeouts_.draining;
+      detach(stripe, true);
+    }
+    if (stripe.conn == ConnId{}) attach(now, stripe);
+    note_due(stripe);
+  }
+}
+
+Status Download::handle_digest_part_elsewhere(Instant now, std::uint32_t part, Bytes digests) {
+  WC_ASSIGN(const ChunkVerifier::Verdict verdict, verifier_.take_part(ConnId{}, part, digests, false));
+  if (verdict == ChunkVerifier::Verdict::kNew) replay_early_chunks(now);
+  return {};
+}
+
+ChunkVerifier::Verdict Download::handle_chunk_elsewhere(Instant now, const ChunkArrival& chunk) {
+  const ChunkVerifier::Verdict verdict = verifier_.take_chunk(now, ConnId{}, chunk, false);
+  if (verdict != ChunkVerifier::Verdict::kNew || !stripe_map_) return verdict;
+  Stripe& owner = stripes_[stripe_map_->stripe_of(chunk.chunk)];
+  count_chunk(now, owner, chunk.chunk);
+  owner.monitor.handle_elsewhere(chunk.size_bytes);
+  note_due(owner);
+  if (!wants_more(owner)) detach(owner);
+  return verdict;
+}
+
+std::uint32_t Download::wanted_of_parents() const {
+  return holding_.manifest().chunk_count() - holding_.verified().count() - elsewhere_.count();
+}
+
+std::optional<ChunkIndex> Download::last_wanted_of_parents(ChunkIndex end) const {
+  for (std::uint32_t c = std::min(end.value, holding_.manifest().chunk_count()); c > 0; --c) {
+    if (is_wanted_of_parents(ChunkIndex{c - 1})) return ChunkIndex{c - 1};
+  }
+  return std::nullopt;
 }
 
 void Download::tell_streams_beside(Instant now, const Stripe& fed, ConnId conn) {
@@ -451,6 +537,10 @@ bool Download::uses(ConnId conn) const {
 std::vector<std::uint32_t> Download::missing_by_stripe() const {
   std::vector<std::uint32_t> missing(stripes_.size() / streams_);
   for (const Stripe& stripe : stripes_) missing[index_of(stripe) / streams_] += stripe.missing;
+  // A relay has not what it expects, from wherever.
+  for (auto c = elsewhere_.next_in(ChunkIndex{0}); c && stripe_map_; c = elsewhere_.next_in(ChunkIndex{c->value + 1})) {
+    ++missing[stripe_map_->stripe_of(*c) / streams_];
+  }
   return missing;
 }
 

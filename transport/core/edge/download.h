@@ -57,6 +57,30 @@ class Download {
   /// Whether the chunk was new and right; then it is verified in the holding and on its way to the store.
   bool handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk);
 
+  // Chunks that come from elsewhere than from parents. All below is for a payload that is not open.
+
+  struct ChunkRange {
+    ChunkIndex first{};
+    std::uint32_t chunks = 0;
+  };
+  /// From now on parents are not asked for these, of which none is verified: at most kSkippedChunksMax.
+  void expect_elsewhere(const ChunkRange& range);
+  /// They do not come, after all: parents are asked for what is lacking of them.
+  void ask_again(Instant now, const std::vector<ChunkRange>& ranges);
+  /// Errors: kCorrupt (the digests are not the manifest's).
+  Status handle_digest_part_elsewhere(Instant now, std::uint32_t part, Bytes digests);
+  /// Whether the chunk is right, or was here before. A new one is then verified and on its way to the store.
+  [[nodiscard]] ChunkVerifier::Verdict handle_chunk_elsewhere(Instant now, const ChunkArrival& chunk);
+  /// How many chunks are still to come from parents.
+  [[nodiscard]] std::uint32_t wanted_of_parents() const;
+  /// The last chunk below `end` that is; nothing if there is none.
+  [[nodiscard]] std::optional<ChunkIndex> last_wanted_of_parents(ChunkIndex end) const;
+  [[nodiscard]] bool is_wanted_of_parents(ChunkIndex chunk) const {
+    return !holding_.verified().contains(chunk) && !elsewhere_.contains(chunk);
+  }
+  /// By the plan, all stripes together; 0: not known.
+  [[nodiscard]] double predicted_bytes_per_s() const { return predicted_bytes_per_s_; }
+
   void handle_timeout(Instant now);
   [[nodiscard]] std::optional<Instant> poll_deadline() const { return due_; }
 
@@ -123,6 +147,8 @@ class Download {
   void end_draining(Instant now, Stripe& stripe);
   /// The chunk was new and right: its sender, and its stripe, have got on.
   void credit(Instant now, ConnId conn, const ChunkArrival& chunk);
+  /// The stripe lacks that chunk no more, and is not interrupted.
+  void count_chunk(Instant now, Stripe& owner, ChunkIndex chunk);
   void count_missing(Instant now);
   /// Whether there is something to wait for from the parent.
   [[nodiscard]] bool wants_more(const Stripe& stripe) const { return stripe.missing > 0 || holding_.open(); }
@@ -158,12 +184,14 @@ class Download {
   Links& links_;
   ActionQueue& actions_;
   Epoch epoch_{};
+  double predicted_bytes_per_s_ = 0;
   bool storage_ready_ = false;
   bool withdrawn_ = false;
   std::vector<std::uint32_t> weights_;
   std::optional<StripeMap> stripe_map_;
   std::vector<Stripe> stripes_;  // lane by lane within each stripe of the plan
   ChunkVerifier verifier_;
+  ChunkSet elsewhere_;  // that parents are not asked for, and that are not verified; of no size while there are none
   FeedRecord feed_;
   std::vector<ParentFault> faults_;
   // A lower bound of the next deadline. What arrives does not move it, so it may fire early, never late, and no code

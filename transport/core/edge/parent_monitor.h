@@ -75,6 +75,9 @@ class ParentMonitor {
   void handle_up_to_date(Instant now);
   /// A chunk of the stripe, which was lacking. `from_parent`: it came from the parent of now.
   void handle_chunk(Instant now, std::uint32_t bytes, bool from_parent, const Edge& edge);
+  /// Chunks came from elsewhere than from parents. They may have taken the link that the parent was to fill, so the
+  /// window counts them as the parent's.
+  void handle_elsewhere(std::uint32_t bytes) { quarter_bytes_.back() += bytes; }
   /// A chunk came to another stream that shares this one's stripe of the plan. `same_parent`: from the same parent.
   void handle_chunk_beside(Instant now, bool same_parent);
   /// The payload has grown. `was_missing`: chunks of the stripe were lacking before.

@@ -142,6 +142,9 @@ void Uploads::grow(const Manifest& manifest, Subscription& s) {
   ChunkIndex from{s.done.size()};
   s.done.grow(manifest.chunk_count());
   for (auto c = held.next_in(from); c; c = held.next_in(ChunkIndex{c->value + 1})) s.done.insert(*c);
+  for (const auto& [first, end] : std::exchange(s.skipped, {})) {
+    for (std::uint32_t c = first; c < std::min(end, s.done.size()); ++c) s.done.insert(ChunkIndex{c});
+  }
   for (auto part = static_cast<std::uint32_t>(s.parts_sent.size()); part < manifest.part_count(); ++part) {
     s.parts_sent.push_back(part < s.parts_held);
   }
@@ -235,6 +238,26 @@ void Uploads::handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request) 
   if (!request.answer() || child->second.draining.size() >= kSubscriptionsMax) return;
   child->second.draining.push_back(key);
   answer_drained(conn, child->second);
+}
+
+void Uploads::handle_skip(ConnId conn, const wire::Skip& request) {
+  const auto child = children_.find(conn);
+  if (child == children_.end()) return;
+  const PayloadId payload = payload_of(request);
+  const std::uint32_t first = request.first_chunk();
+  if (first >= kChunksMax) return;
+  const std::uint32_t end = first + std::min(request.chunks(), kSkippedChunksMax);
+  for (auto& [key, s] : child->second.subscriptions) {
+    if (key.first != payload) continue;
+    if (s.ready) {
+      for (std::uint32_t c = first; c < std::min(end, s.done.size()); ++c) s.done.insert(ChunkIndex{c});
+    } else if (!s.skipped.empty() && s.skipped.back().first == end) {
+      s.skipped.back().first = first;
+    } else if (s.skipped.size() < kSkippedRangesMax) {
+      s.skipped.emplace_back(first, end);
+    }
+  }
+  pump(child->second);  // it may have nothing more to send
 }
 
 void Uploads::answer_drained(ConnId conn, ChildState& child) {

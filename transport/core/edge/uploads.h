@@ -62,6 +62,9 @@ class Uploads {
   /// kBusy (the bitmap of a child without a place is beyond the bounds).
   Status handle_subscribe(Instant now, ConnId conn, const wire::Subscribe& request);
   void handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request);
+  /// The child gets these chunks elsewhere. Chunks past the payload's end, past the first kSkippedChunksMax, and ranges
+  /// beyond kSkippedRangesMax of a payload that has not begun here, are sent all the same.
+  void handle_skip(ConnId conn, const wire::Skip& request);
   void handle_closed(ConnId conn);
   void handle_chunk_sent(ConnId conn);
 
@@ -111,6 +114,8 @@ class Uploads {
     StripeMap stripes;
     std::shared_ptr<const std::string> held_bytes;  // until the payload is known to its end; then null
     std::uint32_t parts_held = 0;
+    /// Ranges to skip, first and end, until `done` knows of them.
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> skipped;
 
     bool ready = false;
     ChunkSet done;           // held there, sent, or seen to be of another stripe

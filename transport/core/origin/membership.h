@@ -92,6 +92,7 @@ struct Member {
   std::optional<Checksum> installed_digest;  ///< of the version that it joined with; absent if it named none
   std::uint64_t installed_bytes = 0;         ///< of the payload that brought it; 0 if that is not known
   bool base_unusable = false;                ///< only the full payload as it is can be installed, until one was
+  Version refused{};                         ///< up to this one it refuses full payloads: it has had newer versions
   std::uint32_t chunks_verified = 0;
   std::uint32_t chunks_total = 0;
   Instant progress_at{};  ///< when it said so

@@ -185,11 +185,11 @@ void OriginPayloads::forget(PayloadId payload) {
   if (payload.is_full()) versions_.erase(payload.version);
 }
 
-CatchUp OriginPayloads::catch_up_to(Version version, Version installed, bool patches_fit,
+CatchUp OriginPayloads::catch_up_to(Version version, Version installed, Version refused, bool patches_fit,
                                     const std::function<bool(PayloadId)>& can_make) const {
   CatchUpRequest request{installed, version, full_bytes(version), patches_fit, config_.anchor_interval, can_make, {}};
   for (const auto& [older, manifest] : versions_) {
-    if (older < version && (holdings_.contains(older) || making_.contains(older))) request.whole.insert(older);
+    if (older > refused && older < version && (holdings_.contains(older) || making_.contains(older))) request.whole.insert(older);
   }
   return choose_payload(holdings_, request);
 }

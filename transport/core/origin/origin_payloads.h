@@ -99,8 +99,9 @@ class OriginPayloads {
   /// again. The number stays used if the version was complete.
   void withdraw_version(Version version);
 
-  /// What brings one who has `installed` to `version`, which is one of the versions and newer.
-  [[nodiscard]] CatchUp catch_up_to(Version version, Version installed, bool patches_fit,
+  /// What brings one who has `installed` to `version`, which is one of the versions and newer. It refuses full payloads
+  /// up to `refused`.
+  [[nodiscard]] CatchUp catch_up_to(Version version, Version installed, Version refused, bool patches_fit,
                                     const std::function<bool(PayloadId)>& can_make) const;
   /// The payloads that help nobody any more; none while a version is taken over, because that may be withdrawn. A full
   /// payload stands for its version, whether or not it is held. `in_use`: whether a worker still waits for chunks of

@@ -77,7 +77,7 @@ void PayloadAssigner::assign(Instant now, const std::vector<Member*>& members) {
 
 CatchUp PayloadAssigner::catch_up_to(Version version, const Member& member,
                                      const std::function<bool(PayloadId)>& can_make) const {
-  return payloads_.catch_up_to(version, member.installed, !member.base_unusable, can_make);
+  return payloads_.catch_up_to(version, member.installed, member.refused, !member.base_unusable, can_make);
 }
 
 CatchUpPath PayloadAssigner::catch_up_path_of(PayloadId payload, const Member& member) const {

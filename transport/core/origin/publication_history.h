@@ -88,7 +88,7 @@ struct PublicationRecord {
 /// it and since when.
 class PublicationHistory {
  public:
-  static constexpr std::size_t kVersionsMax = 256;
+  static constexpr std::size_t kVersionsMax = 1000;
   static constexpr std::size_t kCoursesMax = 32'768;
 
   /// A version is being taken over. One of that number that was given up is forgotten.

@@ -344,7 +344,11 @@ void Publications::handle_install_failed(Instant now, Member& member, const wire
     publication->handle_failed(member.id);
     plans_.unsettle(now, payload);
   }
-  if (!asks_for_full(payload, static_cast<Errc>(failed.code()))) return;
+  const auto code = static_cast<Errc>(failed.code());
+  // What patches lead on from may be older than a version that the worker has had and lost (acceptance.h).
+  const bool is_too_old = code == Errc::kNotAllowed && !payload.is_encoded() && payload.version < payloads_.latest();
+  if (is_too_old) member.refused = std::max(member.refused, payload.version);
+  if (!is_too_old && !asks_for_full(payload, code)) return;
   member.base_unusable = true;
   if (member.assigned == payload) member.assigned = {};
   assigner_.assign(now, {&member});

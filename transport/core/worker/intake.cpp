@@ -22,7 +22,20 @@ constexpr std::string_view kNotKept = "the origin keeps it no longer";
 }  // namespace
 
 void Intake::stop() {
-  if (incoming_) incoming_->download->cancel();
+  if (incoming_) cancel_incoming();
+}
+
+void Intake::cancel_incoming() {
+  incoming_->download->cancel();
+  if (!incoming_->archive) return;
+  incoming_->archive->cancel();
+  archive_trouble_ = incoming_->archive->trouble();
+}
+
+void Intake::ask_archive(Instant now) {
+  if (incoming_ && incoming_->archive && incoming_->phase == Phase::kReceiving && !incoming_->holding->open()) {
+    incoming_->archive->handle_ready(now);
+  }
 }
 
 // ---- what the origin says
@@ -188,6 +201,7 @@ void Intake::grow_incoming(Instant now, std::shared_ptr<const Manifest> manifest
   }
   incoming_->download->handle_grown(now);
   uploads_.handle_known(incoming_->id);
+  ask_archive(now);
   report_faults(now);
   finish_if_complete(now);
 }
@@ -247,6 +261,28 @@ void Intake::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) {
   report_faults(now);
 }
 
+// ---- what comes from the archive
+
+void Intake::handle_archive_found(Instant now, PayloadId payload, std::uint32_t request,
+                                  Result<std::vector<ContentDigest>> digests) {
+  if (!is_incoming(payload) || !incoming_->archive || incoming_->phase != Phase::kReceiving) return;
+  if (incoming_->archive->handle_found(now, request, std::move(digests))) uploads_.handle_known(payload);
+}
+
+void Intake::handle_archive_chunk(Instant now, std::uint32_t request, const ChunkArrival& chunk) {
+  if (!is_incoming(chunk.payload) || !incoming_->archive || incoming_->phase != Phase::kReceiving) return;
+  bytes_received_ += chunk.size_bytes;
+  if (incoming_->archive->handle_chunk(now, request, chunk)) {
+    archive_bytes_ += chunk.size_bytes;
+    uploads_.handle_verified(chunk.payload, chunk.chunk);
+  }
+  if (!incoming_->verified_at && incoming_->holding->complete()) incoming_->verified_at = now;
+}
+
+void Intake::handle_archive_ended(Instant now, PayloadId payload, std::uint32_t request, const Status& status) {
+  if (is_incoming(payload) && incoming_->archive) incoming_->archive->handle_ended(now, request, status);
+}
+
 // ---- one version, from announced to installed
 
 void Intake::take_up_newest(Instant now) {
@@ -269,6 +305,11 @@ void Intake::take_up_newest(Instant now) {
   incoming_->assignment = next.assignment;
   incoming_->download =
       std::make_unique<Download>(config_.timeouts, config_.streams, *incoming_->holding, links_, actions_);
+  if (config_.archive && payload.is_full()) {
+    incoming_->archive = std::make_unique<ArchiveDownload>(config_, *incoming_->download, *incoming_->holding, actions_,
+                                                           archive_requests_);
+    incoming_->archive->handle_disk_behind(now, disk_is_behind_);
+  }
   incoming_->begun_open = next.manifest->open;
   incoming_->begun_at = now;
   if (disk_is_behind_) incoming_->disk_behind_since = now;
@@ -296,6 +337,7 @@ void Intake::handle_begun(Instant now, PayloadId payload, Result<RestoredPayload
   if (incoming_->begun_open) actions_.push(action::GrowPayload{holding.shared_manifest()});
   incoming_->download->handle_storage_ready(now);
   uploads_.handle_known(payload);
+  ask_archive(now);
   finish_if_complete(now);
 }
 
@@ -314,6 +356,7 @@ void Intake::finish_if_complete(Instant now) {
   if (!incoming_->stored.complete()) return;
   incoming_->phase = Phase::kFinishing;
   incoming_->stored_at = now;
+  if (incoming_->archive) incoming_->archive->cancel();
   if (config_.single_copy && incoming_->id.is_patch()) {
     held_.withdraw(incoming_->id.base, "this node updates its only copy in place");
   }
@@ -323,6 +366,7 @@ void Intake::finish_if_complete(Instant now) {
 void Intake::handle_disk_behind(Instant now, bool is_behind) {
   disk_is_behind_ = is_behind;
   if (!incoming_) return;
+  if (incoming_->archive) incoming_->archive->handle_disk_behind(now, is_behind);
   std::optional<Instant>& since = incoming_->disk_behind_since;
   if (is_behind) {
     if (!since) since = now;
@@ -375,6 +419,11 @@ void Intake::handle_finished(Instant now, PayloadId payload, const Status& statu
   std::string fed_by = feed.feeders() == 0 ? std::string("all of it was here already")
                                            : fmt::format("{} from {}", format_bytes(feed.bytes()), feed.most().name);
   if (feed.feeders() > 1) fed_by += fmt::format(" and {} others", feed.feeders() - 1);
+  if (incoming_->archive && incoming_->archive->bytes() > 0) {
+    const std::string archived = format_bytes(incoming_->archive->bytes()) + " from the archive";
+    fed_by = feed.feeders() == 0 ? archived : fed_by + ", " + archived;
+  }
+  archive_trouble_ = incoming_->archive ? incoming_->archive->trouble() : "";
   incoming_.reset();
   actions_.push(
       action::milestone(fmt::format("{} is installed after {:.2f} s: {}; {}", to_string(payload),
@@ -410,7 +459,7 @@ void Intake::fail_incoming(Instant now, const Error& why, bool discard) {
   last_error_ = about(to_string(payload), why).message();
   actions_.push(action::warning(last_error_));
   reports_.send_failed(payload, why);
-  incoming_->download->cancel();
+  cancel_incoming();
   if (discard || incoming_->holding->open()) actions_.push(action::DiscardPayload{payload});
   // A patch that does not fit never will: the origin sends the version whole. What was announced since takes its place;
   // else the same is tried again, later and from what is on disk.
@@ -434,7 +483,7 @@ void Intake::abandon_incoming(Instant now, std::string_view why) {
   announced_versions_.handle_given_up(payload.version, now - incoming_->begun_at);
   abandoned_ = payload;
   abandoned_at_ = now;
-  incoming_->download->cancel();
+  cancel_incoming();
   actions_.push(action::DiscardPayload{payload});
   incoming_.reset();
   held_.withdraw(payload, why);
@@ -460,13 +509,15 @@ void Intake::describe(wire::Join& join) const {
   if (const Manifest* manifest = held_.installed_manifest()) {
     join.set_installed_digest(std::string(bytes_of(manifest->snapshot_digest)));
   }
-  join.set_base_unusable(base_unusable_);
+  // An archive has no packed payloads. One who has a version waits for patches, and these come first.
+  join.set_base_unusable(base_unusable_ || (config_.archive && installed_version() == kNoVersion));
 }
 
 // ---- time
 
 void Intake::handle_timeout(Instant now) {
   if (incoming_) incoming_->download->handle_timeout(now);
+  if (incoming_ && incoming_->archive) incoming_->archive->handle_timeout(now);
   report_faults(now);
   if (retry_at_ && now >= *retry_at_) {
     retry_at_.reset();
@@ -478,6 +529,7 @@ std::optional<Instant> Intake::poll_deadline() const {
   EarliestDeadline earliest;
   earliest.consider(retry_at_);
   if (incoming_) earliest.consider(incoming_->download->poll_deadline());
+  if (incoming_ && incoming_->archive) earliest.consider(incoming_->archive->poll_deadline());
   return earliest.first();
 }
 

@@ -12,6 +12,7 @@
 #include "transport/core/install_phases.h"
 #include "transport/core/worker/acceptance.h"
 #include "transport/core/worker/announced_versions.h"
+#include "transport/core/worker/archive_download.h"
 #include "transport/core/worker/held_payloads.h"
 #include "transport/core/worker/origin_link.h"
 #include "transport/core/worker/origin_reports.h"
@@ -91,6 +92,13 @@ class Intake {
   /// From now on nothing is read from parents, because the disk has too much to write; or it is read again.
   void handle_disk_behind(Instant now, bool is_behind);
 
+  // What the archive says.
+
+  void handle_archive_found(Instant now, PayloadId payload, std::uint32_t request,
+                            Result<std::vector<ContentDigest>> digests);
+  void handle_archive_chunk(Instant now, std::uint32_t request, const ChunkArrival& chunk);
+  void handle_archive_ended(Instant now, PayloadId payload, std::uint32_t request, const Status& status);
+
   /// What is here of `payload` was found to be damaged.
   void handle_damaged(Instant now, PayloadId payload, const Error& why);
   /// A complete version is gone. If it was the installed one, `newest` is that now, and the worker joins anew: the
@@ -115,6 +123,12 @@ class Intake {
   [[nodiscard]] std::vector<std::uint32_t> stripes_missing() const;
   [[nodiscard]] double receive_bytes_per_s() const { return incoming_ ? incoming_->download->bytes_per_s() : 0; }
   [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
+  /// Of these, from the archive.
+  [[nodiscard]] std::uint64_t archive_bytes() const { return archive_bytes_; }
+  /// Why nothing of what arrives comes from the archive, or did of what arrived last; "" if there is no reason.
+  [[nodiscard]] const std::string& archive_trouble() const {
+    return incoming_ && incoming_->archive ? incoming_->archive->trouble() : archive_trouble_;
+  }
   [[nodiscard]] std::string parent_name() const {
     return incoming_ ? incoming_->download->parent_name() : std::string();
   }
@@ -140,6 +154,7 @@ class Intake {
     Phase phase = Phase::kBeginning;
     bool begun_open = false;
     std::unique_ptr<Download> download;
+    std::unique_ptr<ArchiveDownload> archive;  // of a full payload, where there is an archive
     ChunkSet stored;
     Instant begun_at{};
     std::optional<Instant> verified_at;  // all of it
@@ -158,6 +173,10 @@ class Intake {
   void grow_incoming(Instant now, std::shared_ptr<const Manifest> manifest);
   void take_up_newest(Instant now);
   void finish_if_complete(Instant now);
+  /// The archive may be asked once the payload's end and what the store has of it are known.
+  void ask_archive(Instant now);
+  /// Leaves parents and archive.
+  void cancel_incoming();
   /// Of what is installed now.
   [[nodiscard]] InstallPhases phases_of(Instant now, const Incoming& installed, Duration switching) const;
   void fail_incoming(Instant now, const Error& why, bool discard);
@@ -193,6 +212,9 @@ class Intake {
   double transfer_s_ = 0;
   double finish_s_ = 0;
   std::uint64_t bytes_received_ = 0;
+  std::uint64_t archive_bytes_ = 0;
+  std::uint32_t archive_requests_ = 0;
+  std::string archive_trouble_;  // of what arrived last
   std::string last_error_;
 };
 

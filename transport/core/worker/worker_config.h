@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,15 @@ struct AcceptedVersion {
   Version version{};
 
   bool operator==(const AcceptedVersion&) const = default;
+};
+
+/// What a worker may read from an archive, beside its parents (archive_download.h).
+struct ArchiveLimits {
+  Rate rate{};                       ///< of all that is read
+  Rate below{};                      ///< only while parents bring less; without a limit always
+  std::uint32_t ranges_at_once = 4;  ///< each takes a connection, and 8 MiB of memory at most
+
+  bool operator==(const ArchiveLimits&) const = default;
 };
 
 struct WorkerConfig {
@@ -40,6 +50,7 @@ struct WorkerConfig {
   bool takes_files = false;                            ///< also file trees, which may hold what programs execute
   bool single_copy = false;               ///< a patch takes the place of its base, which can be served no more then
   std::uint32_t streams = 1;              ///< connections to each parent
+  std::optional<ArchiveLimits> archive;   ///< absent: there is none
   std::vector<AcceptedVersion> accepted;  ///< before this process; older versions are refused
   std::shared_ptr<const ManifestTrust> trust;  ///< null: manifests need no signature
   Timeouts timeouts{};

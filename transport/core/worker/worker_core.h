@@ -45,6 +45,19 @@ class WorkerCore : public Core {
   void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, const Status& status);
   /// The answer to action::FinishPayload. `switching`: see Intake.
   void handle_finished(Instant now, PayloadId payload, const Status& status, Duration switching = {});
+  /// The answer to action::FindArchived: the digests of all chunks, in order.
+  void handle_archive_found(Instant now, PayloadId payload, std::uint32_t request,
+                            Result<std::vector<ContentDigest>> digests) {
+    intake_.handle_archive_found(now, payload, request, std::move(digests));
+  }
+  /// A chunk of action::ReadArchived.
+  void handle_archive_chunk(Instant now, std::uint32_t request, const ChunkArrival& chunk) {
+    intake_.handle_archive_chunk(now, request, chunk);
+  }
+  /// The end of action::ReadArchived.
+  void handle_archive_ended(Instant now, PayloadId payload, std::uint32_t request, const Status& status) {
+    intake_.handle_archive_ended(now, payload, request, status);
+  }
   /// See Intake.
   void handle_disk_behind(Instant now, bool is_behind) { intake_.handle_disk_behind(now, is_behind); }
 

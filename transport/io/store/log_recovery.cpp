@@ -33,8 +33,13 @@ Status apply_in_place(VersionFiles& files, VersionFiles& patch, const Manifest& 
     return {};
   };
   const auto apply = [&](const Segment& segment) { return applier->apply(segment); };
-  WC_ASSIGN(const PatchEnd end, read_patch(patch, manifest, base_digest, files.table(), threads, start, apply));
-  WC_ASSIGN(const Checksum digest, applier->finish(end));
+  const Result<PatchEnd> end = read_patch(patch, manifest, base_digest, files.table(), threads, start, apply);
+  // The base is what its digest says, so what does not fit it is the patch: a base in memory had rotted when it was made.
+  if (!end.has_value() && end.error().code == Errc::kWrongBase) {
+    return fail(Errc::kCorrupt, Op::kDecode, end.error().detail);
+  }
+  if (!end.has_value()) return end.error();
+  WC_ASSIGN(const Checksum digest, applier->finish(*end));
   if (digest == manifest.snapshot_digest) return {};
   return fail(Errc::kCorrupt, Op::kVerify, "its result does not match the snapshot's digest");
 }

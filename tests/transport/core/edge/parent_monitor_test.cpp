@@ -46,6 +46,21 @@ struct ParentMonitorTest : testing::Test {
   }
 };
 
+// An archive may take the link that the parent was to fill.
+TEST_F(ParentMonitorTest, WhatComesFromElsewhereCountsAsTheParents) {
+  monitor.expect(40.0 * kChunkBytes);
+  ASSERT_EQ(feed(40, 1500ms), Verdict::kFine);
+  const auto feed_beside = [&](std::uint32_t elsewhere_chunks) {
+    for (int i = 0; i < 10; ++i) {
+      monitor.handle_elsewhere(elsewhere_chunks * kChunkBytes);
+      if (const Verdict verdict = feed(10, 250ms); verdict != Verdict::kFine) return verdict;
+    }
+    return Verdict::kFine;
+  };
+  EXPECT_EQ(feed_beside(6), Verdict::kFine) << "24 a second beside the parent's 10";
+  EXPECT_EQ(feed_beside(0), Verdict::kSlow) << "and then none";
+}
+
 struct Row {
   const char* when;
   double expected, comes;  // chunks per second

@@ -65,6 +65,59 @@ TEST_F(UploadsTest, KeepsAWindowOfChunksInTheConnectionsHands) {
   EXPECT_EQ(sent(), std::vector<std::uint32_t>{kWindow});
 }
 
+wire::Skip skip_of(std::uint32_t first, std::uint32_t chunks) {
+  wire::Skip skip;
+  set_payload(skip, kVersion);
+  skip.set_first_chunk(first);
+  skip.set_chunks(chunks);
+  return skip;
+}
+
+TEST_F(UploadsTest, SendsNothingThatTheChildGetsElsewhere) {
+  hold_all();
+  subscribe();
+  (void)sent();
+  uploads.handle_skip(kChild, skip_of(kWindow + 1, kChunks));  // past the payload's end
+  uploads.handle_chunk_sent(kChild);
+  EXPECT_EQ(sent(), std::vector<std::uint32_t>{kWindow});
+  for (std::uint32_t i = 0; i < kWindow; ++i) uploads.handle_chunk_sent(kChild);
+  EXPECT_TRUE(sent().empty());
+  now += timeouts.up_to_date;
+  uploads.handle_timeout(now);
+  const auto told = only<action::Send>(actions());
+  ASSERT_EQ(told.size(), 1u) << "and the child hears that there is no more";
+  EXPECT_TRUE(told[0].message.has_up_to_date());
+}
+
+TEST_F(UploadsTest, RemembersWhatToSkipUntilThePayloadHasBegun) {
+  subscribe();
+  uploads.handle_skip(kChild, skip_of(1000, 500));
+  uploads.handle_skip(kChild, skip_of(10, 990));   // as a child does that reads from the end
+  uploads.handle_skip(ConnId{8}, skip_of(0, 10));  // of nobody
+  hold_all();
+  uploads.handle_known(kVersion);
+  const std::vector<std::uint32_t> all = sent();
+  EXPECT_EQ(all.size(), 10u);
+  EXPECT_EQ(all.back(), 9u);
+}
+
+TEST_F(UploadsTest, SkippedRangesAreBounded) {
+  subscribe();
+  // None of them follows another.
+  for (std::uint32_t i = 0; i < 2 * kSkippedRangesMax; ++i) uploads.handle_skip(kChild, skip_of(4 * i, 1));
+  uploads.handle_skip(kChild, skip_of(UINT32_MAX, UINT32_MAX));
+  hold_all();
+  uploads.handle_known(kVersion);
+  std::vector<std::uint32_t> all = sent();
+  while (all.size() < kChunks - kSkippedRangesMax) {
+    uploads.handle_chunk_sent(kChild);
+    const auto next = sent();
+    if (next.empty()) break;
+    all.insert(all.end(), next.begin(), next.end());
+  }
+  EXPECT_EQ(all.size(), kChunks - kSkippedRangesMax);
+}
+
 TEST_F(UploadsTest, RepeatedSubscribeIsRefused) {
   hold_all();
   subscribe();

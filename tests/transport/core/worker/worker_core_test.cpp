@@ -111,6 +111,22 @@ TEST_F(WorkerCoreTest, BeginsAnotherRunWhenItsOriginSaysSoAndTriesAgainIfTheDisk
   EXPECT_EQ(only<action::FollowRun>(drain([&] { return worker.poll_action(); })).size(), 1u);
 }
 
+TEST_F(WorkerCoreTest, OneThatReadsAnArchiveAsksForItsFirstVersionAsItIs) {
+  EXPECT_FALSE(last_said(Kind::kJoin)->join().base_unusable());
+  config.archive = ArchiveLimits{};
+  const auto says = [&](WorkerCore& fresh) {
+    fresh.start(now);
+    const auto actions = [&] { return drain([&] { return fresh.poll_action(); }); };
+    fresh.handle_connected(now, only<action::Connect>(actions()).at(0).conn);
+    return only<action::Send>(actions()).at(0).message.join().base_unusable();
+  };
+  WorkerCore joiner(config);
+  EXPECT_TRUE(says(joiner));
+  WorkerCore has_one(config);
+  has_one.restore(manifest_of(Version{6}, 100), chunk_digests(Version{6}, 100));
+  EXPECT_FALSE(says(has_one)) << "it takes patches";
+}
+
 struct WorkerWhoseOriginIsDamaged : WorkerCoreTest {
   std::vector<action::PutDigestPart> put;
 

@@ -1,0 +1,83 @@
+// What an origin remembers of its publications over a restart, and the traces that are made of it.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <filesystem>
+
+#include "base/units.h"
+#include "tests/e2e/cluster.h"
+
+namespace weightcast {
+namespace {
+
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+Json history_of(const Cluster& cluster) {
+  return Json::parse(cluster.run({"history", "--state", cluster.state("origin"), "--json"}).out, nullptr, false);
+}
+
+Ran trace_of(const Cluster& cluster, std::uint64_t version, const Cluster::Flags& more = {}) {
+  Cluster::Flags flags{"trace", std::to_string(version), "--state", cluster.state("origin")};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return cluster.run(flags);
+}
+
+TEST(History, OutlivesTheOriginsProcess) {
+  Cluster cluster;
+  cluster.start_origin();
+  cluster.start_worker("a");
+  cluster.start_worker("b");
+  for (std::uint64_t version : {1, 2}) {
+    const std::string path = write_snapshot(cluster.temp().file("model.safetensors"), kMiB, unsigned(version));
+    ASSERT_EQ(cluster.publish(path, version).status, 0);
+  }
+  const std::string directory = cluster.state("origin") + "/history";
+  ASSERT_TRUE(Cluster::eventually([&] { return std::filesystem::exists(directory + "/2"); }));
+  const Json before = history_of(cluster);
+  const Json phases = cluster.phases("a", 2);
+  ASSERT_FALSE(phases.is_null());
+  const auto trace = trace_of(cluster, 2);
+  ASSERT_EQ(trace.status, 0) << trace.err;
+
+  // Without a word: what had ended is on the disk already.
+  ASSERT_TRUE(cluster.end("origin", SIGKILL));
+  cluster.restart("origin");
+  const Json after = history_of(cluster);
+  ASSERT_EQ(after["publications"].size(), 2u) << after;
+  for (const char* key : {"version", "published_unix_ms", "kind", "t100_s", "take_over_s", "slowest", "workers"}) {
+    EXPECT_EQ(after["publications"][1][key], before["publications"][1][key]) << key;
+  }
+  EXPECT_EQ(cluster.phases("a", 2), phases);
+
+  const std::string path = write_snapshot(cluster.temp().file("model.safetensors"), kMiB, 3);
+  ASSERT_EQ(cluster.publish(path, 3).status, 0);
+  EXPECT_EQ(history_of(cluster)["publications"].size(), 3u);
+  EXPECT_THAT(trace_of(cluster, 4).err, HasSubstr("this origin remembers versions 1 to 3"));
+}
+
+TEST(History, ATraceHasThePhasesOfAllNodes) {
+  Cluster cluster;
+  cluster.start_origin();
+  cluster.start_worker("a");
+  cluster.start_worker("b");
+  ASSERT_EQ(cluster.publish(write_snapshot(cluster.temp().file("model.safetensors"), 4 * kMiB, 1), 1).status, 0);
+  const std::string file = cluster.temp().file("trace.json");
+  ASSERT_EQ(trace_of(cluster, 1, {"-o", file}).status, 0);
+  const Json trace = Json::parse(read_file(file), nullptr, false);
+  ASSERT_TRUE(trace.is_object());
+  const auto slices = [&](int process, const char* name) {
+    return std::ranges::count_if(trace["traceEvents"], [&](const Json& event) {
+      return event["ph"] == "X" && event["pid"] == process && event["name"] == name && event["ts"] >= 0 &&
+             event["dur"] >= 0;
+    });
+  };
+  EXPECT_EQ(slices(1, "take"), 1);
+  EXPECT_EQ(slices(2, "transfer"), 2);
+  EXPECT_EQ(slices(2, "switch"), 2);
+  EXPECT_EQ(trace["otherData"]["version"], 1);
+  EXPECT_EQ(trace_of(cluster, 0).status, 2);
+}
+
+}  // namespace
+}  // namespace weightcast

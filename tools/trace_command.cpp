@@ -1,0 +1,47 @@
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/json_text.h"
+#include "base/posix_file_system.h"
+#include "client/client.h"
+#include "observe/publication_trace.h"
+#include "tools/command.h"
+
+namespace weightcast {
+namespace {
+
+struct TraceFlags {
+  std::string state;
+  std::string output;
+  std::uint64_t version = 0;
+};
+
+Status run(const TraceFlags& flags) {
+  const auto deadline = client::deadline_after(5000);
+  WC_ASSIGN(const auto client, client::Client::open(flags.state, deadline));
+  WC_ASSIGN(const client::HistoryReply history, client->history(flags.version, deadline));
+  const std::string text = json_text(publication_trace(history)) + "\n";
+  if (flags.output.empty()) {
+    std::fputs(text.c_str(), stdout);
+    return {};
+  }
+  PosixFileSystem files;
+  return replace_file(files, flags.output, text, Synced::kBytes);
+}
+
+}  // namespace
+
+void add_trace_command(const Commands& commands) {
+  auto flags = std::make_shared<TraceFlags>();
+  CLI::App* app = commands.app.add_subcommand(
+      "trace", "Write one publication's phases, at the origin and each worker, as a trace that Perfetto opens");
+  app->add_option("VERSION", flags->version, "Of the publication")->required()->check(CLI::PositiveNumber);
+  add_state_option(*app, flags->state, "The state directory of the origin's daemon");
+  app->add_option("-o,--output", flags->output, "File to write; without it stdout");
+  app->footer(
+      "Open the file at https://ui.perfetto.dev, or in chrome://tracing. docs/OPERATING.md says what is in it.");
+  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
+}
+
+}  // namespace weightcast
