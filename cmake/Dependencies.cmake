@@ -5,15 +5,6 @@ find_package(tl-expected REQUIRED)
 if(WEIGHTCAST_CLIENT_ONLY)
   return()
 endif()
-if(WEIGHTCAST_TORCH)
-  # Debian's, or another one that CMAKE_PREFIX_PATH names: a torch of the Python registry has share/cmake/Torch.
-  # With CUDA it asks for architectures, and CMake 3.25 cannot try which the host has. No file of ours is compiled by its
-  # flags: patch/cuda has its own.
-  if(NOT DEFINED TORCH_CUDA_ARCH_LIST)
-    set(TORCH_CUDA_ARCH_LIST "8.0+PTX")
-  endif()
-  find_package(Torch 1.13 REQUIRED)
-endif()
 set(libuv libuv)
 if(WEIGHTCAST_STATIC)
   set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
@@ -59,6 +50,18 @@ if(WEIGHTCAST_TRANSPORT)
   if(NOT WEIGHTCAST_D3)
     message(FATAL_ERROR "/usr/share/nodejs/d3/dist/d3.min.js was not found: install Debian's node-d3, or set WEIGHTCAST_D3 to that file of D3 5")
   endif()
+endif()
+if(WEIGHTCAST_TORCH)
+  # Debian's, or another one that CMAKE_PREFIX_PATH names: a torch of the Python registry has share/cmake/Torch.
+  # With CUDA it asks for architectures, and CMake 3.25 cannot try which the host has. No file of ours is compiled by its
+  # flags: patch/cuda has its own.
+  if(NOT DEFINED TORCH_CUDA_ARCH_LIST)
+    set(TORCH_CUDA_ARCH_LIST "8.0+PTX")
+  endif()
+  # It is a shared library in any case.
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .so .a)
+  # After Protobuf: the registry's defines an empty target of that name where there is none.
+  find_package(Torch 1.13 REQUIRED)
 endif()
 if(WEIGHTCAST_BENCH AND WEIGHTCAST_TRANSPORT)
   pkg_check_modules(LZ4 REQUIRED IMPORTED_TARGET liblz4)
