@@ -1,7 +1,11 @@
-"""use_train.py WHEEL SITE LIBRARIES: uses the learner's wheel as a new user does, from the interpreter that runs this. SITE is the
-directory that holds the torch which the wheel was built against, LIBRARIES the one of those of CUDA's libraries which SITE lacks.
+"""use_train.py WHEEL SITE LIBRARIES LOGITS: uses the learner's wheel as a new user does, from the interpreter that runs this. SITE
+is the directory that holds the torch which the wheel was built against, LIBRARIES the one of those of CUDA's libraries which SITE
+lacks. LOGITS are lines of `oracles/hf_models.py`: what transformers computes for small models.
 """
 
+import array
+import json
+import math
 import os
 import pathlib
 import re
@@ -32,7 +36,65 @@ def new_environment(directory, sees=None):
     return directory / "bin"
 
 
-def try_training(directory, wheel, site, libraries):
+def uniform(seed, count):
+    """uniform() of hf_models.py, without NumPy."""
+    mask = (1 << 64) - 1
+    for i in range(1, count + 1):
+        z = (seed + i * 0x9E3779B97F4A7C15) & mask
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        yield ((z ^ (z >> 31)) >> 11) * 2.0**-53
+
+
+def shapes_of(config):
+    """Of a Qwen3, as its files name the tensors."""
+    hidden, inner, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    shapes = {"model.embed_tokens": [config["vocab_size"], hidden], "model.norm": [hidden]}
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head"] = [config["vocab_size"], hidden]
+    for i in range(config["num_hidden_layers"]):
+        layer = {
+            "input_layernorm": [hidden], "post_attention_layernorm": [hidden], "self_attn.q_norm": [head],
+            "self_attn.k_norm": [head], "self_attn.q_proj": [queries, hidden], "self_attn.k_proj": [keys, hidden],
+            "self_attn.v_proj": [keys, hidden], "self_attn.o_proj": [hidden, queries], "mlp.gate_proj": [inner, hidden],
+            "mlp.up_proj": [inner, hidden], "mlp.down_proj": [hidden, inner]}
+        shapes.update({f"model.layers.{i}.{name}": shape for name, shape in layer.items()})
+    return {f"{name}.weight": shape for name, shape in shapes.items()}
+
+
+def write_model(directory, line):
+    """The model of a line, whose weights are those of fill() in hf_models.py."""
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(line["config"]))
+    header, data = {}, b""
+    for i, (name, shape) in enumerate(sorted(shapes_of(line["config"]).items())):
+        shift = 0.5 if "norm" in name else -0.5
+        tensor = array.array("f", (number + shift for number in uniform(line["seed"] + i, math.prod(shape)))).tobytes()
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(tensor)]}
+        data += tensor
+    encoded = json.dumps(header).encode()
+    (directory / "model.safetensors").write_bytes(len(encoded).to_bytes(8, "little") + encoded + data)
+
+
+def try_logits(directory, learner, lines, libraries):
+    compared = 0
+    for number, line in enumerate(map(json.loads, lines.read_text().splitlines())):
+        config = line["config"]
+        if config["model_type"] != "qwen3" or config.get("attention_bias"):
+            continue
+        model = directory / f"qwen3_{number}"
+        write_model(model, line)
+        size, first = config["vocab_size"], line["sequences"][0]
+        said = run([learner, "check", "logits", model, "--ids", ",".join(map(str, first))], LD_LIBRARY_PATH=libraries)
+        ours, theirs = json.loads(said)["logits"], line["logits"][(len(first) - 1) * size : len(first) * size]
+        assert len(ours) == size and all(abs(a - b) < 1e-4 for a, b in zip(ours, theirs)), (config, ours, theirs)
+        compared += 1
+    assert compared >= 3, compared
+    print(f"the logits of {compared} models are those of transformers")
+
+
+def try_training(directory, wheel, site, libraries, lines):
     programs = new_environment(directory / "with", sees=site)
     started = time.monotonic()
     # Of the registry nothing is to be had, so this checks that the torch which is there is the one that the wheel asks for.
@@ -42,11 +104,14 @@ def try_training(directory, wheel, site, libraries):
     said = run([learner, "--version"], LD_LIBRARY_PATH=libraries).strip()
     assert said == release, said
     print(f"from pip install to --version: {time.monotonic() - started:.1f} s")
+    try_logits(directory, learner, lines, libraries)
     output = directory / "first"
     options = ["preset=arithmetic", f"output_dir={output}", "sft_steps=20", "total_training_steps=2"]
     said = run([learner, "run", *(word for option in options for word in ("--set", option))], LD_LIBRARY_PATH=libraries)
     weights = list(output.glob("checkpoints/checkpoint-00000002/*.safetensors"))
     assert weights and all(file.stat().st_size > 100_000 for file in weights), (weights, said)
+    model = json.loads(run([learner, "model", weights[0].parent], LD_LIBRARY_PATH=libraries))
+    assert model["weights"]["tensors"] > 0, model
     print(f"from pip install to a checkpoint of two training steps: {time.monotonic() - started:.1f} s")
     if not pathlib.Path("/dev/nvidiactl").exists():
         # A LibTorch without CUDA's libraries would say something else.
@@ -71,11 +136,11 @@ def try_refusals(directory, wheel):
 
 
 def main():
-    wheel, site, libraries = sys.argv[1:]
+    wheel, site, libraries, lines = sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="weightcast-use-train-") as name:
         directory = pathlib.Path(name)
         wheel = pathlib.Path(shutil.copy(wheel, directory))
-        try_training(directory, wheel, site, libraries)
+        try_training(directory, wheel, site, libraries, pathlib.Path(lines))
         try_refusals(directory, wheel)
     print("passed")
 

@@ -121,7 +121,7 @@ clean_root() {
 # The registry's torch for Linux is the one with CUDA. It is not installed anew, since it has gigabytes: the new environments
 # see the one that the wheel was built against, and CUDA's libraries where CUDA's compiler has them.
 use_train() {
-  local torch found site libraries
+  local torch found site libraries made=0 logits=$source/tests/model/golden/hf_models.jsonl
   wheel _train >/dev/null
   torch=$(sed -n 's/^wheel_torch=//p' "$source/scripts/wheel.sh")
   found=$("$source/scripts/torch_environment.sh" "$torch") || exit $?
@@ -131,10 +131,13 @@ use_train() {
   mkdir -p "$work/host/bin" "$work/root/try"
   ln -s /usr/bin/python3 "$work/host/bin/python3"
   env -i PATH="$work/host/bin" HOME="$work/host" TMPDIR="$work/host" PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INDEX=1 \
-    "$work/host/bin/python3" -B "$here/use_train.py" "$(wheel _train)" "$site" "$libraries"
-  (make_root "$work/root") || { echo "not tried in a Debian without compilers" && return; }
-  cp "$(wheel _train)" "$here/use_train.py" "$work/root/try"
-  in_root "$work/root" "$site:$libraries" python3 -B /try/use_train.py "/try/$(basename "$(wheel _train)")" "$site" "$libraries"
+    "$work/host/bin/python3" -B "$here/use_train.py" "$(wheel _train)" "$site" "$libraries" "$logits"
+  (make_root "$work/root") || made=$?
+  ((made != 77)) || { echo "not tried in a Debian without compilers" && return; }
+  ((made == 0)) || exit "$made"
+  cp "$(wheel _train)" "$here/use_train.py" "$logits" "$work/root/try"
+  in_root "$work/root" "$site:$libraries" python3 -B /try/use_train.py "/try/$(basename "$(wheel _train)")" "$site" "$libraries" \
+    "/try/${logits##*/}"
 }
 
 "$part"
