@@ -16,6 +16,11 @@ import tempfile
 import time
 
 NO_GPU = "no GPU is to be had"
+# What the wheel asks pip for, and the release of torch that is there.
+REQUIREMENTS = """
+from importlib.metadata import requires, version
+print("".join(requires("weightcast-train")).replace(" ", ""), version("torch").partition("+")[0])
+"""
 
 
 def run(command, expected=0, **environment):
@@ -97,8 +102,11 @@ def try_logits(directory, learner, lines, libraries):
 def try_training(directory, wheel, site, libraries, lines):
     programs = new_environment(directory / "with", sees=site)
     started = time.monotonic()
-    # Of the registry nothing is to be had, so this checks that the torch which is there is the one that the wheel asks for.
-    run([programs / "pip", "install", wheel])
+    # Of the registry nothing is to be had, so what torch itself requires stays out.
+    run([programs / "pip", "install", "--no-deps", wheel])
+    said = run([programs / "python", "-c", REQUIREMENTS])
+    required, had = said.split()
+    assert re.sub("[() ]", "", required) == f"torch=={had}", said
     learner = programs / "weightcast-train"
     release = re.match(r"weightcast_train-([0-9.]+)-", wheel.name).group(1)
     said = run([learner, "--version"], LD_LIBRARY_PATH=libraries).strip()
