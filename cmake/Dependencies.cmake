@@ -1,4 +1,4 @@
-# Every library is a Debian 12 package; ./run installs them. The reasons stand in ARCHITECTURE.md.
+# Every library is a Debian 12 package; ./run installs them. The reasons stand in docs/decisions/0011-libraries.md.
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(tl-expected REQUIRED)

@@ -76,8 +76,7 @@ void Core::handle_child_message(Instant now, ConnId conn, const wire::Message& m
     case Kind::kSkip: return uploads_.handle_skip(conn, message.skip());
     case Kind::kChunkDamaged:
       if (!uploads_.is_child(conn)) return;
-      return self_check_.handle_suspected(now, payload_of(message.chunk_damaged()),
-                                          ChunkIndex{message.chunk_damaged().chunk()});
+      return handle_suspected(now, payload_of(message.chunk_damaged()), ChunkIndex{message.chunk_damaged().chunk()});
     default: return;  // a newer child may say more
   }
 }
@@ -127,7 +126,7 @@ void Core::forget(ConnId conn) {
 }
 
 void Core::handle_chunk_unreadable(Instant now, PayloadId payload, ChunkIndex chunk) {
-  self_check_.handle_suspected(now, payload, chunk);
+  handle_suspected(now, payload, chunk);
 }
 
 void Core::handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, const Result<ContentDigest>& digest) {

@@ -102,6 +102,10 @@ class Core {
   virtual void handle_refused(Instant now, ConnId conn, const Error& why);
   /// A child asks for what it has no place for, on a connection that is closed next.
   virtual void handle_placeless(Instant /*now*/, ConnId /*conn*/) {}
+  /// Somebody says that this node's copy of a chunk is damaged.
+  void handle_suspected(Instant now, PayloadId payload, ChunkIndex chunk) {
+    self_check_.handle_suspected(now, payload, chunk);
+  }
   /// The connection of a child, or an unidentified one, is gone.
   void forget(ConnId conn);
 

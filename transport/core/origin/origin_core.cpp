@@ -484,6 +484,11 @@ void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& m
   handle_member_message(now, *member, message);
 }
 
+void OriginCore::handle_parent_fault(Instant now, Member& member, const ParentFault& fault) {
+  if (fault.parent == kOriginId && fault.damaged) handle_suspected(now, fault.payload, *fault.damaged);
+  publications_.handle_parent_fault(now, member, fault);
+}
+
 void OriginCore::handle_member_message(Instant now, Member& member, const wire::Message& message) {
   using Kind = wire::Message::KindCase;
   const bool ours = member.other_run == kNoRun;  // else the versions that it speaks of are not this run's
@@ -498,7 +503,7 @@ void OriginCore::handle_member_message(Instant now, Member& member, const wire::
       return;
     case Kind::kParentFault:
       if (!member.reports.spend(now)) return;
-      if (ours) publications_.handle_parent_fault(now, member, parent_fault_from_wire(message.parent_fault()));
+      if (ours) handle_parent_fault(now, member, parent_fault_from_wire(message.parent_fault()));
       return;
     case Kind::kProbed:
       if (!member.reports.spend(now)) return;

@@ -165,6 +165,7 @@ class OriginCore final : public Core {
   void handle_placeless(Instant now, ConnId conn) override;
   /// Children that have taken a payload again and again: their status says so.
   void note_greedy();
+  void handle_parent_fault(Instant now, Member& member, const ParentFault& fault);
   void handle_member_message(Instant now, Member& member, const wire::Message& message);
   void handle_heartbeat(Instant now, Member& member, const wire::Heartbeat& beat);
   void handle_enroll(ConnId conn, const wire::Enroll& request);
