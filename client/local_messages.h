@@ -181,6 +181,7 @@ struct NodeStatus {
   std::uint64_t disk_bytes_written = 0;
   std::uint64_t archive_bytes = 0;
   std::string archive_trouble;
+  std::uint32_t protocol = 0;
   std::vector<UnreachedNode> cannot_reach;
   std::vector<PhaseTimes> phases;
   std::vector<Traffic> traffic;
@@ -194,7 +195,7 @@ struct NodeStatus {
     f(26, m.first_sent_s), f(27, m.keys_expire_unix_s), f(28, m.earlier_run), f(29, m.refused);
     f(30, m.manifests_refused);
     f(31, m.offence), f(32, m.complaints), f(33, m.complains), f(34, m.versions_in), f(35, m.disk_bytes_written);
-    f(36, m.versions_in_why), f(37, m.archive_bytes), f(38, m.archive_trouble);
+    f(36, m.versions_in_why), f(37, m.archive_bytes), f(38, m.archive_trouble), f(39, m.protocol);
     f(50, m.cannot_reach), f(51, m.phases), f(52, m.traffic);
   }
   bool operator==(const NodeStatus&) const = default;

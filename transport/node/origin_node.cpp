@@ -446,6 +446,7 @@ local::StatusReply OriginNode::status() {
   self.set_bytes_sent(driver_->chunk_bytes_sent());
   self.set_encode_s(encode_s_);
   self.set_last_error(core_->last_error());
+  self.set_protocol(kProtocolVersion);
   describe_self(self);
   self.set_keys_expire_unix_s(static_cast<std::uint64_t>(config_.keys_expire_unix_s));
   if (const auto newest = started_.rbegin(); newest != started_.rend() && newest->second.first_sent_at) {
@@ -472,6 +473,7 @@ local::StatusReply OriginNode::status() {
     node.set_bytes_sent(member.bytes_sent);
     node.set_last_error(std::string(cut_text(member.last_error, kReasonBytesMax)));
     node.set_offence(std::string(cut_text(member.offence, kReasonBytesMax)));
+    if (member.connected()) node.set_protocol(member.protocol);
     node.set_complaints(static_cast<std::uint32_t>(core_->complaints_of(id)));
     node.set_complains(static_cast<std::uint32_t>(core_->complaints_by(id)));
     add_unreached(member, self, node);

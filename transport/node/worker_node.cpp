@@ -177,6 +177,7 @@ local::StatusReply WorkerNode::status() {
   self->set_bytes_received(core_->bytes_received());
   self->set_bytes_sent(driver_->chunk_bytes_sent());
   self->set_last_error(std::string(cut_text(core_->last_error(), kReasonBytesMax)));
+  if (core_->joined()) self->set_protocol(core_->protocol());
   describe_self(*self);
   self->set_keys_expire_unix_s(static_cast<std::uint64_t>(config_.keys_expire_unix_s));
   for (const auto& [id, unreached] : core_->dials().unreached()) {

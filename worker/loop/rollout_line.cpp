@@ -275,8 +275,7 @@ std::vector<std::uint64_t> RolloutLine::end() {
 std::vector<std::uint64_t> RolloutLine::take_abandoned() { return std::exchange(abandoned_, {}); }
 
 RolloutLineStats RolloutLine::stats() const {
-  const EngineStatus engine = engine_ ? engine_->status() : EngineStatus{};
-  return {scheduler_.stats(), tokens_, engine.step_sequences, engine.step_tokens, failures_, last_failure_};
+  return {scheduler_.stats(), tokens_, engine_ ? engine_->status() : EngineStatus{}, failures_, last_failure_};
 }
 
 }  // namespace weightcast

@@ -40,9 +40,8 @@ struct RolloutLineOptions {
 struct RolloutLineStats {
   SchedulerStats scheduler;
   std::uint64_t tokens = 0;
-  std::uint64_t step_sequences = 0;  ///< EngineStatus
-  std::uint64_t step_tokens = 0;     ///< EngineStatus
-  std::uint64_t failures = 0;        ///< of prompts, answers and rewards; last_failure has the words
+  EngineStatus engine = {};    ///< of its own engine; none while it has none
+  std::uint64_t failures = 0;  ///< of prompts, answers and rewards; last_failure has the words
   std::string last_failure;
 };
 

@@ -172,6 +172,8 @@ class OriginCore final : public Core {
   void send_revocations(Member& member, std::uint64_t known);
   void handle_join(Instant now, ConnId conn, const wire::Join& join);
   /// Why that worker cannot join.
+  /// Errors: kUnsupported.
+  [[nodiscard]] Result<std::uint32_t> agree_protocol_of(const wire::Join& join) const;
   [[nodiscard]] Status check_join(Instant now, ConnId conn, const wire::Join& join);
   /// Of one whose name is proven: the number of the member of that name, whatever it says.
   [[nodiscard]] PeerId child_id(const wire::Hello& hello) const override;

@@ -152,15 +152,16 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
   for (const auto& [other, incoming] : incoming_) {
     if (other == payload && incoming->manifest() == manifest) {
       there = incoming;
-    } else if (other.version <= payload.version) {
+    } else if (other.version <= payload.version || (options_.single_copy && base && incoming->base == base)) {
+      // Of two patches that take the place of the same version, one can.
       others.push_back(other);
     }
   }
   for (const PayloadId other : others) {
     const std::string lost = fmt::format("the {} chunks here of version {} are thrown away",
                                          incoming_.at(other)->held.count(), other.version.value);
-    if (other.version < payload.version) {
-      log_info("store: version {} is newer; {}", payload.version.value, lost);
+    if (other.version != payload.version) {
+      log_info("store: version {} is taken up instead; {}", payload.version.value, lost);
     } else {
       log_warning("store: version {} is announced anew under another manifest; {}", payload.version.value, lost);
     }
