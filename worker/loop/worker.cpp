@@ -15,6 +15,7 @@
 #include "base/steady_clock.h"
 #include "model/lora_config.h"
 #include "patch/snapshot/adapter_names.h"
+#include "tasks/program/open_task.h"
 #include "worker/backend/backend.h"
 #include "worker/engine/version_follower.h"
 #include "worker/home/learner_client.h"
@@ -116,7 +117,8 @@ class RunOfWorker {
             config_.backend + " gives no log-probabilities; set behaviour_logprobs = \"recompute\" at the learner");
       }
     }
-    WC_ASSIGN(line_, RolloutLine::make(run, data, std::move(tokenizer), options));
+    WC_ASSIGN(std::unique_ptr<Task> task, open_task(run.task, run.task_options, data, config_.task_program, log_.info));
+    WC_ASSIGN(line_, RolloutLine::make(run, std::move(task), std::move(tokenizer), options));
     link_.emplace(client_, line_->rollouts_per_group(), log_);
     if (backend_) return {};
     WC_ASSIGN(const WeightPlace place, parse_weight_place(config_.weights));
