@@ -76,14 +76,10 @@ assert importlib.metadata.version("weightcast") == weightcast.library_version(),
 }
 
 clean_root() {
-  local mirror compiler
-  ((EUID == 0)) || skip "debootstrap takes root"
-  command -v debootstrap >/dev/null || skip "debootstrap is not installed"
+  local made compiler
   wheel >/dev/null
   work=$(mktemp -d "${TMPDIR:-/var/tmp}/weightcast-root-XXXXXX")
-  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)
-  debootstrap --variant=minbase --include=python3,python3-venv bookworm "$work/root" ${mirror:+"$mirror"} >"$work/log" 2>&1 ||
-    skip "debootstrap made no root: $(tail -n 3 "$work/log")"
+  made=$("$source/scripts/debian_root.sh" "$work/root" python3 python3-venv 2>&1) || skip "$made"
   for compiler in cc gcc g++ clang cmake; do
     [[ ! -e $work/root/usr/bin/$compiler ]] || { echo "the root has $compiler" >&2; exit 1; }
   done
