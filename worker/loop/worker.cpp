@@ -60,7 +60,7 @@ class Rates {
 /// One run of the learner's.
 class RunOfWorker {
  public:
-  RunOfWorker(FileSystem& files, const WorkerConfig& config, LearnerClient& client, const WorkerLog& log)
+  RunOfWorker(FileSystem& files, const RolloutWorkerConfig& config, LearnerClient& client, const WorkerLog& log)
       : files_(files), config_(config), client_(client), log_(log) {}
 
   Status open(const RunDescription& run) {
@@ -292,7 +292,7 @@ class RunOfWorker {
   }
 
   FileSystem& files_;
-  const WorkerConfig& config_;
+  const RolloutWorkerConfig& config_;
   LearnerClient& client_;
   const WorkerLog& log_;
   std::shared_ptr<Backend> backend_;  // instead of versions_
@@ -332,8 +332,8 @@ bool is_about_the_run(Errc code) {
   return code != Errc::kTimedOut && code != Errc::kBusy && code != Errc::kClosed && code != Errc::kIo;
 }
 
-Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log,
-                bool& again) {
+Status run_once(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop,
+                const WorkerLog& log, bool& again) {
   LearnerClient::Options options;
   WC_ASSIGN(options.learner, Endpoint::parse(config.learner));
   options.trust = {config.keys, config.insecure, {config.state_dir}};
@@ -369,7 +369,8 @@ Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic
 
 }  // namespace
 
-Status run_worker(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log) {
+Status run_worker(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop,
+                  const WorkerLog& log) {
   bool again = true;
   while (again && !stop) {
     again = false;
