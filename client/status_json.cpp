@@ -58,6 +58,7 @@ nlohmann::json json_of(const NodeStatus& node) {
           {"disk_bytes_written", node.disk_bytes_written},
           {"archive_bytes", node.archive_bytes},
           {"archive_trouble", node.archive_trouble},
+          {"protocol", node.protocol},
           {"cannot_reach", std::move(cannot_reach)},
           {"last_error", node.last_error}};
 }

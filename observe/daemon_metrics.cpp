@@ -87,8 +87,7 @@ void add_publications(MetricsText& text, const std::vector<PublicationEntry>& pu
 std::string daemon_metrics(const FleetState& state, const local::ReadyReply& ready, std::string_view release) {
   MetricsText text;
   const std::vector<NodeStatus>& nodes = state.status.nodes;
-  text.family("build_info", kGauge, "1, with this program's release and what it runs as.");
-  text.sample({{"version", release}, {"role", nodes.empty() ? "" : nodes.front().role}}, std::uint64_t{1});
+  add_build_info(text, release, nodes.empty() ? "" : nodes.front().role);
   text.add("ready", kGauge, "1 if this node does what it is there for: /healthz says why not.",
            std::uint64_t{ready.ready ? 1u : 0u});
   if (!nodes.empty()) {

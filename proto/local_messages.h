@@ -214,6 +214,9 @@ struct NodeStatus {
   // alone.
   std::uint64_t archive_bytes = 0;
   std::string archive_trouble = {};
+  /// Of a worker: the protocol version that it speaks with its origin, 0 while it has not joined. Of an origin: the
+  /// newest that it speaks.
+  std::uint32_t protocol = 0;
   /// Some of those that it cannot dial, so that no plan has them feed it. At the origin of each worker, too.
   std::vector<UnreachedNode> cannot_reach = {};
   // Since its process began. Of itself alone.
@@ -229,7 +232,7 @@ struct NodeStatus {
     f(26, m.first_sent_s), f(27, m.keys_expire_unix_s), f(28, m.earlier_run), f(29, m.refused);
     f(30, m.manifests_refused);
     f(31, m.offence), f(32, m.complaints), f(33, m.complains), f(34, m.versions_in), f(35, m.disk_bytes_written);
-    f(36, m.versions_in_why), f(37, m.archive_bytes), f(38, m.archive_trouble);
+    f(36, m.versions_in_why), f(37, m.archive_bytes), f(38, m.archive_trouble), f(39, m.protocol);
     f(50, m.cannot_reach), f(51, m.phases), f(52, m.traffic);
   }
   bool operator==(const NodeStatus&) const = default;

@@ -4,11 +4,11 @@
 #include <memory>
 
 #include "archive/archived_payloads.h"
-#include "base/posix_file_system.h"
 #include "observe/daemon_view.h"
 #include "observe/operator_port.h"
 #include "tools/command.h"
 #include "tools/config_file.h"
+#include "tools/operator_options.h"
 #include "transport/io/log.h"
 #include "transport/node/daemon.h"
 #include "web/fleet_page.h"
@@ -19,7 +19,8 @@ namespace {
 struct DaemonFlags {
   std::string role, listen = "127.0.0.1:0", origin, uplink = "unlimited", downlink = "unlimited", topology = "auto",
                     packing = "auto", disk = "auto", versions_in = "auto", log_level = "info", log_format = "text",
-                    snapshot_max, memory_max, archive_rate, archive_below, http, http_token, learner;
+                    snapshot_max, memory_max, archive_rate, archive_below, learner;
+  HttpFlags http;
   double hop_delay_ms = 0.5;
   double single_copy_wait_s = 60;
   double version_age_max_s = 0;
@@ -47,8 +48,7 @@ Result<std::unique_ptr<DaemonHttp>> serve_http(const OperatorPortOptions& option
                 http->view.handle(std::move(request), std::move(to));
               }
             }));
-  PosixFileSystem files;
-  WC_TRY(replace_file(files, state + "/http_address", http->port->endpoint().to_string() + "\n", Synced::kNothing));
+  WC_TRY(write_http_address(*http->port, state));
   log_info("operators look at {}", http->port->url());
   return http;
 }
@@ -90,20 +90,12 @@ Status run(DaemonFlags flags) {
                                           : DiskBackend::kAuto;
   if (config.name.empty() && config.keys.empty()) config.name = config.role == Role::kOrigin ? "origin" : host_name();
   if (!config.archive.empty()) std::signal(SIGPIPE, SIG_IGN);  // libcurl may write to what its other end has closed
-  if (flags.http.empty()) {
-    if (!flags.learner.empty()) {
-      return fail(Errc::kInvalidArgument, Op::kConfigure, "--learner: for the page that --http HOST:PORT serves");
-    }
-    if (flags.http_token.empty()) return run_daemon(std::move(config), open_archived_payloads);
-    return fail(Errc::kInvalidArgument, Op::kConfigure, "--http-token: for the port that --http HOST:PORT opens");
+  WC_ASSIGN(const auto http, operator_options(flags.http, config.keys, {config.state},
+                                              [](const std::string& why) { log_warning("{}", why); }));
+  if (!http) {
+    if (flags.learner.empty()) return run_daemon(std::move(config), open_archived_payloads);
+    return fail(Errc::kInvalidArgument, Op::kConfigure, "--learner: for the page that --http HOST:PORT serves");
   }
-  OperatorPortOptions http;
-  WC_ASSIGN(http.listen, Endpoint::parse(flags.http));
-  http.keys = config.keys;
-  http.token_file = flags.http_token;
-  http.revocation_directories = {config.state};
-  http.warn = [](const std::string& why) { log_warning("HTTP: {}", why); };
-  WC_TRY(OperatorPort::check(http));
   FleetPageOptions page;
   page.learner_trust = {.keys = config.keys, .revocation_directories = {config.state}};
   if (!flags.learner.empty()) {
@@ -112,7 +104,7 @@ Status run(DaemonFlags flags) {
   }
   std::unique_ptr<DaemonHttp> serving;
   return run_daemon(std::move(config), open_archived_payloads, [&, state = config.state]() -> Status {
-    WC_ASSIGN(serving, serve_http(http, page, state));
+    WC_ASSIGN(serving, serve_http(*http, page, state));
     return {};
   });
 }
@@ -226,14 +218,10 @@ void add_daemon_command(const Commands& commands) {
                   "Group whose members may use the local socket as this daemon's user does: publish, subscribe, pin");
   app->add_flag("--insecure", config.insecure,
                 "Plain TCP beyond loopback, too: everybody on the way can read and change it");
-  app->add_option(
-         "--http", flags->http,
-         "Where operators look at this node over HTTP: a page, /status, /events, /metrics, /healthz "
-         "(docs/OPERATING.md); "
-         "without it nowhere. Open to this host on loopback; elsewhere with --http-token, or with --keys, encrypted")
-      ->check(endpoint_validator());
-  app->add_option("--http-token", flags->http_token,
-                  "File, of this user alone, whose first line whoever asks over HTTP has to bring");
+  add_http_options(
+      *app, flags->http,
+      "Where operators look at this node over HTTP: a page, /status, /events, /metrics, /healthz (docs/OPERATING.md); "
+      "without it nowhere. Open to this host on loopback; elsewhere with --http-token, or with --keys, encrypted");
   app->add_option("--learner", flags->learner, "The learner's rollout_listen: the page shows its status, too (origin)")
       ->check(endpoint_validator());
   app->add_option("--log-level", flags->log_level, "info, warning or error; debug is taken for info")

@@ -2,8 +2,11 @@
 #include "tools/train_commands.h"
 #include "trainer/learner/config.h"
 #if defined(WEIGHTCAST_TORCH)
+#include <fmt/format.h>
+
 #include "base/descriptors.h"
 #include "base/posix_file_system.h"
+#include "observe/metrics_port.h"
 #include "tools/stop_signal.h"
 #include "trainer/learner/learner.h"
 #endif
@@ -12,15 +15,31 @@ namespace weightcast {
 namespace {
 
 #if defined(WEIGHTCAST_TORCH)
-Status train(const LearnerConfig& config, const LogStyle& log) {
+Status train(const LearnerConfig& config, const LogStyle& log, const HttpFlags& flags) {
   const std::atomic<bool>& stop = stop_on_signals();
   WC_TRY(raise_descriptor_limit());  // before the files that stay open are counted
   PosixFileSystem files;
+  // Ranks on one host may share a configuration: rank 0 knows what there is to tell.
+  const auto warn = [&log](const std::string& why) { write_log_line(log, "warning", why); };
+  std::vector<std::string> revocations;
+  if (!config.publish_state.empty()) revocations.push_back(config.publish_state);
+  WC_ASSIGN(const auto http, operator_options(flags, config.rollout_keys, std::move(revocations), warn));
   WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config, log));
+  std::unique_ptr<OperatorPort> port;
+  if (http && config.rank == 0) {
+    WC_ASSIGN(port, start_metrics_port(*http, [&learner](const HttpRequest&, HttpResponder responder) {
+                MetricsText text;
+                add_build_info(text, WEIGHTCAST_VERSION, "learner");
+                learner->add_metrics(text);
+                responder.send(metrics_response(text));
+              }));
+    WC_TRY(write_http_address(*port, config.output_dir));
+    write_log_line(log, "info", fmt::format("operators look at {}", port->url()));
+  }
   return learner->run(stop);
 }
 #else
-Status train(const LearnerConfig&, const LogStyle&) {
+Status train(const LearnerConfig&, const LogStyle&, const HttpFlags&) {
   return fail(Errc::kUnsupported, Op::kConfigure, "this build has no LibTorch, so it cannot train");
 }
 #endif

@@ -1,4 +1,5 @@
 #include "base/posix_file_system.h"
+#include "observe/metrics_port.h"
 #include "tools/configured_command.h"
 #include "tools/stop_signal.h"
 #include "tools/worker_commands.h"
@@ -7,12 +8,27 @@
 namespace weightcast {
 namespace {
 
-Status run(const RolloutWorkerConfig& config, const LogStyle& log) {
+Status run(const RolloutWorkerConfig& config, const LogStyle& log, const HttpFlags& flags) {
   PosixFileSystem files;
   const auto at = [&log](std::string_view level) {
     return [&log, level](const std::string& line) { write_log_line(log, level, line); };
   };
-  return run_worker(files, config, stop_on_signals(), {at("info"), at("warning")});
+  const WorkerLog say{at("info"), at("warning")};
+  WC_ASSIGN(const auto http, operator_options(flags, config.keys, {config.state_dir}, say.warn));
+  WorkerMetrics metrics;
+  std::unique_ptr<OperatorPort> port;
+  if (http) {
+    WC_ASSIGN(port, start_metrics_port(*http, [&metrics](const HttpRequest&, HttpResponder responder) {
+                MetricsText text;
+                add_build_info(text, WEIGHTCAST_VERSION, "engine");
+                metrics.write(text);
+                responder.send(metrics_response(text));
+              }));
+    WC_TRY(make_directories(files, config.spool_dir));
+    WC_TRY(write_http_address(*port, config.spool_dir));
+    say.info("operators look at " + port->url());
+  }
+  return run_worker(files, config, stop_on_signals(), say, metrics);
 }
 
 }  // namespace

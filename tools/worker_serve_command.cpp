@@ -9,8 +9,10 @@
 #include "base/log_line.h"
 #include "base/posix_file_system.h"
 #include "base/settings.h"
+#include "observe/metrics_port.h"
 #include "tasks/registry.h"
 #include "tools/model_directory.h"
+#include "tools/operator_options.h"
 #include "tools/stop_signal.h"
 #include "tools/worker_commands.h"
 #include "worker/serve/surface.h"
@@ -21,6 +23,7 @@ namespace {
 struct ServeFlags {
   std::string directory;
   std::string listen = "127.0.0.1:7700";
+  HttpFlags http;
   std::string state;
   std::string weights = "mapped";
   std::string cache_dtype = "float32";
@@ -54,6 +57,8 @@ Status serve(const ServeFlags& flags) {
   WC_ASSIGN(const LogFormat format, parse_log_format(flags.log_format));
   const auto say = [log = LogStyle{format, "serve"}](const std::string& line) { write_log_line(log, "warning", line); };
   options.http.warn = options.say = say;
+  options.release = WEIGHTCAST_VERSION;
+  WC_ASSIGN(const auto http, operator_options(flags.http, options.http.trust.keys, {}, say));
   options.wait_max = from_seconds(flags.wait_max_s);
   WC_ASSIGN(options.task, task_of(flags));
   const std::filesystem::path directory = flags.directory;
@@ -75,6 +80,13 @@ Status serve(const ServeFlags& flags) {
   WC_ASSIGN(const std::unique_ptr<Surface> surface,
             Surface::start(std::move(engine), std::move(versions), tokenizer, options));
   std::printf("serving %s at %s\n", options.model_name.c_str(), surface->endpoint().to_string().c_str());
+  std::unique_ptr<OperatorPort> port;
+  if (http) {
+    WC_ASSIGN(port, start_metrics_port(*http, [&surface](const HttpRequest&, HttpResponder responder) {
+                surface->answer_metrics(std::move(responder));
+              }));
+    std::printf("operators look at %s\n", port->url().c_str());
+  }
   std::fflush(stdout);
   while (!stop) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   surface->stop(std::chrono::seconds(5));
@@ -106,6 +118,9 @@ void add_worker_serve_command(CLI::App& app, CommandBody& selected) {
   CLI::Option* const task =
       command->add_option("--task", flags->task, "Computes rewards for POST /v1/rl/trajectories with 'metadata'");
   command->add_option("--task-option", flags->task_options, "NAME=VALUE of the task; may be repeated")->needs(task);
+  add_http_options(*command, flags->http,
+                   "Where Prometheus reads /metrics apart from clients (docs/OPERATING.md); without it at --listen "
+                   "alone. Open to this host on loopback; elsewhere with --http-token, or with --keys, encrypted");
   command->add_option("--keys", flags->surface.http.trust.keys,
                       "File of this node's keys (weightcast keys): clients need keys of the cluster, too");
   command->add_flag("--insecure", flags->surface.http.trust.insecure,

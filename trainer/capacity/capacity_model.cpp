@@ -33,6 +33,10 @@ double bubble_ratio(const LoopRates& rates, double mu) {
   return 1 / (1 + static_cast<double>(rates.kappa) * rates.step_s / wait_s);
 }
 
+double cost_per_step(const LoopRates& rates, double mu, double price_per_hour) {
+  return price_per_hour / 3600 * (rates.step_s + wait_per_publication_s(rates, mu) / static_cast<double>(rates.kappa));
+}
+
 std::uint64_t staleness_bound(const LoopRates& rates, double mu) {
   return rates.kappa + steps_in(rates.t_bcast_s + rates.rollouts_per_step / mu, rates.step_s) - 1;
 }

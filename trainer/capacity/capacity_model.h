@@ -25,6 +25,9 @@ struct LoopRates {
 /// The share of time in which the learner waits: wait / (kappa T + wait).
 [[nodiscard]] double bubble_ratio(const LoopRates& rates, double mu);
 
+/// What a training step costs with its share of the wait, where all machines together cost `price_per_hour`.
+[[nodiscard]] double cost_per_step(const LoopRates& rates, double mu, double price_per_hour);
+
 /// (7): kappa + ceil((T_bcast + R / mu) / T) - 1, the most steps by which a rollout lags that counts from the version
 /// under which it began to arrive.
 [[nodiscard]] std::uint64_t staleness_bound(const LoopRates& rates, double mu);

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "patch/snapshot/adapter_names.h"
 #include "patch/snapshot/write_file.h"
-#include "tasks/registry.h"
+#include "tasks/program/open_task.h"
 #include "trainer/learner/ranks.h"
 #include "trainer/learner/rollout_files.h"
 
@@ -71,7 +71,7 @@ Result<std::unique_ptr<RunState>> RunState::open(FileSystem& files, const Learne
 
 TrajectoryRules RunState::rules() const {
   TrajectoryRules rules;
-  rules.task = config.task;
+  rules.task = task->name();
   rules.model_digest = identity_.model_digest;
   rules.tokenizer_digest = identity_.tokenizer_digest;
   rules.vocab_size = static_cast<std::int32_t>(policy->decoder().config().vocab_size);
@@ -85,7 +85,8 @@ Status RunState::build() {
   if (!config.task_data.empty()) {
     WC_ASSIGN(data, read_file(files, config.task_data, kTaskDataBytesMax));
   }
-  WC_ASSIGN(task, make_task(config.task, config.task_options, data));
+  WC_ASSIGN(task, open_task(config.task, config.task_options, data, config.task_program,
+                            [this](const std::string& what) { console.print(what); }));
   WC_ASSIGN(InitialModel model, make_initial_model(files, config));
   model_files = std::move(model.files);
   WC_ASSIGN(Tokenizer tokenizer, Tokenizer::parse(model_files.at("tokenizer.json")));
@@ -199,7 +200,7 @@ Status RunState::poll_checkpoint() {
 RunDescription RunState::description() const {
   RunDescription run;
   run.seed = config.seed;
-  run.task = config.task;
+  run.task = task->name();
   run.task_options = config.task_options;
   run.eval_prompts = config.eval_interval > 0 ? config.eval_prompts : 0;
   run.chat_template = chat_template_name(codec->chat_style());

@@ -446,6 +446,7 @@ local::StatusReply OriginNode::status() {
   self.bytes_sent = driver_->chunk_bytes_sent();
   self.encode_s = encode_s_;
   self.last_error = core_->last_error();
+  self.protocol = kProtocolVersion;
   describe_self(self);
   self.keys_expire_unix_s = static_cast<std::uint64_t>(config_.keys_expire_unix_s);
   if (const auto newest = started_.rbegin(); newest != started_.rend() && newest->second.first_sent_at) {
@@ -472,6 +473,7 @@ local::StatusReply OriginNode::status() {
     node.bytes_sent = member.bytes_sent;
     node.last_error = cut_text(member.last_error, kReasonBytesMax);
     node.offence = cut_text(member.offence, kReasonBytesMax);
+    if (member.connected()) node.protocol = member.protocol;
     node.complaints = static_cast<std::uint32_t>(core_->complaints_of(id));
     node.complains = static_cast<std::uint32_t>(core_->complaints_by(id));
     add_unreached(member, self, node);

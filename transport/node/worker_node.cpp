@@ -177,6 +177,7 @@ local::StatusReply WorkerNode::status() {
   self.bytes_received = core_->bytes_received();
   self.bytes_sent = driver_->chunk_bytes_sent();
   self.last_error = cut_text(core_->last_error(), kReasonBytesMax);
+  if (core_->joined()) self.protocol = core_->protocol();
   describe_self(self);
   self.keys_expire_unix_s = static_cast<std::uint64_t>(config_.keys_expire_unix_s);
   for (const auto& [id, unreached] : core_->dials().unreached()) {

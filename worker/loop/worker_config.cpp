@@ -16,7 +16,7 @@ constexpr std::array kBackends{"engine"sv, "vllm"sv, "sglang"sv, "parallax"sv, "
 
 /// The one table of keys: reading, printing and checking all go through it.
 std::vector<SettingField> fields_of(RolloutWorkerConfig& c) {
-  return {
+  std::vector<SettingField> fields{
       {"learner", &c.learner, "HOST:PORT of the learner: what its rollout_listen says"},
       {"keys", &c.keys, "the file of this worker's keys; empty: connections are plain, on loopback only"},
       {"insecure", &c.insecure, "plain connections to other hosts, too"},
@@ -61,6 +61,9 @@ std::vector<SettingField> fields_of(RolloutWorkerConfig& c) {
       {"paced_jitter", &c.paced_jitter, "share by which a paced step is longer or shorter", 0, 1},
       {"paced_pause_s", &c.paced_pause_s, "for which a paced worker stands still when a version comes", 0, 1e6},
   };
+  const std::vector<SettingField> program = task_program_fields(c.task_program);
+  fields.insert(fields.end(), program.begin(), program.end());
+  return fields;
 }
 
 Status required(std::string_view key, const std::string& value) {

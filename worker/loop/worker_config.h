@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "base/settings.h"
+#include "tasks/program/program_settings.h"
 
 namespace weightcast {
 
@@ -31,6 +32,7 @@ struct RolloutWorkerConfig {
 
   std::uint64_t reward_threads = 2;
   double reward_time_max = 10;
+  TaskProgramSettings task_program;  ///< keys task_program.NAME
 
   double price_per_hour = 0;
   double promised_rollouts_per_s = 0;

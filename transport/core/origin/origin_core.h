@@ -165,12 +165,15 @@ class OriginCore final : public Core {
   void handle_placeless(Instant now, ConnId conn) override;
   /// Children that have taken a payload again and again: their status says so.
   void note_greedy();
+  void handle_parent_fault(Instant now, Member& member, const ParentFault& fault);
   void handle_member_message(Instant now, Member& member, const wire::Message& message);
   void handle_heartbeat(Instant now, Member& member, const wire::Heartbeat& beat);
   void handle_enroll(ConnId conn, const wire::Enroll& request);
   void send_revocations(Member& member, std::uint64_t known);
   void handle_join(Instant now, ConnId conn, const wire::Join& join);
   /// Why that worker cannot join.
+  /// Errors: kUnsupported.
+  [[nodiscard]] Result<std::uint32_t> agree_protocol_of(const wire::Join& join) const;
   [[nodiscard]] Status check_join(Instant now, ConnId conn, const wire::Join& join);
   /// Of one whose name is proven: the number of the member of that name, whatever it says.
   [[nodiscard]] PeerId child_id(const wire::Hello& hello) const override;

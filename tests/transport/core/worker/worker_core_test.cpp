@@ -31,6 +31,25 @@ TEST_F(WorkerCoreTest, TakesOverTheRunOfTheOriginThatItJoinedFirst) {
   EXPECT_EQ(last_said(Kind::kJoin)->join().run_id(), 7u);
 }
 
+TEST_F(WorkerCoreTest, SpeaksWhatItsOriginSaysAndNothingThatItHasNotOffered) {
+  EXPECT_EQ(last_said(Kind::kJoin)->join().protocol(), kProtocolVersionMin) << "origins before version 8 compare it";
+  EXPECT_EQ(last_said(Kind::kJoin)->join().protocol_max(), kProtocolVersion);
+  EXPECT_EQ(worker.protocol(), kProtocolVersionMin) << "the origin has said nothing";
+  const auto joined_with = [&](std::uint32_t protocol) {
+    lose_origin();
+    origin = dialled.back().conn;
+    worker.handle_connected(now, origin);
+    wire::Message joined;
+    joined.mutable_joined()->set_protocol(protocol);
+    tell(joined);
+    return worker.protocol();
+  };
+  EXPECT_EQ(joined_with(kProtocolVersion), kProtocolVersion);
+  EXPECT_EQ(joined_with(0), kProtocolVersionMin) << "another connection is another agreement";
+  EXPECT_EQ(joined_with(kProtocolVersion + 1), kProtocolVersionMin);
+  EXPECT_EQ(joined_with(kProtocolVersionMin - 1), kProtocolVersionMin);
+}
+
 TEST_F(WorkerCoreTest, BeginsAnotherRunWhenItsOriginSaysSoAndTriesAgainIfTheDiskRefuses) {
   const auto told = [&](std::uint64_t run) {
     wire::Message message;
