@@ -4,7 +4,7 @@
 
 #include "base/json_text.h"
 
-namespace weightcast::client {
+namespace weightcast::local {
 
 namespace {
 
@@ -159,4 +159,4 @@ template std::string to_json(const StatusReply& reply);
 template std::string to_json(const VersionsReply& reply);
 template std::string to_json(const HistoryReply& reply);
 
-}  // namespace weightcast::client
+}  // namespace weightcast::local

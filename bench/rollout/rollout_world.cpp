@@ -495,7 +495,7 @@ class World {
     t.oldest_version = Version{made->second.version};
     t.version_runs = {{t.oldest_version, 1}};
     t.reward = reward_of(rollout);
-    if (buffer_.handle_trajectory(instant(), std::move(t)).admission == Admission::kAdmitted) {
+    if (buffer_.handle_trajectory(instant(), std::move(t)).admission == AdmissionOutcome::kAdmitted) {
       granted.slot_s += made->second.slot_s;
       granted.alone_s = std::max(granted.alone_s, alone_s(rollout));
       granted.whole_at = now_;

@@ -83,12 +83,8 @@ assert importlib.metadata.version("weightcast") == weightcast.library_version(),
 
 # make_root DIRECTORY: a Debian with Python and without compilers.
 make_root() {
-  local root=$1 mirror compiler
-  ((EUID == 0)) || skip "debootstrap takes root"
-  command -v debootstrap >/dev/null || skip "debootstrap is not installed"
-  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)
-  debootstrap --variant=minbase --include=python3,python3-venv bookworm "$root" ${mirror:+"$mirror"} >"$work/log" 2>&1 ||
-    skip "debootstrap made no root: $(tail -n 3 "$work/log")"
+  local root=$1 made compiler
+  made=$("$source/scripts/debian_root.sh" "$root" python3 python3-venv 2>&1) || skip "$made"
   for compiler in cc gcc g++ clang cmake; do
     [[ ! -e $root/usr/bin/$compiler ]] || { echo "the root has $compiler" >&2; exit 1; }
   done

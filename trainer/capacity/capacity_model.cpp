@@ -45,9 +45,4 @@ std::uint64_t staleness_bound_of_oldest_token(const LoopRates& rates, double mu,
   return staleness_bound(rates, mu) + steps_in(rollout_s, rates.step_s);
 }
 
-std::uint64_t tightened_staleness_bound(const LoopRates& rates) {
-  const auto kappa = static_cast<double>(rates.kappa);
-  return rates.kappa + steps_in((1 - 1 / kappa) * rates.t_bcast_s, rates.step_s);
-}
-
 }  // namespace weightcast

@@ -35,7 +35,4 @@ struct LoopRates {
 /// (7'): the same where versions count from a rollout's oldest token. It adds ceil(rollout_s / T).
 [[nodiscard]] std::uint64_t staleness_bound_of_oldest_token(const LoopRates& rates, double mu, double rollout_s);
 
-/// (12): kappa + ceil((1 - 1 / kappa) T_bcast / T), which holds where mu reaches mu_min.
-[[nodiscard]] std::uint64_t tightened_staleness_bound(const LoopRates& rates);
-
 }  // namespace weightcast

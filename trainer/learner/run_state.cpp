@@ -113,7 +113,7 @@ Status RunState::build() {
     generator = made.get();
     source = std::move(made);
   } else if (config.rollout_source == "http") {
-    WC_ASSIGN(std::unique_ptr<Intake> made, make_intake(std::move(data)));
+    WC_ASSIGN(std::unique_ptr<RolloutIntake> made, make_intake(std::move(data)));
     intake = made.get();
     source = std::move(made);
   } else {
@@ -226,25 +226,25 @@ RunDescription RunState::description() const {
   return run;
 }
 
-Result<std::unique_ptr<Intake>> RunState::make_intake(std::string task_data) {
+Result<std::unique_ptr<RolloutIntake>> RunState::make_intake(std::string task_data) {
   Result<Endpoint> listen = Endpoint::parse(config.rollout_listen);
   if (!listen.has_value()) return about("rollout_listen", std::move(listen).error());
   std::map<std::string, std::string> served = model_files;
   // So that a worker knows before the first version what its server has to take.
   if (publishes_adapter(config)) served.merge(published_files());
-  Intake::Options options{.listen = std::move(*listen),
-                          .trust = {.keys = config.rollout_keys, .insecure = config.rollout_insecure},
-                          .directory = config.output_dir,
-                          .task_data = std::move(task_data),
-                          .model_files = std::move(served),
-                          .writes_checkpoints = config.checkpoint_interval > 0,
-                          .limits = {rules().tokens_max, rules().metadata_bytes_max},
-                          .warn = [this](const std::string& why) { console.warn(why); }};
+  RolloutIntake::Options options{.listen = std::move(*listen),
+                                 .trust = {.keys = config.rollout_keys, .insecure = config.rollout_insecure},
+                                 .directory = config.output_dir,
+                                 .task_data = std::move(task_data),
+                                 .model_files = std::move(served),
+                                 .writes_checkpoints = config.checkpoint_interval > 0,
+                                 .limits = {rules().tokens_max, rules().metadata_bytes_max},
+                                 .warn = [this](const std::string& why) { console.warn(why); }};
   if (config.sync_drift_max) options.sync = {.drift_max = *config.sync_drift_max};
   if (!config.publish_state.empty() && !config.rollout_keys.empty()) {
     options.trust.revocation_directories = {config.publish_state};
   }
-  return std::make_unique<Intake>(files, std::move(options), buffer);
+  return std::make_unique<RolloutIntake>(files, std::move(options), buffer);
 }
 
 Result<Checkpoint> RunState::copy() {

@@ -63,7 +63,7 @@ class Rates {
 /// One run of the learner's.
 class RunOfWorker {
  public:
-  RunOfWorker(FileSystem& files, const WorkerConfig& config, LearnerClient& client, const WorkerLog& log,
+  RunOfWorker(FileSystem& files, const RolloutWorkerConfig& config, LearnerClient& client, const WorkerLog& log,
               WorkerMetrics& metrics)
       : files_(files), config_(config), client_(client), log_(log), metrics_(metrics) {}
 
@@ -325,7 +325,7 @@ class RunOfWorker {
   }
 
   FileSystem& files_;
-  const WorkerConfig& config_;
+  const RolloutWorkerConfig& config_;
   LearnerClient& client_;
   const WorkerLog& log_;
   WorkerMetrics& metrics_;
@@ -368,7 +368,7 @@ bool is_about_the_run(Errc code) {
   return code != Errc::kTimedOut && code != Errc::kBusy && code != Errc::kClosed && code != Errc::kIo;
 }
 
-Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log,
+Status run_once(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log,
                 WorkerMetrics& metrics, bool& again) {
   LearnerClient::Options options;
   WC_ASSIGN(options.learner, Endpoint::parse(config.learner));
@@ -405,7 +405,7 @@ Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic
 
 }  // namespace
 
-Status run_worker(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log,
+Status run_worker(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log,
                   WorkerMetrics& metrics) {
   bool again = true;
   while (again && !stop) {

@@ -15,7 +15,7 @@ constexpr std::array kDtypes{"float32"sv, "bfloat16"sv};
 constexpr std::array kBackends{"engine"sv, "vllm"sv, "sglang"sv, "parallax"sv, "weightcast"sv};
 
 /// The one table of keys: reading, printing and checking all go through it.
-std::vector<SettingField> fields_of(WorkerConfig& c) {
+std::vector<SettingField> fields_of(RolloutWorkerConfig& c) {
   std::vector<SettingField> fields{
       {"learner", &c.learner, "HOST:PORT of the learner: what its rollout_listen says"},
       {"keys", &c.keys, "the file of this worker's keys; empty: connections are plain, on loopback only"},
@@ -73,8 +73,8 @@ Status required(std::string_view key, const std::string& value) {
 
 }  // namespace
 
-Result<WorkerConfig> make_worker_config(std::span<const Setting> settings) {
-  WorkerConfig config;
+Result<RolloutWorkerConfig> make_worker_config(std::span<const Setting> settings) {
+  RolloutWorkerConfig config;
   const std::vector<SettingField> fields = fields_of(config);
   for (const Setting& setting : settings) WC_TRY(apply_setting(fields, setting));
   WC_TRY(required("learner", config.learner));
@@ -92,12 +92,12 @@ Result<WorkerConfig> make_worker_config(std::span<const Setting> settings) {
 }
 
 std::string worker_config_table() {
-  WorkerConfig defaults;
+  RolloutWorkerConfig defaults;
   return settings_table(fields_of(defaults));
 }
 
-std::string worker_config_text(const WorkerConfig& config) {
-  WorkerConfig copy = config;
+std::string worker_config_text(const RolloutWorkerConfig& config) {
+  RolloutWorkerConfig copy = config;
   return settings_text(fields_of(copy));
 }
 

@@ -13,7 +13,7 @@ namespace weightcast {
 
 /// What `weightcast-worker run` reads. Names are those of keys in configuration files; docs/WORKERS.md lists them. How
 /// answers are sampled, and from which prompts, the learner says.
-struct WorkerConfig {
+struct RolloutWorkerConfig {
   std::string learner;
   std::string keys;
   bool insecure = false;
@@ -56,12 +56,12 @@ struct WorkerConfig {
 
 /// Errors: kInvalidArgument, which names the key, its value and its range, or the nearest key or choice, or what is
 /// missing.
-[[nodiscard]] Result<WorkerConfig> make_worker_config(std::span<const Setting> settings);
+[[nodiscard]] Result<RolloutWorkerConfig> make_worker_config(std::span<const Setting> settings);
 
 /// All keys as rows of a table in Markdown: name, default, values that it takes, meaning.
 [[nodiscard]] std::string worker_config_table();
 
 /// As a TOML file that gives the same configuration again.
-[[nodiscard]] std::string worker_config_text(const WorkerConfig& config);
+[[nodiscard]] std::string worker_config_text(const RolloutWorkerConfig& config);
 
 }  // namespace weightcast

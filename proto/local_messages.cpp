@@ -1,4 +1,4 @@
-#include "client/local_messages.h"
+#include "proto/local_messages.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace weightcast::client {
+namespace weightcast::local {
 namespace {
 
 using protozero::pbf_wire_type;
@@ -16,6 +16,9 @@ template <typename T>
 struct IsVector : std::false_type {};
 template <typename T>
 struct IsVector<std::vector<T>> : std::true_type {};
+
+template <typename M>
+std::string encode_fields(const M& message);
 
 /// Writes each field that has not its default value, as proto3 does.
 struct FieldWriter {
@@ -53,10 +56,7 @@ struct FieldWriter {
   template <typename M>
   void add_message(std::uint32_t number, const M& message) const {
     // Not by protozero's nested writer, which leaves out a message without fields.
-    std::string bytes;
-    protozero::pbf_writer inner(bytes);
-    M::fields(message, FieldWriter{inner});
-    out.add_message(number, bytes);
+    out.add_message(number, encode_fields(message));
   }
 };
 
@@ -116,33 +116,60 @@ bool read_kind(protozero::pbf_reader& in, Message::Kind& kind) {
   }
 }
 
+template <typename M>
+std::string encode_fields(const M& message) {
+  std::string bytes;
+  protozero::pbf_writer out(bytes);
+  M::fields(message, FieldWriter{out});
+  return bytes;
+}
+
+/// What `read` makes of `bytes`. Errors: kCorrupt.
+template <typename M>
+Result<M> decode_by(M (*read)(protozero::pbf_reader), std::string_view bytes) {
+  try {
+    return read({bytes.data(), bytes.size()});
+  } catch (const protozero::exception& error) {
+    return fail(Errc::kCorrupt, Op::kParse,
+                fmt::format("local message: not what this release speaks ({})", error.what()));
+  }
+}
+
+Message read_envelope(protozero::pbf_reader in) {
+  Message message;
+  while (in.next()) {
+    if (in.tag() == Message::kRequestIdNumber && read_field(in, message.request_id)) continue;
+    if (!read_kind(in, message.kind)) in.skip();
+  }
+  return message;
+}
+
 }  // namespace
 
 std::string encode(const Message& message) {
   std::string bytes;
   protozero::pbf_writer out(bytes);
+  const FieldWriter write{out};
   std::visit(
       [&]<typename M>(const M& kind) {
-        if constexpr (!std::is_same_v<M, std::monostate>) FieldWriter{out}.add_message(M::kNumber, kind);
+        if constexpr (std::is_same_v<M, std::monostate>) {
+          write(Message::kRequestIdNumber, message.request_id);
+        } else if constexpr (M::kNumber < Message::kRequestIdNumber) {
+          write.add_message(M::kNumber, kind);
+          write(Message::kRequestIdNumber, message.request_id);
+        } else {
+          write(Message::kRequestIdNumber, message.request_id);
+          write.add_message(M::kNumber, kind);
+        }
       },
       message.kind);
-  FieldWriter{out}(Message::kRequestIdNumber, message.request_id);
   return bytes;
 }
 
-Result<Message> decode(std::string_view bytes) {
-  try {
-    Message message;
-    protozero::pbf_reader in(bytes.data(), bytes.size());
-    while (in.next()) {
-      if (in.tag() == Message::kRequestIdNumber && read_field(in, message.request_id)) continue;
-      if (!read_kind(in, message.kind)) in.skip();
-    }
-    return message;
-  } catch (const protozero::exception& error) {
-    return fail(Errc::kCorrupt, Op::kParse,
-                fmt::format("local socket: not a message of this release ({})", error.what()));
-  }
-}
+Result<Message> decode(std::string_view bytes) { return decode_by(read_envelope, bytes); }
 
-}  // namespace weightcast::client
+std::string encode_history(const HistoryReply& history) { return encode_fields(history); }
+Result<HistoryReply> decode_history(std::string_view bytes) { return decode_by(read_message<HistoryReply>, bytes); }
+std::size_t encoded_bytes(const NodeStatus& node) { return encode_fields(node).size(); }
+
+}  // namespace weightcast::local
