@@ -123,16 +123,7 @@ Result<Score> PokerTask::score(const Metadata& metadata, std::string_view respon
   }
   PokerEnvironment environment(options_);
   WC_TRY(environment.reset(*seed));
-  Score score;
-  for (std::size_t begin = 0; begin <= response.size();) {
-    const std::size_t end = std::min(response.find('\n', begin), response.size());
-    WC_ASSIGN(const StepResult result, environment.step(response.substr(begin, end - begin)));
-    score.reward += result.reward;
-    score.success = result.success;
-    if (result.done) break;
-    begin = end + 1;
-  }
-  return score;
+  return score_lines(environment, response);
 }
 
 std::unique_ptr<Environment> PokerTask::make_environment() const {
