@@ -496,15 +496,8 @@ void StoreImpl::discard(PayloadId payload) {
   if (is_made_beside(payload) && !is_others) {
     remove(payload.version, layout_.incoming(payload.version), std::move(target));
   }
-  if (imported && payload.is_full() && !complete_.contains(payload.version)) {
-    // An installation that failed and could not be undone has left it where a start would take it for complete.
-    serial_.run(
-        [layout = layout_, payload, next = newest(), table = *table] {
-          const Status gone = uninstall(layout, payload, next, table);
-          if (!gone.has_value()) log_warning("store: {}", gone.error().message());
-        },
-        [] {});
-  }
+  // An installation that failed and could not be undone has left it where a start would take it for complete.
+  if (imported && payload.is_full() && !complete_.contains(payload.version)) take_out(payload, *table);
   remove(payload, layout_.incoming(payload), std::move(table));
 }
 

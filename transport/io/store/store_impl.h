@@ -259,8 +259,8 @@ class StoreImpl final : public Store {
                   const std::function<void(Result<StoredVersion>)>& done);
   /// The newest that is complete and not lost, of whatever run; kNoVersion if there is none.
   [[nodiscard]] StoreLayout::Named newest() const;
-  /// Of one that was discarded while its files took their place, where they are a version that nobody knows of.
-  void take_out(const Incoming& incoming);
+  /// Of one that is discarded, whose files may have taken their place: there they are a version that nobody knows of.
+  void take_out(PayloadId payload, const FileTable& table);
   void install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   CompleteRef add_complete(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves = nullptr);
   void drop_journal(Version version);
