@@ -240,14 +240,10 @@ PeerId OriginCore::child_id(const wire::Hello& hello) const {
   return members_.id_of(hello.name()).value_or(PeerId{hello.peer_id()});
 }
 
-Result<std::uint32_t> OriginCore::agree_protocol_of(const wire::Join& join) const {
-  return agree_protocol(protocols_spoken_, protocol_range(join.protocol(), join.protocol_max()), "origin");
-}
-
-Status OriginCore::check_join(Instant now, ConnId conn, const wire::Join& join) {
-  if (const Result<std::uint32_t> protocol = agree_protocol_of(join); !protocol.has_value()) {
-    return fail(protocol.error().code, Op::kJoin, protocol.error().detail);
-  }
+Result<std::uint32_t> OriginCore::check_join(Instant now, ConnId conn, const wire::Join& join) {
+  const Result<std::uint32_t> protocol =
+      agree_protocol(protocols_spoken_, protocol_range(join.protocol(), join.protocol_max()), "origin");
+  if (!protocol.has_value()) return fail(protocol.error().code, Op::kJoin, protocol.error().detail);
   if (const Status name = check_node_name(join.name()); !name.has_value()) {
     return fail(Errc::kInvalidArgument, Op::kJoin, name.error().detail);
   }
@@ -285,7 +281,7 @@ Status OriginCore::check_join(Instant now, ConnId conn, const wire::Join& join) 
     return fail(Errc::kAlreadyExists, Op::kJoin,
                 fmt::format("a worker of that name is connected from {}; give each a --name of its own", member.host));
   }
-  return {};
+  return *protocol;
 }
 
 // A member that could name any host would make the origin, and other members, dial whatever it likes.
@@ -304,9 +300,10 @@ std::string OriginCore::host_of(ConnId conn, const wire::Join& join) {
   return seen;
 }
 
-void OriginCore::register_member(Instant now, Member& member, ConnId conn, const wire::Join& join) {
+void OriginCore::register_member(Instant now, Member& member, ConnId conn, const wire::Join& join,
+                                 std::uint32_t protocol) {
   members_.connect(member, conn);
-  member.protocol = agree_protocol_of(join).value();
+  member.protocol = protocol;
   actions_.protocols().agree(conn, member.protocol);
   member.identity = unidentified_.peer(conn);
   member.incarnation = join.incarnation();
@@ -397,12 +394,14 @@ void OriginCore::note_impostor(ConnId conn, const std::string& name) {
 }
 
 void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
-  if (const Status ok = check_join(now, conn, join); !ok.has_value()) {
+  const Result<std::uint32_t> protocol = check_join(now, conn, join);
+  if (!protocol.has_value()) {
     note_impostor(conn, join.name());
-    const Refusal reason = ok.error().op == Op::kVerify              ? Refusal::kIdentity
-                           : ok.error().code == Errc::kAlreadyExists ? Refusal::kNameTaken
-                                                                     : Refusal::kMessage;
-    return refuse(conn, ok.error(), reason);
+    const Error& why = protocol.error();
+    const Refusal reason = why.op == Op::kVerify              ? Refusal::kIdentity
+                           : why.code == Errc::kAlreadyExists ? Refusal::kNameTaken
+                                                              : Refusal::kMessage;
+    return refuse(conn, why, reason);
   }
   Member& member = members_.by_name(join.name());
   if (!member.joins.spend(now)) {
@@ -412,7 +411,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   if (member.connected()) drop(member.conn);
   rates_.handle_lost(member.id);  // what was sent on another connection is not answered on this one
   member.forgotten = false;
-  register_member(now, member, conn, join);
+  register_member(now, member, conn, join, *protocol);
   unidentified_.erase(conn);
   const Instant silent_at = now + config_.timeouts.silence;
   if (!silence_due_) watched_at_ = now;
