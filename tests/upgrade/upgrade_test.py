@@ -61,24 +61,34 @@ class Weights:
         return {name: hashlib.sha256(tensor).hexdigest() for name, tensor in self.tensors.items()}
 
 
-class Trainer:
+class Background:
+    """Runs `_run()` in a thread from start() until stop(); `_stopping` says when it is to end."""
+
+    def __init__(self):
+        self.failure = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run)
+
+    def start(self):
+        self._thread.start()
+
+    def stop(self):
+        self._stopping = True
+        self._thread.join()
+
+
+class Trainer(Background):
     """Publishes one version after the other, whole and by changes in turn, each when every worker that runs has the last."""
 
     def __init__(self, origin, workers):
+        super().__init__()
         self.origin, self.workers = origin, workers
         self.weights = Weights()
         self.expected = {}  # the digests of every version that was begun
         self.outcomes = []  # of versions for which the origin has counted the workers from beginning to end
         self.taken = 0  # the newest version that the origin has
         self.finished = 0
-        self.failure = None
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def stop(self):
-        self._stopping = True
-        self._thread.join()
+        self.start()
 
     def go_on(self, publications=PUBLICATIONS):
         """Waits for some more."""
@@ -152,20 +162,14 @@ class Trainer:
             return False
 
 
-class Engine:
+class Engine(Background):
     """Opens each version that a daemon installs, and compares every byte with what the trainer has published."""
 
     def __init__(self, daemon, expected):
+        super().__init__()
         self.daemon, self.expected = daemon, expected
         self.opened = []
-        self.failure = None
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def stop(self):
-        self._stopping = True
-        self._thread.join()
+        self.start()
 
     def _run(self):
         try:
