@@ -47,8 +47,7 @@ PaperItem table_2() {
                  {"learner", 4 * kA100},
                  {"mean_of_all", kMachineOfAll},
                  {"orders", kOrders}};
-  item.evaluate = [](const StepTimes&) -> Result<PaperResult> {
-    PaperResult result;
+  item.evaluate = [](const StepTimes&, PaperResult& result) -> Status {
     // The product's rule: the cheapest machines that reach alpha mu_min, of twelve.
     Pool pool = pool_of(1437, 12, kNine_s * 9 / 12, kMachine);
     WC_ASSIGN(const PoolPlan full, plan_pool(pool, Activation::kCost, 0));
@@ -92,7 +91,7 @@ PaperItem table_2() {
       result.figure.panels[0].series[0].points.push_back({1.0 + i, ours[i]});
       result.figure.panels[0].series[1].points.push_back({1.0 + i, paper[i]});
     }
-    return result;
+    return {};
   };
   return item;
 }
@@ -104,8 +103,7 @@ PaperItem figure_3a() {
   item.fitted = "the four times of a step, read from what the paper prints";
   item.inputs = {
       {"distributed_s", {1631.2, 1649.3}}, {"central_s", {1508.2, 1582.3}}, {"A100", kA100}, {"RTX5090", kRtx5090}};
-  item.evaluate = [](const StepTimes&) -> Result<PaperResult> {
-    PaperResult result;
+  item.evaluate = [](const StepTimes&, PaperResult& result) -> Status {
     Figure::Series series{"4 A100 + 8 RTX 5090", false, {}};
     const auto cost = [](double step_s, double price) { return cost_per_step({step_s, kRollouts, 0, 1}, 1, price); };
     bool is_a_third = true;
@@ -125,7 +123,7 @@ PaperItem figure_3a() {
                      {"seconds of a step"},
                      {"percent"},
                      {{"", {series}}}};
-    return result;
+    return {};
   };
   return item;
 }
@@ -171,8 +169,7 @@ PaperItem figure_3c() {
                                   {}});
     }
   }
-  item.evaluate = [](const StepTimes& times) -> Result<PaperResult> {
-    PaperResult result;
+  item.evaluate = [](const StepTimes& times, PaperResult& result) -> Status {
     bool is_near = true, moves_left = true;
     double last = 1e9;
     for (const std::uint64_t bound : kBounds) {
@@ -192,7 +189,7 @@ PaperItem figure_3c() {
     result.claims = {{"the knee is within one machine of mu_min", is_near},
                      {"it moves left with S", moves_left && last < result.rows[0].ours}};
     result.figure = rollout_figure(times.runs()[0]);
-    return result;
+    return {};
   };
   return item;
 }

@@ -26,15 +26,6 @@ void add(PaperItem& item, std::string name, double x, const Options& options) {
   item.suite.cases.push_back({std::move(name), x, {}, options, {}});
 }
 
-Figure figure_of(const PaperItem& item, const StepTimes& times) {
-  Figure figure = rollout_figure(times.runs()[0]);
-  figure.title = fmt::format("{}: {}", item.of, item.suite.title);
-  figure.caption = fmt::format("simulated time, mean of {} seeds; fitted: {}", times.runs().size(),
-                               item.fitted.empty() ? "nothing" : item.fitted);
-  figure.panels[0].series = times.series();
-  return figure;
-}
-
 Options synchronous() {
   Options o;
   o.gpus = 8;
@@ -99,8 +90,7 @@ PaperItem figure_1b() {
     train_on(o, gpus / 2, 2);
     add(item, "asynchronous, ratio 2", gpus, o);
   }
-  item.evaluate = [item](const StepTimes& times) -> Result<PaperResult> {
-    PaperResult result;
+  item.evaluate = [](const StepTimes& times, PaperResult& result) -> Status {
     std::vector<double> gains;
     for (const double gpus : {16, 32, 64, 128}) {
       gains.push_back(times.at("naive synchronous", gpus) / times.at("asynchronous, ratio 2", gpus));
@@ -115,9 +105,8 @@ PaperItem figure_1b() {
                            times.at("naive synchronous", 16) / times.at("naive synchronous", 128)});
     result.claims = {{"what asynchrony gains grows with GPUs", std::is_sorted(gains.begin(), gains.end())},
                      {"it gains with any number of GPUs", gains.front() > 1}};
-    result.figure = figure_of(item, times);
     result.figure.x.scale = Figure::Scale::kLog;
-    return result;
+    return {};
   };
   return item;
 }
@@ -134,8 +123,7 @@ PaperItem figure_3() {
     train_on(o, trains, 2);
     add(item, "ratio 2", trains, o);
   }
-  item.evaluate = [item](const StepTimes& times) -> Result<PaperResult> {
-    PaperResult result;
+  item.evaluate = [](const StepTimes& times, PaperResult& result) -> Status {
     double best = 0;
     for (const double trains : kSplits) {
       if (best == 0 || times.at("ratio 2", trains) < times.at("ratio 2", best)) best = trains;
@@ -146,8 +134,7 @@ PaperItem figure_3() {
         {"32 that train, time of a step to the best", {}, 'P', times.at("ratio 2", 32) / times.at("ratio 2", best)}};
     result.claims = {{"the best split is inside, not at either end", best > kSplits[0] && best < 32},
                      {"it is 16 or 24 that train (takeaways 2 and 3)", best == 16 || best == 24}};
-    result.figure = figure_of(item, times);
-    return result;
+    return {};
   };
   return item;
 }
@@ -166,8 +153,7 @@ PaperItem table_1() {
       }
     }
   }
-  item.evaluate = [item](const StepTimes& times) -> Result<PaperResult> {
-    PaperResult result;
+  item.evaluate = [](const StepTimes& times, PaperResult& result) -> Status {
     const auto gain = [&](std::string_view name) { return times.at(name, 1) / times.at(name, 2); };
     const auto further = [&](std::string_view name) { return times.at(name, 2) / times.at(name, 4); };
     const double of_long = gain("24 train, long responses"), of_short = gain("24 train, short responses");
@@ -182,8 +168,7 @@ PaperItem table_1() {
                       of_long > gain("16 train, long responses") && of_short > gain("16 train, short responses")},
                      {"more than 2 adds little",
                       further("24 train, long responses") < 1.1 && further("24 train, short responses") < 1.1}};
-    result.figure = figure_of(item, times);
-    return result;
+    return {};
   };
   return item;
 }
@@ -215,8 +200,7 @@ PaperItem figure_7() {
       add(item, is_queue ? "queue" : "batch rollout", static_cast<double>(additional), o);
     }
   }
-  item.evaluate = [item](const StepTimes& times) -> Result<PaperResult> {
-    PaperResult result;
+  item.evaluate = [](const StepTimes& times, PaperResult& result) -> Status {
     const double batch_s = times.at("batch rollout", 0), queue_s = times.at("queue", 16);
     result.rows = {{"batch rollout, s", 125, 'P', batch_s},
                    {"queue, 16 additional prompts, s", 37, 'P', queue_s},
@@ -228,8 +212,7 @@ PaperItem figure_7() {
                      {"each additional prompt helps it", queue_s < times.at("queue", 8) &&
                                                              times.at("queue", 8) < times.at("queue", 4) &&
                                                              times.at("queue", 4) < times.at("queue", 0)}};
-    result.figure = figure_of(item, times);
-    return result;
+    return {};
   };
   return item;
 }
@@ -252,8 +235,7 @@ PaperItem figure_8() {
     o.scheduler.prompt_replication = false;
     add(item, "a prompt's responses together", group, o);
   }
-  item.evaluate = [item](const StepTimes& times) -> Result<PaperResult> {
-    PaperResult result;
+  item.evaluate = [](const StepTimes& times, PaperResult& result) -> Status {
     std::vector<double> gains;
     const std::array<std::pair<double, double>, 3> paper{{{116, 89}, {149, 81}, {162, 83}}};
     for (std::size_t i = 0; i < 3; ++i) {
@@ -268,8 +250,7 @@ PaperItem figure_8() {
     }
     result.claims = {{"replication is faster at each place", *std::min_element(gains.begin(), gains.end()) > 1},
                      {"it gains more the more responses a prompt has", std::is_sorted(gains.begin(), gains.end())}};
-    result.figure = figure_of(item, times);
-    return result;
+    return {};
   };
   return item;
 }
@@ -292,8 +273,7 @@ PaperItem figure_9() {
     o.scheduler.environment_async = false;
     add(item, "all wait for the slowest environment", static_cast<double>(i + 1), o);
   }
-  item.evaluate = [item](const StepTimes& times) -> Result<PaperResult> {
-    PaperResult result;
+  item.evaluate = [](const StepTimes& times, PaperResult& result) -> Status {
     const auto locked = [&](double x) { return times.at("all wait for the slowest environment", x); };
     const auto alone = [&](double x) { return times.at("each goes on by itself", x); };
     result.rows = {{"(10, 10), all wait, s", 892, 'P', locked(4)}, {"(10, 10), by itself, s", 362, 'P', alone(4)}};
@@ -308,8 +288,7 @@ PaperItem figure_9() {
     result.claims = {{"all four speed-ups are within 10 %", is_within},
                      {"more spread gains more",
                       result.rows[5].ours > result.rows[4].ours && result.rows[4].ours > result.rows[3].ours}};
-    result.figure = figure_of(item, times);
-    return result;
+    return {};
   };
   return item;
 }
@@ -338,8 +317,7 @@ PaperItem figure_10() {
       add(item, fmt::format("{}, {} of {}", way.name, groups, size), groups * size, o);
     }
   }
-  item.evaluate = [item](const StepTimes& times) -> Result<PaperResult> {
-    PaperResult result;
+  item.evaluate = [](const StepTimes& times, PaperResult& result) -> Status {
     const auto at = [&](const char* way, unsigned groups, unsigned size) {
       return times.at(fmt::format("{}, {} of {}", way, groups, size), groups * size);
     };
@@ -365,7 +343,6 @@ PaperItem figure_10() {
                       gain(each, 36, 9) < gain(each, 36, 11) && gain(each, 36, 11) < gain(each, 36, 12)},
                      {"groups beat group size where environments fail alone", gain(each, 48, 8) > gain(each, 32, 12)},
                      {"groups beat group size where whole groups fail", gain(whole, 48, 8) > gain(whole, 32, 12)}};
-    result.figure = figure_of(item, times);
     // A point for each size of a group would be a series of its own.
     std::vector<Figure::Series> series;
     for (const char* way : {each, whole, none}) {
@@ -377,7 +354,7 @@ PaperItem figure_10() {
                 [](const auto& a, const auto& b) { return a.x < b.x; });
     }
     result.figure.panels[0].series = std::move(series);
-    return result;
+    return {};
   };
   return item;
 }
@@ -404,8 +381,7 @@ PaperItem propositions() {
       add(item, fmt::format("ratio {:g}", ratio), trains, o);
     }
   }
-  item.evaluate = [item](const StepTimes& times) -> Result<PaperResult> {
-    PaperResult result;
+  item.evaluate = [](const StepTimes& times, PaperResult& result) -> Status {
     const RolloutSuite& suite = times.runs()[0];
     double bound_1 = 0;
     BatchWork work;
@@ -441,9 +417,8 @@ PaperItem propositions() {
     result.claims = {{"proposition 1 holds in every step", bound_1 <= 1 + 1e-6},
                      {"proposition 2 holds in every step", beyond == 0},
                      {"a step at beta* takes at most 10 % more than the best", is_near}};
-    result.figure = figure_of(item, times);
     result.figure.panels[0].series.erase(result.figure.panels[0].series.begin());  // synchronous has no such axis
-    return result;
+    return {};
   };
   return item;
 }

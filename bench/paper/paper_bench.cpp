@@ -65,6 +65,15 @@ nlohmann::json json_of(const RolloutWorldOptions& o) {
           {"filter_equal_rewards", s.filter_equal_rewards}};
 }
 
+Figure figure_of(const PaperItem& item, const StepTimes& times) {
+  Figure figure = rollout_figure(times.runs()[0]);
+  figure.title = fmt::format("{}: {}", item.of, item.suite.title);
+  figure.caption = fmt::format("simulated time, mean of {} seeds; fitted: {}", times.runs().size(),
+                               item.fitted.empty() ? "nothing" : item.fitted);
+  figure.panels[0].series = times.series();
+  return figure;
+}
+
 /// Whether `path` has a result of that configuration.
 bool is_done(FileSystem& files, const std::filesystem::path& path, const std::string& digest) {
   const auto text = read_file(files, path, kResultBytesMax);
@@ -146,7 +155,11 @@ Result<PaperResult> run_paper_item(const PaperItem& item) {
     WC_TRY(run_rollout_suite(suite, [](const RolloutCase&) {}));
     runs.push_back(std::move(suite));
   }
-  return item.evaluate(StepTimes(runs));
+  const StepTimes times(runs);
+  PaperResult result;
+  if (!item.suite.cases.empty()) result.figure = figure_of(item, times);
+  WC_TRY(item.evaluate(times, result));
+  return result;
 }
 
 nlohmann::json to_json(const PaperItem& item, const PaperResult& result) {

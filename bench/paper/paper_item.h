@@ -58,7 +58,8 @@ struct PaperItem {
   std::uint64_t seeds = 1;
   nlohmann::json inputs;  ///< of its formulas
   RolloutSuite suite;     ///< cases to simulate; none where formulas are all
-  std::function<Result<PaperResult>(const StepTimes&)> evaluate;
+  /// Fills in the result. Its figure has the suite's series by then, if there are cases.
+  std::function<Status(const StepTimes&, PaperResult&)> evaluate;
 };
 
 /// Cost and capacity: ECHO-2 (arXiv 2602.02192), table 2, figures 3a and 3c.
