@@ -2,10 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "base/text.h"
 #include "tasks/program/program_task.h"
 
 namespace weightcast {
+
+std::span<const std::string_view> configured_task_names() {
+  static const std::vector<std::string_view> kNames = [] {
+    std::vector<std::string_view> names(task_names().begin(), task_names().end());
+    names.push_back(kProgramTask);
+    std::ranges::sort(names);
+    return names;
+  }();
+  return kNames;
+}
 
 Result<std::unique_ptr<Task>> open_task(std::string_view name, const TaskOptions& options, std::string_view data,
                                         const TaskProgramSettings& settings, const ProgramPool::Say& say) {

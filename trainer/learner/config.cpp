@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "model/device_name.h"
+#include "tasks/program/open_task.h"
 #include "trainer/learner/presets.h"
 
 namespace weightcast {
@@ -34,7 +35,6 @@ constexpr std::array kLevels{"token"sv, "sequence"sv};
 constexpr std::array kLoraPublish{"merged"sv, "adapter"sv};
 constexpr std::array kNorms{"std"sv, "none"sv, "rloo"sv, "batch"sv};
 constexpr std::array kKlTypes{"k1"sv, "k2"sv, "k3"sv};
-constexpr std::array kTasks{"arithmetic"sv, "gsm8k"sv, "knights_and_knaves"sv, "math"sv, "poker"sv, "program"sv, "sokoban"sv};
 
 /// The one table of keys: reading, printing and checking all go through it.
 std::vector<SettingField> fields_of(LearnerConfig& c) {
@@ -46,7 +46,7 @@ std::vector<SettingField> fields_of(LearnerConfig& c) {
        kDtypes},
       {"device", &c.device, "cpu, cuda or cuda:N: where the model computes and learns"},
       {"tf32", &c.tf32, "on a GPU: products of float32 matrices may round their factors to TF32"},
-      {"task", &c.task, "where prompts and rewards come from", 0, 0, kTasks},
+      {"task", &c.task, "where prompts and rewards come from", 0, 0, configured_task_names()},
       {"task_data", &c.task_data, "the task's file of problems"},
       {"model", &c.model, "a directory in Hugging Face's layout; empty: random weights of the sizes below"},
       {"init_hidden_size", &c.init_hidden_size, "of a model with random weights", 8, 65536},
