@@ -30,8 +30,8 @@ void make_quick(PaperItem& item);
 /// The same for people, a line each.
 [[nodiscard]] std::string paper_text(const PaperItem& item, const PaperResult& result);
 
-/// Runs the items one after the other and writes DIR/NAME.json and DIR/NAME.svg of each. What lies there with the same
-/// digest is kept: a run that was interrupted goes on where it was. Prints what it does.
+/// Runs the items one after the other and writes DIR/NAME.json and DIR/NAME.svg of each. Keeps results there with the
+/// same digest: a run that was interrupted goes on where it was. Prints what it does.
 /// Errors: those of run_paper_item(), and of writing to DIR.
 [[nodiscard]] Status write_paper_items(const std::vector<PaperItem>& items, const std::string& directory);
 

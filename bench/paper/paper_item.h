@@ -22,7 +22,7 @@ struct PaperRow {
   double ours = 0;
 };
 
-/// What the paper says in words or by the order of its figures, and whether ours say so, too.
+/// A statement of the paper, in words or by the order of its figures, and whether our figures bear it out.
 struct PaperClaim {
   std::string what;
   bool holds = false;
