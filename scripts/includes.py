@@ -8,8 +8,9 @@ columns' folders; ARCHITECTURE.md, "Layers", says what they may include.
 import collections
 import pathlib
 import re
-import subprocess
 import sys
+
+import markdown_links
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
@@ -23,8 +24,8 @@ def folder_of(path):
 
 
 def main():
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True).stdout.split("\0")
-    paths = [path for path in listed if path and (ROOT / path).is_file() and not (ROOT / path).is_symlink()]
+    paths = [path for path in markdown_links.repository_files(ROOT)
+             if (ROOT / path).is_file() and not (ROOT / path).is_symlink()]
     lines, files = collections.Counter(), collections.Counter()
     edges, included = collections.Counter(), set()
     for path in paths:
