@@ -7,7 +7,6 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "base/log_words.h"
 #include "base/text.h"
 
 namespace weightcast {
@@ -18,7 +17,12 @@ constexpr std::size_t kMessageBytesMax = 4096;
 
 }  // namespace
 
-Result<LogFormat> parse_log_format(std::string_view text) { return parse_word<LogFormat>("log format", text); }
+Result<LogFormat> parse_log_format(std::string_view text) {
+  if (text == "text") return LogFormat::kText;
+  if (text == "json") return LogFormat::kJson;
+  return fail(Errc::kInvalidArgument, Op::kConfigure,
+              fmt::format("'{}' is no log format: text or json", printable(text)));
+}
 
 std::string iso_time(WallTime time) {
   const auto since_epoch = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch());

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,7 +22,7 @@ namespace weightcast {
 /// A setting as somebody gave it: in a configuration file, or as a flag.
 struct Setting {
   std::string name;
-  std::string value;       ///< items of a list are separated by commas
+  std::string value;       ///< of a list as join_items() writes it
   std::string where = {};  ///< "worker.toml line 3", or "": on the command line
 
   bool operator==(const Setting&) const = default;
@@ -30,7 +31,11 @@ struct Setting {
 /// Reads "name=value". Errors: kInvalidArgument.
 [[nodiscard]] Result<Setting> parse_setting(std::string_view text);
 
-/// What a member of a configuration is, where its type alone does not say it.
+/// A list as one text, with commas between its items, and \, for a comma in one. And back; empty items are left out.
+[[nodiscard]] std::string join_items(std::span<const std::string> items);
+[[nodiscard]] std::vector<std::string> split_items(std::string_view text);
+
+// What a member of a configuration is, where its type alone does not say it.
 struct Negated {
   bool* target;  ///< the setting is true where this is false: "no-pace"
 };
@@ -44,7 +49,6 @@ struct DurationIn {
   Duration* target;
   Duration unit;  ///< that the number counts
 };
-
 struct OptionalNumber {
   std::optional<double>* target;
   bool zero_is_absent = false;  ///< 0 stands for no value
@@ -60,7 +64,8 @@ enum class SettingKind {
   kWhole,   ///< number
   kNumber,  ///< or the word "unlimited", where its range says so
   kText,
-  kList  ///< of texts
+  kList,  ///< of texts
+  kNamed  ///< texts by their names: each is a setting of its own, FIELD.NAME, and NAME=VALUE as a flag
 };
 
 /// The one description of a setting: its name, what it may be, what it is for, and the member that has its value and at
@@ -68,49 +73,15 @@ enum class SettingKind {
 /// Whoever owns the member keeps it for as long as the description.
 class SettingField {
  public:
-  SettingField(std::string_view name, bool* target, std::string_view text);
-  SettingField(std::string_view name, Negated target, std::string_view text);
+  /// `target` is one of those that bind() takes. `least` and `most` are of a number.
+  template <typename Target>
+  SettingField(std::string_view name, Target target, std::string_view text, double least = 0, double most = 1e9)
+      : name_(name), text_(text), least_(least), most_(most) {
+    bind(target);
+  }
+  /// One of `choices`, or the empty text if that is the default.
   SettingField(std::string_view name, std::string* target, std::string_view text,
-               std::span<const std::string_view> choices = {});
-  SettingField(std::string_view name, std::filesystem::path* target, std::string_view text);
-  SettingField(std::string_view name, std::vector<std::string>* target, std::string_view text);
-  SettingField(std::string_view name, std::optional<std::uint64_t>* target, std::string_view text, double least = 0,
-               double most = 1e9);
-  SettingField(std::string_view name, std::optional<double>* target, std::string_view text, double least = 0,
-               double most = 1e9);
-  SettingField(std::string_view name, OptionalNumber target, std::string_view text, double least, double most);
-  SettingField(std::string_view name, DurationIn target, std::string_view text, double least, double most);
-  SettingField(std::string_view name, ByteCount target, std::string_view text);
-  SettingField(std::string_view name, OptionalByteCount target, std::string_view text);
-  SettingField(std::string_view name, Rate* target, std::string_view text);
-  /// Empty is absent: an endpoint without a host.
-  SettingField(std::string_view name, Endpoint* target, std::string_view text);
-  SettingField(std::string_view name, std::optional<Endpoint>* target, std::string_view text);
-  /// std::uint64_t, std::uint32_t or double, from `least` to `most`.
-  template <typename Number>
-  requires(std::is_arithmetic_v<Number> && !std::is_same_v<Number, bool>)
-      SettingField(std::string_view name, Number* target, std::string_view text, double least = 0, double most = 1e9);
-  /// One of the words of an enum (base/words.h).
-  template <typename Enum>
-  requires std::is_enum_v<Enum> SettingField(std::string_view name, Enum* target, std::string_view text)
-      : name_(name), text_(text), kind_(SettingKind::kText), choices_(words<Enum>()) {
-    read_ = [target](std::string_view word) {
-      const std::optional<Enum> value = find_word<Enum>(word);
-      if (value) *target = *value;
-      return value.has_value();
-    };
-    write_ = [target] { return std::string(to_string<Enum>(*target)); };
-  }
-  template <typename Enum>
-  SettingField(std::string_view name, OptionalWord<Enum> to, std::string_view text)
-      : name_(name), text_(text), kind_(SettingKind::kText), choices_(words<Enum>()) {
-    if (!to.absent.empty()) choices_.insert(choices_.begin(), to.absent);
-    read_ = [to](std::string_view word) {
-      *to.target = find_word<Enum>(word);
-      return to.target->has_value() || word == to.absent;
-    };
-    write_ = [to] { return std::string(*to.target ? to_string<Enum>(**to.target) : to.absent); };
-  }
+               std::span<const std::string_view> choices);
 
   [[nodiscard]] std::string_view name() const { return name_; }
   [[nodiscard]] std::string_view text() const { return text_; }
@@ -123,47 +94,80 @@ class SettingField {
   [[nodiscard]] const std::string& bounds() const { return bounds_; }
   /// As the setting's value that gives the member's value again.
   [[nodiscard]] std::string value() const { return write_(); }
-  /// The same as a value of TOML.
-  [[nodiscard]] std::string toml_value() const;
-  /// Puts `value` into the member. Errors: kInvalidArgument, which names the setting, the value, and what it may be.
+  /// Puts `value` into the member; NAME=VALUE into one of kNamed. Errors: kInvalidArgument, which names the setting,
+  /// the value, and what it may be.
   [[nodiscard]] Status set(std::string_view value) const;
 
  private:
-  using Read = std::function<bool(std::string_view)>;
-  using Write = std::function<std::string()>;
-  SettingField(std::string_view name, std::string_view text, SettingKind kind, std::string bounds, Read read,
-               Write write)
-      : name_(name),
-        text_(text),
-        kind_(kind),
-        bounds_(std::move(bounds)),
-        read_(std::move(read)),
-        write_(std::move(write)) {}
+  void bind(bool* target);
+  void bind(Negated to);
+  void bind(std::uint64_t* target);
+  void bind(std::uint32_t* target);
+  void bind(double* target);
+  void bind(std::optional<std::uint64_t>* target);
+  void bind(std::optional<double>* target);
+  void bind(OptionalNumber to);
+  void bind(DurationIn to);
+  void bind(ByteCount to);
+  void bind(OptionalByteCount to);
+  void bind(Rate* target);
+  void bind(std::string* target);
+  void bind(std::filesystem::path* target);
+  void bind(std::vector<std::string>* target);
+  void bind(std::map<std::string, std::string>* target);
+  void bind(Endpoint* target);  ///< without a host: empty
+  void bind(std::optional<Endpoint>* target);
+  template <typename Enum>
+  requires std::is_enum_v<Enum>
+  void bind(Enum* target) {
+    choices_.assign(kWords<Enum>.begin(), kWords<Enum>.end());
+    take(target, SettingKind::kText, "", find_word<Enum>,
+         [](Enum value) { return std::string(to_string<Enum>(value)); });
+  }
+  template <typename Enum>
+  void bind(OptionalWord<Enum> to) {
+    if (!to.absent.empty()) choices_.push_back(to.absent);
+    choices_.insert(choices_.end(), kWords<Enum>.begin(), kWords<Enum>.end());
+    read_ = [to](std::string_view word) {
+      *to.target = find_word<Enum>(word);
+      return to.target->has_value() || word == to.absent;
+    };
+    write_ = [to] { return std::string(*to.target ? to_string<Enum>(**to.target) : to.absent); };
+  }
+  /// Reads by `parse`, which gives a Result or an optional, and writes by `print`.
+  template <typename T, typename Parse, typename Print>
+  void take(T* target, SettingKind kind, std::string bounds, Parse parse, Print print) {
+    kind_ = kind;
+    bounds_ = std::move(bounds);
+    read_ = [target, parse](std::string_view text) {
+      auto value = parse(text);
+      if (value.has_value()) *target = *std::move(value);
+      return value.has_value();
+    };
+    write_ = [target, print]() -> std::string { return print(*target); };
+  }
+  template <typename Number>
+  void take_number(Number* target, SettingKind kind);
+  [[nodiscard]] std::string numbers() const;
 
   std::string_view name_;
   std::string_view text_;
-  SettingKind kind_;
+  double least_ = 0;
+  double most_ = 0;
+  SettingKind kind_ = SettingKind::kText;
   std::string bounds_;
   std::vector<std::string_view> choices_;
-  Read read_;
-  Write write_;
+  std::function<bool(std::string_view)> read_;
+  std::function<std::string()> write_;
 };
 
-/// Puts the value of `setting` where its field says. `further_names` are settings that the caller reads itself; they
-/// count when the nearest name is looked for. Errors: kInvalidArgument, which says where the setting stands, names it,
-/// its value and its range, or the nearest name or choice.
-[[nodiscard]] Status apply_setting(std::span<const SettingField> fields, const Setting& setting,
-                                   std::span<const std::string_view> further_names = {});
+/// Puts the value of `setting` where its field says. Errors: kInvalidArgument, which says where the setting stands,
+/// names it, its value and its range, or the nearest name or choice. No setting has control characters or is no UTF-8:
+/// a TOML file could not hold it.
+[[nodiscard]] Status apply_setting(std::span<const SettingField> fields, const Setting& setting);
 
 /// Refuses a setting that nobody has set. Errors: kInvalidArgument, which names it.
 [[nodiscard]] Status check_is_set(std::string_view name, bool is_set);
-
-/// Refuses a setting that no TOML file can hold: control characters, and what is not UTF-8. Errors: kInvalidArgument.
-[[nodiscard]] Status check_setting_value(const Setting& setting);
-
-/// `text` as a string of TOML, with its quotes; and as a key, with quotes where it needs them.
-[[nodiscard]] std::string toml_string(std::string_view text);
-[[nodiscard]] std::string toml_key(std::string_view text);
 
 /// Rows of a table in Markdown: name, default, values that it takes, meaning.
 [[nodiscard]] std::string settings_table(std::span<const SettingField> fields);

@@ -1,53 +1,41 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include "base/nearest_name.h"
 #include "base/result.h"
 
 namespace weightcast {
 
-/// A value of an enum, and the word by which people choose it. An enum has one table of them beside it, which all that
-/// reads, writes or lists its words goes through: `constexpr auto words_of(Enum)`, a function that returns an array.
-template <typename Enum>
-struct Word {
-  Enum value;
-  std::string_view name;
-};
+/// The words by which people choose a value of an enum, in the order of its values. All that reads, writes or lists
+/// them goes through the one function beside the enum: `constexpr Words<2> words_of(Enum) { return {"one", "two"}; }`.
+template <std::size_t kCount>
+using Words = std::array<std::string_view, kCount>;
 
-/// The word of `value`, which has one.
 template <typename Enum>
 requires requires { words_of(Enum()); }
-[[nodiscard]] constexpr std::string_view to_string(Enum value) {
-  for (const auto& word : words_of(value)) {
-    if (word.value == value) return word.name;
-  }
-  return "";
-}
+inline constexpr auto kWords = words_of(Enum());
 
 template <typename Enum>
-[[nodiscard]] constexpr std::optional<Enum> find_word(std::string_view name) {
-  for (const auto& word : words_of(Enum())) {
-    if (word.name == name) return word.value;
-  }
-  return std::nullopt;
+requires requires { words_of(Enum()); }
+[[nodiscard]] constexpr std::string_view to_string(Enum value) { return kWords<Enum>[static_cast<std::size_t>(value)]; }
+
+template <typename Enum>
+[[nodiscard]] constexpr std::optional<Enum> find_word(std::string_view word) {
+  const auto found = std::ranges::find(kWords<Enum>, word);
+  if (found == kWords<Enum>.end()) return std::nullopt;
+  return static_cast<Enum>(found - kWords<Enum>.begin());
 }
 
-/// All words, in the table's order. They live as long as the program.
+/// Errors: kInvalidArgument, with unknown_name(); `what` says what it is a word of.
 template <typename Enum>
-[[nodiscard]] std::vector<std::string_view> words() {
-  std::vector<std::string_view> names;
-  for (const auto& word : words_of(Enum())) names.push_back(word.name);
-  return names;
-}
-
-/// The value that `name` chooses, of which `what` says what it is. Errors: kInvalidArgument, with unknown_name().
-template <typename Enum>
-[[nodiscard]] Result<Enum> parse_word(std::string_view what, std::string_view name) {
-  if (const std::optional<Enum> found = find_word<Enum>(name)) return *found;
-  return fail(Errc::kInvalidArgument, Op::kConfigure, unknown_name(what, name, words<Enum>()));
+[[nodiscard]] Result<Enum> parse_word(std::string_view what, std::string_view word) {
+  if (const std::optional<Enum> found = find_word<Enum>(word)) return *found;
+  return fail(Errc::kInvalidArgument, Op::kConfigure, unknown_name(what, word, kWords<Enum>));
 }
 
 }  // namespace weightcast

@@ -71,6 +71,11 @@ void MetricsText::histogram(Labels labels, std::span<const Bucket> buckets, std:
   line("_count", labels, "", fmt::format("{}", count));
 }
 
+void add_build_info(MetricsText& text, std::string_view release, std::string_view role) {
+  text.family("build_info", MetricsText::Type::kGauge, "1, with this program's release and what it runs as.");
+  text.sample({{"version", release}, {"role", role}}, std::uint64_t{1});
+}
+
 void add_process_metrics(MetricsText& text) {
   using enum MetricsText::Type;
   timespec used{};

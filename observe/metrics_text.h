@@ -46,6 +46,9 @@ class MetricsText {
   std::string text_;
 };
 
+/// weightcast_build_info: 1, with the program's release and what it runs as.
+void add_build_info(MetricsText& text, std::string_view release, std::string_view role);
+
 /// What Prometheus's client libraries tell of any process: processor time, memory, descriptors, its start.
 void add_process_metrics(MetricsText& text);
 

@@ -51,7 +51,7 @@ Result<Secret> read_token(const std::string& path) {
 Status OperatorPort::check(const OperatorPortOptions& options) {
   if (!options.token_file.empty() || !options.keys.empty() || options.listen.is_loopback()) return {};
   return fail(Errc::kNotAllowed, Op::kConfigure,
-              fmt::format("--http {}: everybody who reaches this address could read the fleet's state there; listen on "
+              fmt::format("--http {}: everybody who reaches this address could read what is told there; listen on "
                           "127.0.0.1, give a token by --http-token FILE (openssl rand -hex 32), or this node's --keys",
                           options.listen.to_string()));
 }

@@ -1,7 +1,6 @@
 #include "tools/config_file.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -94,14 +93,9 @@ class Reader {
   static Result<std::string> array_text(const toml::array& array, const Setting& setting) {
     std::vector<std::string> items;
     for (const toml::node& node : array) {
-      WC_ASSIGN(std::string item, text_of(node, setting));
-      if (item.find(',') != std::string::npos) {
-        return refuse(setting.where,
-                      fmt::format("an item of {} has a comma in it, which separates items", printable(setting.name)));
-      }
-      items.push_back(std::move(item));
+      WC_ASSIGN(items.emplace_back(), text_of(node, setting));
     }
-    return fmt::format("{}", fmt::join(items, ","));
+    return join_items(items);
   }
 
   const std::string& file_;

@@ -10,8 +10,8 @@
 namespace weightcast {
 
 /// The settings of a TOML file's text, in the order of their lines. `file` is its name, for errors and Setting::where.
-/// That of a section is "section.key"; items of an array are separated by commas. Errors: kInvalidArgument, which says
-/// the line and what stands there: no TOML, a date, an array of arrays, an item with a comma in it.
+/// That of a section is "section.key", and that of an array join_items(). Errors: kInvalidArgument, which says the line
+/// and what stands there: no TOML, a date, an array of arrays.
 [[nodiscard]] Result<std::vector<Setting>> parse_settings(std::string_view text, const std::string& file);
 
 /// Those of a file. Errors: as parse_settings(); kInvalidArgument, which names the file, if it cannot be read or is

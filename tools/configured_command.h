@@ -1,7 +1,7 @@
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,17 +12,21 @@
 
 namespace weightcast {
 
+/// Adds a flag for each of `fields`: its name with dashes. What is given goes to the end of `given`, unless that is
+/// null, and, as the check of a flag, into the member that its field describes.
+void add_setting_flags(CLI::App& command, std::span<const SettingField> fields, std::vector<Setting>* given = nullptr);
+
 /// The settings of a command, as its flags and its file give them.
 struct GivenSettings {
   std::string file;
-  std::vector<Setting> flags;  ///< in the order of their descriptions
+  std::vector<Setting> flags;
 
   /// Those of `file`, unless that is empty, and then the flags, which win. Errors: those of read_settings().
   [[nodiscard]] Result<std::vector<Setting>> all() const;
 };
 
-/// Adds --config FILE, and a flag for each of `fields`: its name with dashes. `document` lists them. Flags are checked
-/// by putting them into the members that `fields` describe, which outlive the command and tell nothing afterwards.
+/// Adds --config FILE, and the flags of `fields`. `document` lists them. `fields` and `given` outlive the command; the
+/// members that `fields` describe tell nothing afterwards.
 void add_setting_options(CLI::App& command, std::span<const SettingField> fields, const std::string& document,
                          GivenSettings& given);
 
@@ -34,10 +38,7 @@ struct ConfiguredCommand {
   std::string document;  ///< that lists its settings
   std::vector<SettingField> (*fields)(Config& config);
   Result<Config> (*make)(std::span<const Setting> settings);
-  std::string (*print)(const Config& config);
   Status (*run)(const Config& config);
-  /// Adds flags whose settings `fields` does not describe.
-  std::function<void(CLI::App& command, std::vector<Setting>& into)> add_further = {};
 };
 
 /// Adds it to `app`, with the options of add_setting_options(), --print-config and --list-keys.
@@ -52,20 +53,18 @@ void add_configured_command(CLI::App& app, CommandBody& selected, const Configur
   const auto flags = std::make_shared<Flags>();
   CLI::App* const added = app.add_subcommand(command.name, command.text);
   add_setting_options(*added, command.fields(flags->checked), command.document, flags->given);
-  if (command.add_further) command.add_further(*added, flags->given.flags);
   added->add_flag("--print-config", flags->print_config, "Print the configuration as TOML, and do nothing else");
   added->add_flag("--list-keys", flags->list_keys, "Print all keys with default, values and meaning");
   added->callback([flags, command, &selected] {
     selected = [flags, command]() -> Status {
-      if (flags->list_keys) {
-        Config defaults;
-        std::fputs(settings_table(command.fields(defaults)).c_str(), stdout);
-        return {};
+      Config config;
+      if (!flags->list_keys) {
+        WC_ASSIGN(const std::vector<Setting> settings, flags->given.all());
+        WC_ASSIGN(config, command.make(settings));
+        if (!flags->print_config) return command.run(config);
       }
-      WC_ASSIGN(const std::vector<Setting> settings, flags->given.all());
-      WC_ASSIGN(const Config config, command.make(settings));
-      if (!flags->print_config) return command.run(config);
-      std::fputs(command.print(config).c_str(), stdout);
+      const std::vector<SettingField> fields = command.fields(config);
+      std::fputs((flags->list_keys ? settings_table(fields) : settings_text(fields)).c_str(), stdout);
       return {};
     };
   });

@@ -4,12 +4,12 @@
 #include <memory>
 
 #include "archive/archived_payloads.h"
-#include "base/posix_file_system.h"
 #include "observe/daemon_view.h"
 #include "observe/operator_port.h"
 #include "tools/command.h"
 #include "tools/configured_command.h"
 #include "tools/daemon_settings.h"
+#include "tools/operator_options.h"
 #include "transport/io/log.h"
 #include "web/fleet_page.h"
 
@@ -36,38 +36,29 @@ Result<std::unique_ptr<DaemonHttp>> serve_http(const OperatorPortOptions& option
                 http->view.handle(std::move(request), std::move(to));
               }
             }));
-  PosixFileSystem files;
-  WC_TRY(replace_file(files, state + "/http_address", http->port->endpoint().to_string() + "\n", Synced::kNothing));
+  WC_TRY(write_http_address(*http->port, state));
   log_info("operators look at {}", http->port->url());
   return http;
 }
 
 Status run(const DaemonSettings& settings) {
   DaemonConfig config = settings.node;
-  set_up_log(settings.log_level, {settings.log_format, std::string(to_string<Role>(config.role))});
+  set_up_log(settings.log_level, {settings.operators.log_format, std::string(to_string<Role>(config.role))});
   if (config.name.empty() && config.keys.empty()) config.name = config.role == Role::kOrigin ? "origin" : host_name();
   if (!config.archive.empty()) std::signal(SIGPIPE, SIG_IGN);  // libcurl may write to what its other end has closed
-  if (!settings.http) {
-    if (settings.learner) {
-      return fail(Errc::kInvalidArgument, Op::kConfigure, "--learner: for the page that --http HOST:PORT serves");
-    }
-    if (settings.http_token.empty()) return run_daemon(std::move(config), open_archived_payloads);
-    return fail(Errc::kInvalidArgument, Op::kConfigure, "--http-token: for the port that --http HOST:PORT opens");
+  WC_ASSIGN(const auto http, operator_options(settings.operators, config.keys, {config.state},
+                                              [](const std::string& why) { log_warning("{}", why); }));
+  if (!http) {
+    if (!settings.learner) return run_daemon(std::move(config), open_archived_payloads);
+    return fail(Errc::kInvalidArgument, Op::kConfigure, "--learner: for the page that --http HOST:PORT serves");
   }
-  OperatorPortOptions http;
-  http.listen = *settings.http;
-  http.keys = config.keys;
-  http.token_file = settings.http_token;
-  http.revocation_directories = {config.state};
-  http.warn = [](const std::string& why) { log_warning("HTTP: {}", why); };
-  WC_TRY(OperatorPort::check(http));
   FleetPageOptions page;
   page.learner_trust = {.keys = config.keys, .revocation_directories = {config.state}};
   page.learner = settings.learner;
   if (page.learner) WC_TRY(check_trust(page.learner_trust, *page.learner));
   std::unique_ptr<DaemonHttp> serving;
   return run_daemon(std::move(config), open_archived_payloads, [&, state = config.state]() -> Status {
-    WC_ASSIGN(serving, serve_http(http, page, state));
+    WC_ASSIGN(serving, serve_http(*http, page, state));
     return {};
   });
 }
@@ -78,7 +69,7 @@ void add_daemon_command(const Commands& commands) {
   add_configured_command<DaemonSettings>(
       commands.app, commands.selected,
       {"daemon", "Run a node: the origin on the trainer's host, a worker on each inference host", "docs/OPERATING.md",
-       daemon_fields, make_daemon_settings, daemon_settings_text, run});
+       daemon_fields, make_daemon_settings, run});
 }
 
 }  // namespace weightcast

@@ -19,7 +19,7 @@ std::string state_of_environment() {
 
 std::vector<SettingField> daemon_fields(DaemonSettings& s) {
   DaemonConfig& c = s.node;
-  return {
+  std::vector<SettingField> fields{
       {"role", OptionalWord<Role>{&s.role, ""}, "What this node is; required"},
       {"state", &c.state,
        "Directory for versions and the local socket; one daemon each; default: WEIGHTCAST_STATE of the environment"},
@@ -89,14 +89,14 @@ std::vector<SettingField> daemon_fields(DaemonSettings& s) {
       {"api-group", &c.api_group,
        "Group whose members may use the local socket as this daemon's user does: publish, subscribe, pin"},
       {"insecure", &c.insecure, "Plain TCP beyond loopback, too: everybody on the way can read and change it"},
-      {"http", &s.http,
-       "Where operators look at this node over HTTP: a page, /status, /events, /metrics, /healthz (docs/OPERATING.md); "
-       "without it nowhere. Open to this host on loopback; elsewhere with --http-token, or with --keys, encrypted"},
-      {"http-token", &s.http_token, "File, of this user alone, whose first line whoever asks over HTTP has to bring"},
       {"learner", &s.learner, "The learner's rollout_listen: the page shows its status, too (origin)"},
       {"log-level", &s.log_level, "info, warning or error; debug is taken for info", kLogLevels},
-      {"log-format", &s.log_format, "Of the log on stderr: text, or json, an object a line"},
   };
+  add_operator_fields(
+      fields, s.operators,
+      "Where operators look at this node over HTTP: a page, /status, /events, /metrics, /healthz (docs/OPERATING.md); "
+      "without it nowhere. Open to this host on loopback; elsewhere with --http-token, or with --keys, encrypted");
+  return fields;
 }
 
 Result<DaemonSettings> make_daemon_settings(std::span<const Setting> given) {
@@ -108,11 +108,6 @@ Result<DaemonSettings> make_daemon_settings(std::span<const Setting> given) {
   WC_TRY(check_is_set("listen", !settings.node.listen.host.empty()));
   settings.node.role = *settings.role;
   return settings;
-}
-
-std::string daemon_settings_text(const DaemonSettings& settings) {
-  DaemonSettings copy = settings;
-  return settings_text(daemon_fields(copy));
 }
 
 }  // namespace weightcast

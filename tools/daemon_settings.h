@@ -6,23 +6,23 @@
 #include <vector>
 
 #include "base/endpoint.h"
-#include "base/log_words.h"
+#include "base/operator_settings.h"
 #include "base/settings.h"
 #include "transport/core/words.h"
 #include "transport/node/daemon.h"
-#include "transport/node/words.h"
 
 namespace weightcast {
+
+constexpr Words<3> words_of(DiskBackend) { return {"auto", "io_uring", "threads"}; }
+constexpr Words<3> words_of(VersionsIn) { return {"disk", "memory", "auto"}; }
 
 /// What `weightcast daemon` is told: of its node, and of what only its command knows.
 struct DaemonSettings {
   std::optional<Role> role;  ///< has to be set; make_daemon_settings() tells the node
   DaemonConfig node;
-  std::optional<Endpoint> http;
-  std::string http_token;
   std::optional<Endpoint> learner;
   std::string log_level = "info";
-  LogFormat log_format = LogFormat::kText;
+  OperatorSettings operators;
 };
 
 /// The one description of the daemon's settings (docs/OPERATING.md).
@@ -31,8 +31,5 @@ struct DaemonSettings {
 /// What `settings` make; a later one wins. The state directory is at first WEIGHTCAST_STATE of the environment.
 /// Errors: kInvalidArgument, which names the setting, its value and its range, or the nearest one.
 [[nodiscard]] Result<DaemonSettings> make_daemon_settings(std::span<const Setting> settings);
-
-/// As a TOML file that gives the same settings again.
-[[nodiscard]] std::string daemon_settings_text(const DaemonSettings& settings);
 
 }  // namespace weightcast

@@ -63,10 +63,6 @@ const CLI::Option* log_format_of(const CLI::App& app) {
 
 }  // namespace
 
-void add_log_format_option(CLI::App& command, LogFormat& format) {
-  add_word_option(command, "--log-format", format, "Of the log on stderr: text, or json, an object a line");
-}
-
 int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** argv) {
   std::string shell;
   CLI::App* const completion = app.add_subcommand("completion", "Print what a shell reads to complete these commands");

@@ -20,7 +20,7 @@ struct TraceFlags {
 Status run(const TraceFlags& flags) {
   const auto deadline = client::deadline_after(5000);
   WC_ASSIGN(const auto client, client::Client::open(flags.state, deadline));
-  WC_ASSIGN(const client::HistoryReply history, client->history(flags.version, deadline));
+  WC_ASSIGN(const local::HistoryReply history, client->history(flags.version, deadline));
   const std::string text = json_text(publication_trace(history)) + "\n";
   if (flags.output.empty()) {
     std::fputs(text.c_str(), stdout);

@@ -95,7 +95,6 @@ void add_train_calibrate_command(CLI::App& app, CommandBody& selected) {
   const auto flags = std::make_shared<CalibrateFlags>();
   CLI::App* command = app.add_subcommand("calibrate", "How long a training step takes that waits for nothing");
   add_setting_options(*command, config_fields(flags->checked), "docs/TRAINING.md", flags->given);
-  add_recipe_options(*command, flags->given.flags);
   command->add_flag("--json", flags->json, "Print {T_s, R, kappa, S, alpha}, the beginning of a pool for `plan`");
   command->callback([flags, &selected] { selected = [flags] { return calibrate(*flags); }; });
 }

@@ -1,10 +1,13 @@
 #include "tools/configured_command.h"
 #include "tools/train_commands.h"
 #include "trainer/learner/config.h"
-#include "trainer/learner/presets.h"
 #if defined(WEIGHTCAST_TORCH)
+#include <fmt/format.h>
+
 #include "base/descriptors.h"
 #include "base/posix_file_system.h"
+#include "observe/metrics_port.h"
+#include "tools/operator_options.h"
 #include "tools/stop_signal.h"
 #include "trainer/learner/learner.h"
 #endif
@@ -14,10 +17,27 @@ namespace {
 
 #if defined(WEIGHTCAST_TORCH)
 Status train(const LearnerConfig& config) {
+  const LogStyle log{config.operators.log_format, "learner"};
   const std::atomic<bool>& stop = stop_on_signals();
   WC_TRY(raise_descriptor_limit());  // before the files that stay open are counted
   PosixFileSystem files;
+  // Ranks on one host may share a configuration: rank 0 knows what there is to tell.
+  const auto warn = [&log](const std::string& why) { write_log_line(log, "warning", why); };
+  std::vector<std::string> revocations;
+  if (!config.publish_state.empty()) revocations.push_back(config.publish_state);
+  WC_ASSIGN(const auto http, operator_options(config.operators, config.rollout_keys, std::move(revocations), warn));
   WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config));
+  std::unique_ptr<OperatorPort> port;
+  if (http && config.rank == 0) {
+    WC_ASSIGN(port, start_metrics_port(*http, [&learner](const HttpRequest&, HttpResponder responder) {
+                MetricsText text;
+                add_build_info(text, WEIGHTCAST_VERSION, "learner");
+                learner->add_metrics(text);
+                responder.send(metrics_response(text));
+              }));
+    WC_TRY(write_http_address(*port, config.output_dir));
+    write_log_line(log, "info", fmt::format("operators look at {}", port->url()));
+  }
   return learner->run(stop);
 }
 #else
@@ -28,34 +48,10 @@ Status train(const LearnerConfig&) {
 
 }  // namespace
 
-void add_recipe_options(CLI::App& command, std::vector<Setting>& into) {
-  std::vector<std::string> names;
-  for (const Preset& preset : presets()) names.emplace_back(preset.name);
-  command
-      .add_option_function<std::string>(
-          "--preset",
-          [&into](const std::string& name) {
-            into.push_back({"preset", name});
-          },
-          "A recipe, applied before all other settings")
-      ->check(CLI::IsMember(names));
-  command.add_option_function<std::vector<std::string>>(
-      "--task-option",
-      [&into](const std::vector<std::string>& options) {
-        for (const std::string& option : options) {
-          const Result<Setting> setting = parse_setting(option);
-          if (!setting.has_value()) throw CLI::ValidationError("--task-option", setting.error().detail);
-          into.push_back({"task_options." + setting->name, setting->value});
-        }
-      },
-      "NAME=VALUE of the task; may be given several times");
-}
-
 void add_train_run_command(CLI::App& app, CommandBody& selected) {
-  add_configured_command<LearnerConfig>(
-      app, selected,
-      {"run", "Train, or go on from the last checkpoint in output_dir", "docs/TRAINING.md", config_fields, make_config,
-       config_text, train, add_recipe_options});
+  add_configured_command<LearnerConfig>(app, selected,
+                                        {"run", "Train, or go on from the last checkpoint in output_dir",
+                                         "docs/TRAINING.md", config_fields, make_config, train});
 }
 
 }  // namespace weightcast

@@ -9,6 +9,7 @@
 #include "base/json_text.h"
 #include "base/posix_file_system.h"
 #include "model/tokenizer/qwen_chat.h"
+#include "tools/configured_command.h"
 #include "tools/model_directory.h"
 #include "tools/worker_commands.h"
 #include "worker/engine/engine.h"
@@ -155,13 +156,12 @@ void add_worker_generate_command(CLI::App& app, CommandBody& selected) {
   command->add_flag("--ignore-eos", request.ignore_end, "Go on after the model's own end tokens");
   command->add_option("--top", request.top, "With --json: so many alternatives to each token")->capture_default_str();
   command->add_flag("--prompt-log-probs", request.prompt_log_probs, "With --json: of the prompt's tokens, too");
-  command->add_option("--cache-bytes", flags->engine.cache_bytes_max, "At most so much for keys and values")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
-  add_word_option(*command, "--cache-dtype", flags->engine.cache_dtype, "Of keys and values");
-  command->add_option("--threads", flags->engine.threads, "Threads")
-      ->check(CLI::Range(1u, 1024u))
-      ->capture_default_str();
+  add_setting_flags(
+      *command, std::vector<SettingField>{
+                    {"cache-bytes", ByteCount{&flags->engine.cache_bytes_max}, "At most so much for keys and values"},
+                    {"cache-dtype", &flags->engine.cache_dtype, "Of keys and values"},
+                    {"threads", &flags->engine.threads, "Threads", 1, 1024},
+                });
   command->add_flag("--json", flags->json, "An object per answer: ids, log_probs, finish_reason, text");
   command->callback([flags, &selected] { selected = [flags] { return generate(*flags); }; });
 }

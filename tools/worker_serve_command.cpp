@@ -6,11 +6,12 @@
 #include <thread>
 
 #include "base/descriptors.h"
-#include "base/log_line.h"
 #include "base/posix_file_system.h"
-#include "base/settings.h"
+#include "observe/metrics_port.h"
 #include "tasks/registry.h"
+#include "tools/configured_command.h"
 #include "tools/model_directory.h"
+#include "tools/operator_options.h"
 #include "tools/stop_signal.h"
 #include "tools/worker_commands.h"
 #include "worker/serve/surface.h"
@@ -20,26 +21,19 @@ namespace {
 
 struct ServeFlags {
   std::string directory;
-  std::string listen = "127.0.0.1:7700";
+  OperatorSettings operators;
   std::string state;
   WeightPlace weights = WeightPlace::kMapped;
-  double wait_max_s = 30;
   std::string task;
-  std::vector<std::string> task_options;
-  LogFormat log_format = LogFormat::kText;
+  TaskOptions task_options;
   EngineOptions engine;
   SurfaceOptions surface;
 };
 
 /// Null without --task.
 Result<std::shared_ptr<const Task>> task_of(const ServeFlags& flags) {
-  TaskOptions options;
-  for (const std::string& text : flags.task_options) {
-    WC_ASSIGN(const Setting setting, parse_setting(text));
-    options.insert_or_assign(setting.name, setting.value);
-  }
   if (flags.task.empty()) return std::shared_ptr<const Task>();
-  WC_ASSIGN(std::unique_ptr<Task> task, make_task(flags.task, options));
+  WC_ASSIGN(std::unique_ptr<Task> task, make_task(flags.task, flags.task_options));
   return std::shared_ptr<const Task>(std::move(task));
 }
 
@@ -48,12 +42,12 @@ Status serve(const ServeFlags& flags) {
   PosixFileSystem files;
   WC_TRY(raise_descriptor_limit());
   SurfaceOptions options = flags.surface;
-  WC_ASSIGN(options.http.listen, Endpoint::parse(flags.listen));
-  const auto say = [log = LogStyle{flags.log_format, "serve"}](const std::string& line) {
+  const auto say = [log = LogStyle{flags.operators.log_format, "serve"}](const std::string& line) {
     write_log_line(log, "warning", line);
   };
   options.http.warn = options.say = say;
-  options.wait_max = from_seconds(flags.wait_max_s);
+  options.release = WEIGHTCAST_VERSION;
+  WC_ASSIGN(const auto http, operator_options(flags.operators, options.http.trust.keys, {}, say));
   WC_ASSIGN(options.task, task_of(flags));
   const std::filesystem::path directory = flags.directory;
   WC_ASSIGN(const std::shared_ptr<const Tokenizer> tokenizer, read_tokenizer(files, directory));
@@ -71,6 +65,13 @@ Status serve(const ServeFlags& flags) {
   WC_ASSIGN(const std::unique_ptr<Surface> surface,
             Surface::start(std::move(engine), std::move(versions), tokenizer, options));
   std::printf("serving %s at %s\n", options.model_name.c_str(), surface->endpoint().to_string().c_str());
+  std::unique_ptr<OperatorPort> port;
+  if (http) {
+    WC_ASSIGN(port, start_metrics_port(*http, [&surface](const HttpRequest&, HttpResponder responder) {
+                surface->answer_metrics(std::move(responder));
+              }));
+    std::printf("operators look at %s\n", port->url().c_str());
+  }
   std::fflush(stdout);
   while (!stop) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   surface->stop(std::chrono::seconds(5));
@@ -83,39 +84,34 @@ void add_worker_serve_command(CLI::App& app, CommandBody& selected) {
   const auto flags = std::make_shared<ServeFlags>();
   CLI::App* command = app.add_subcommand("serve", "Answer OpenAI's clients over HTTP with a model");
   command->add_option("DIR", flags->directory, "A model's directory in Hugging Face's layout")->required();
-  command->add_option("--listen", flags->listen, "HOST:PORT; port 0 takes a free one")->capture_default_str();
-  command->add_option("--name", flags->surface.model_name, "Of the model; default: the directory's");
-  command->add_option("--state", flags->state,
-                      "State directory of this host's daemon: generate under the versions that it installs");
-  add_word_option(*command, "--weights", flags->weights, "With --state: mapped, or resident (for --single-copy)");
-  add_word_option(*command, "--in-flight", flags->engine.in_flight,
-                  "With --state: what becomes of answers when a version comes");
-  command
-      ->add_option(
-          "--wait-max", flags->wait_max_s,
-          "Seconds for which a call waits for the version that it wants, for POST /resume, or for rewards; then 503")
-      ->check(CLI::Range(0.0, 3600.0))
-      ->capture_default_str();
-  CLI::Option* const task =
-      command->add_option("--task", flags->task, "Computes rewards for POST /v1/rl/trajectories with 'metadata'");
-  command->add_option("--task-option", flags->task_options, "NAME=VALUE of the task; may be repeated")->needs(task);
-  command->add_option("--keys", flags->surface.http.trust.keys,
-                      "File of this node's keys (weightcast keys): clients need keys of the cluster, too");
-  command->add_flag("--insecure", flags->surface.http.trust.insecure,
-                    "Plain connections beyond loopback, too: everybody on the way can read and change them");
-  command->add_option("--connections", flags->surface.http.limits.connections_max, "At most so many; beyond it 503")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{100'000}))
-      ->capture_default_str();
-  command->add_option("--cache-bytes", flags->engine.cache_bytes_max, "At most so much for keys and values")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
-  add_word_option(*command, "--cache-dtype", flags->engine.cache_dtype, "Of keys and values");
-  command->add_option("--running-max", flags->engine.running_max, "Sequences that a step computes together")
-      ->capture_default_str();
-  command->add_option("--threads", flags->engine.threads, "Of the engine")
-      ->check(CLI::Range(1u, 1024u))
-      ->capture_default_str();
-  add_log_format_option(*command, flags->log_format);
+  flags->surface.http.listen.port = 7700;
+  std::vector<SettingField> fields{
+      {"listen", &flags->surface.http.listen, "HOST:PORT; port 0 takes a free one"},
+      {"name", &flags->surface.model_name, "Of the model; default: the directory's"},
+      {"state", &flags->state, "State directory of this host's daemon: generate under the versions that it installs"},
+      {"weights", &flags->weights, "With --state: mapped, or resident (for --single-copy)"},
+      {"in-flight", &flags->engine.in_flight, "With --state: what becomes of answers when a version comes"},
+      {"wait-max", DurationIn{&flags->surface.wait_max, std::chrono::seconds(1)},
+       "Seconds for which a call waits for the version that it wants, for POST /resume, or for rewards; then 503", 0,
+       3600},
+      {"task", &flags->task, "Computes rewards for POST /v1/rl/trajectories with 'metadata'"},
+      {"task-option", &flags->task_options, "Of the task; may be repeated"},
+      {"keys", &flags->surface.http.trust.keys,
+       "File of this node's keys (weightcast keys): clients need keys of the cluster, too"},
+      {"insecure", &flags->surface.http.trust.insecure,
+       "Plain connections beyond loopback, too: everybody on the way can read and change them"},
+      {"connections", &flags->surface.http.limits.connections_max, "At most so many; beyond it 503", 1, 100'000},
+      {"cache-bytes", ByteCount{&flags->engine.cache_bytes_max}, "At most so much for keys and values"},
+      {"cache-dtype", &flags->engine.cache_dtype, "Of keys and values"},
+      {"running-max", &flags->engine.running_max, "Sequences that a step computes together", 1, 65536},
+      {"threads", &flags->engine.threads, "Of the engine", 1, 1024},
+  };
+  add_operator_fields(
+      fields, flags->operators,
+      "Where Prometheus reads /metrics apart from clients (docs/OPERATING.md); without it at --listen alone. Open to "
+      "this host on loopback; elsewhere with --http-token, or with --keys, encrypted");
+  add_setting_flags(*command, fields);
+  command->get_option("--task-option")->needs(command->get_option("--task"));
   command->callback([flags, &selected] { selected = [flags] { return serve(*flags); }; });
 }
 

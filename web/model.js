@@ -667,6 +667,8 @@ const Model = (() => {
                         .sort((a, b) => compareNames(a.name, b.name));
     const active = workers.filter((row) => row.active);
     const steps = figure('training/global_step');
+    // A learner without any price says 0.
+    const cost = figure('cost_total') > 0 ? figure('cost_total') : null;
     const prices = active.map((row) => row.price_per_hour).filter((price) => price > 0);
     return {
       version: status.version,
@@ -677,8 +679,8 @@ const Model = (() => {
       bubble: figure('bubble_ratio'),
       bubble_predicted: figure('bubble_predicted'),
       step_s: figure('timing_s/step'),
-      cost_total: figure('cost_total'),
-      cost_per_step: figure('cost_total') !== null && steps > 0 ? figure('cost_total') / steps : null,
+      cost_total: cost,
+      cost_per_step: cost !== null && steps > 0 ? cost / steps : null,
       price_per_hour: prices.length > 0 ? prices.reduce((sum, price) => sum + price, 0) : null,
       rollouts_per_s: active.reduce((sum, row) => sum + row.rollouts_per_s, 0),
       mu_min: figure('mu_min'),

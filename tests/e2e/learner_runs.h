@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/posix_file_system.h"
@@ -16,9 +15,7 @@ namespace weightcast {
 
 /// The flag of "name=value", a setting of the learner or of a worker.
 inline std::string flag_of(std::string setting) {
-  constexpr std::string_view kTaskOptions = "task_options.";
-  if (setting.starts_with(kTaskOptions)) return "--task-option=" + setting.substr(kTaskOptions.size());
-  std::replace(setting.begin(), setting.begin() + static_cast<std::ptrdiff_t>(setting.find('=')), '_', '-');
+  std::replace(setting.begin(), std::ranges::find(setting, '='), '_', '-');
   return "--" + setting;
 }
 
@@ -34,7 +31,7 @@ struct LearnerRuns {
     const auto set = [&](const std::string& setting) { arguments.push_back(flag_of(setting)); };
     for (const char* setting :
          {"seed=5", "init_hidden_size=32", "init_intermediate_size=64", "init_num_hidden_layers=2",
-          "init_num_attention_heads=2", "init_num_key_value_heads=1", "task_options.digits_max=1", "max_new_tokens=4",
+          "init_num_attention_heads=2", "init_num_key_value_heads=1", "task_options=digits_max=1", "max_new_tokens=4",
           "rollout_batch_size=16", "group_size=4", "learning_rate=1e-3", "sft_steps=3", "sft_batch_size=8",
           "entropy_coeff=0.01"}) {
       set(setting);

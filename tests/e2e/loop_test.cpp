@@ -1,8 +1,10 @@
 // The whole loop as processes: learner, origin, workers with their daemons and engines; killed, paused, replaced.
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -35,8 +37,10 @@ struct Loop : LearnerRuns {
     })) << read_file(out(name + ".err"));
     return address.substr(0, address.find('\n'));
   }
-  void start_engine(const std::string& worker, const std::string& learner, std::vector<std::string> settings = {}) {
+  void start_engine(const std::string& worker, const std::string& learner, std::vector<std::string> settings = {},
+                    const std::vector<std::string>& flags = {}) {
     std::vector<std::string> arguments{WEIGHTCAST_WORKER, "run"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
     settings.insert(settings.begin(), {"name=" + worker, "learner=" + learner, "state_dir=" + cluster.state(worker),
                                        "spool_dir=" + out(worker + "-spool"), "running_max=16"});
     for (const std::string& setting : settings) arguments.push_back(flag_of(setting));
@@ -118,6 +122,83 @@ TEST_F(LoopTest, GoesOnWhileTheWallClocksOfAllProcessesJump) {
       }
     }
   }
+}
+
+/// The value of the first sample in `text` of which `line` is all before the value; NaN if there is none.
+double sample_of(const std::string& text, const std::string& line) {
+  const std::size_t at = text.find("\nweightcast_" + line + " ");
+  return at == std::string::npos ? std::nan("") : std::stod(text.substr(text.find(' ', at + line.size()) + 1));
+}
+
+TEST_F(LoopTest, LearnerAndWorkersTellPrometheusWhatTheyAreAt) {
+  cluster.start_origin();
+  cluster.start_worker("w1");
+  std::vector<std::string> words =
+      command("a", loop({"total_training_steps=10000", "max_staleness=2", "learner_price_per_hour=3600"}));
+  words.insert(words.end(), {"--http", "127.0.0.1:0"});
+  Process learner(words, out("a.out"), out("a.err"));
+  std::ofstream(out("http.toml")) << "http = \"127.0.0.1:0\"\n";
+  start_engine("w1", learner_address("a"), {"price_per_hour=7200"}, {"--config", out("http.toml")});
+  const auto scrape = [&](const std::string& directory, const std::string& path = "/metrics") {
+    std::string address = read_file(out(directory) + "/http_address");
+    if (address.ends_with('\n')) address.pop_back();
+    const auto endpoint = Endpoint::parse(address);
+    if (!endpoint.has_value()) return std::string();
+    auto client = HttpClient::make({.server = *endpoint});
+    const auto answer = (*client)->call({.target = path}, 60s);
+    return answer.has_value() ? answer->body : answer.error().message();
+  };
+  std::string text;
+  ASSERT_TRUE(Cluster::eventually([&] {
+    text = scrape("a");
+    return sample_of(text, "learner_step") >= 3;
+  })) << text
+      << read_file(out("a.err")) << said("w1");
+  EXPECT_THAT(text, HasSubstr("role=\"learner\"} 1\n"));
+  EXPECT_GE(sample_of(text, "learner_rollouts_admitted_total"), 48) << text;
+  EXPECT_GE(sample_of(text, "learner_rollouts_trained_total"), 48) << text;
+  EXPECT_GE(sample_of(text, "learner_staleness_steps_count"), 48) << text;
+  EXPECT_EQ(sample_of(text, "learner_staleness_steps_bucket{le=\"2\"}"),
+            sample_of(text, "learner_staleness_steps_count"));
+  EXPECT_GE(sample_of(text, "learner_published_version"), 1) << text;
+  EXPECT_EQ(sample_of(text, "learner_workers{state=\"active\"}"), 1) << text;
+  EXPECT_EQ(sample_of(text, "learner_workers_price_per_hour"), 7200) << text;
+  EXPECT_GT(sample_of(text, "learner_cost_per_step"), 0) << text;
+  EXPECT_GT(sample_of(text, "learner_phase_seconds_total{phase=\"collect\"}"), 0) << text;
+  EXPECT_GT(sample_of(text, "learner_gradient_norm"), 0) << text;
+  // The worker's samples are those of its last pass, which may be older than what the learner has admitted since.
+  std::string worker;
+  EXPECT_TRUE(Cluster::eventually([&] {
+    worker = scrape("w1-spool");
+    return sample_of(worker, "worker_rollouts_total{outcome=\"sent\"}") >= 48;
+  })) << worker;
+  EXPECT_THAT(worker, HasSubstr("role=\"engine\"} 1\n"));
+  EXPECT_GE(sample_of(worker, "worker_weight_version"), 1) << worker;
+  EXPECT_GE(sample_of(worker, "worker_answer_tokens_total"), 48) << worker;
+  EXPECT_GE(sample_of(worker, "worker_versions_total"), 1) << worker;
+  EXPECT_GT(sample_of(worker, "worker_install_seconds_total{phase=\"prepare\"}"), 0) << worker;
+  EXPECT_GT(sample_of(worker, "worker_idle_seconds_total{for=\"version\"}"), 0) << worker;
+  EXPECT_THAT(scrape("w1-spool", "/status"), HasSubstr("/metrics is"));
+  learner.signal(SIGTERM);
+  EXPECT_EQ(learner.wait(60s), 0) << read_file(out("a.err"));
+  engines.at("w1").signal(SIGTERM);
+  EXPECT_EQ(engines.at("w1").wait(60s), 0) << said("w1");
+}
+
+TEST_F(LoopTest, NobodyTellsWhoeverReachesThem) {
+  std::vector<std::string> words = command("a", {"total_training_steps=1"});
+  words.insert(words.end(), {"--http", "0.0.0.0:0"});
+  const Ran learner = run_program(words, cluster.temp().path());
+  EXPECT_EQ(learner.status, 2);
+  EXPECT_THAT(learner.err, HasSubstr("--http 0.0.0.0:0: everybody who reaches this address"));
+  std::ofstream(out("token")) << "short\n";
+  ASSERT_EQ(::chmod(out("token").c_str(), 0600), 0);
+  const Ran worker =
+      run_program({WEIGHTCAST_WORKER, "run", "--learner", "127.0.0.1:1", "--name", "w", "--state-dir", out("state"),
+                   "--spool-dir", out("spool"), "--http", "127.0.0.1:0", "--http-token", out("token")},
+                  cluster.temp().path());
+  EXPECT_EQ(worker.status, 2);
+  EXPECT_THAT(worker.err, HasSubstr("token, of 16 characters at least"));
 }
 
 /// ECHO's asynchronous mode: publications follow drift, and no fixed interval.

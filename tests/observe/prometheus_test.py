@@ -1,7 +1,7 @@
-"""A real Prometheus looks at real daemons, by the files under deploy/: it takes what they tell, promtool finds no fault
-in it, and every expression of the dashboard and of the alerts has an answer.
+"""A real Prometheus looks at real daemons, a learner and engines, by the files under deploy/: it takes what they tell,
+promtool finds no fault in it, and every expression of the dashboard and of the alerts has an answer.
 
-    prometheus_test.py WEIGHTCAST DEPLOY_DIRECTORY
+    prometheus_test.py WEIGHTCAST WEIGHTCAST_WORKER WEIGHTCAST_TRAIN DEPLOY_DIRECTORY
 
 Status 77 where prometheus is not installed (apt-get install prometheus).
 """
@@ -79,12 +79,12 @@ def names_in(expression):
     return set(re.findall(r"\b(?:weightcast|process)_[a-z_]+\b", expression)) | set(re.findall(r"\bup\b", expression))
 
 
-def main(weightcast, deploy):
+def main(*arguments):
     with tempfile.TemporaryDirectory(prefix="weightcast-prometheus-") as directory:
         directory = pathlib.Path(directory)
         programs = Programs(directory)
         try:
-            check(weightcast, deploy, directory, programs)
+            check(*arguments, directory, programs)
         except BaseException:
             for log in sorted(directory.glob("*.log")):
                 print(f"== {log.name}", log.read_text(errors="replace")[-3000:], sep="\n", file=sys.stderr)
@@ -93,7 +93,17 @@ def main(weightcast, deploy):
             programs.end()
 
 
-def check(weightcast, deploy, directory, programs):
+# A step takes a fraction of a second: a model of some 30,000 parameters, sums of one digit.
+LEARNER = {
+    "init_hidden_size": 32, "init_intermediate_size": 64, "init_num_hidden_layers": 2, "init_num_attention_heads": 2,
+    "init_num_key_value_heads": 1, "task_options": "digits_max=1", "max_new_tokens": 4, "rollout_batch_size": 16,
+    "group_size": 4, "learning_rate": "1e-3", "sft_steps": 3, "sft_batch_size": 8, "entropy_coeff": 0.01,
+    "total_training_steps": 1_000_000, "checkpoint_interval": 1_000_000, "rollout_source": "http",
+    "rollout_listen": "127.0.0.1:0", "learner_price_per_hour": 3600,
+}  # fmt: skip
+
+
+def check(weightcast, worker, train, deploy, directory, programs):
     (directory / "memory").mkdir()
     token = directory / "weightcast-token"
     token.touch(0o600)
@@ -112,6 +122,13 @@ def check(weightcast, deploy, directory, programs):
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.read()
 
+    def run(name, program, settings):
+        sets = ["--{}={}".format(key.replace("_", "-"), value) for key, value in settings.items()]
+        programs.start(name, program, "run", *sets, "--http", "127.0.0.1:0", "--http-token", token)
+
+    def first_line(*path):
+        return eventually("/".join(path), lambda: directory.joinpath(*path).read_text().strip())
+
     targets = [start("origin", "--role", "origin", "--listen", "127.0.0.1:0")]
     listens = json.loads(ask("status", "--state", directory / "origin", "--json").stdout)["nodes"][0]["address"]
     for name in ("a", "b"):
@@ -126,22 +143,45 @@ def check(weightcast, deploy, directory, programs):
         snapshot.write_bytes(len(header).to_bytes(8, "little") + header + os.urandom(1 << 20))
         ask("publish", snapshot, "--version", version, "--state", directory / "origin", "--wait", "1")
 
-    # What promtool says of each daemon's text.
-    for target in targets:
+    # A learner with a fleet of its own.
+    start("trainer", "--role", "origin", "--listen", "127.0.0.1:0")
+    listens = json.loads(ask("status", "--state", directory / "trainer", "--json").stdout)["nodes"][0]["address"]
+    start("gpu", "--role", "worker", "--name", "gpu", "--origin", listens)
+    run("learner", train, {**LEARNER, "output_dir": directory / "run", "publish_state": directory / "trainer"})
+    run("engine", worker, {"learner": first_line("run", "rollout_address"), "name": "gpu",
+                           "state_dir": directory / "gpu", "spool_dir": directory / "spool",
+                           "price_per_hour": 7200})  # fmt: skip
+    others = [first_line("run", "http_address"), first_line("spool", "http_address")]
+    checkpoint = eventually("a checkpoint", lambda: sorted((directory / "run" / "checkpoints").glob("checkpoint-*")))[0]
+    programs.start("serve", worker, "serve", checkpoint, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
+                   "--http-token", token)  # fmt: skip
+    others.append(eventually("the port of serve", lambda: re.search(
+        r"operators look at http://(\S+)", (directory / "serve.log").read_text())).group(1))  # fmt: skip
+    eventually("T_bcast, which the learner knows of workers that say their version",
+               lambda: b"weightcast_learner_broadcast_seconds " in scrape(others[0]))  # fmt: skip
+
+    # What promtool says of each one's text.
+    needles = [(b"weightcast_version 2\n", b"weightcast_phase_seconds_count{")] * len(targets)
+    needles.append((b'role="learner"', b"\nweightcast_learner_cost_per_step ", b'{reason="malformed"} 0\n'))
+    needles.append((b'role="engine"', b'\nweightcast_worker_rollouts_total{outcome="sent"} '))
+    needles.append((b'role="engine"', b"\nweightcast_worker_http_connections 0\n"))
+    for target, said in zip(targets + others, needles):
         text = scrape(target)
         checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
         if checked.returncode != 0 or checked.stderr:
             raise Failed(f"promtool of {target}: {checked.stderr.decode()}\n{text.decode()}")
-        for needle in (b'weightcast_version 2\n', b"weightcast_phase_seconds_count{"):
+        for needle in said:
             if needle not in text:
                 raise Failed(f"{target} does not tell {needle}:\n{text.decode()}")
 
     # The files of deploy/, with other addresses and a scrape a second.
     port = free_port()
     config = (deploy / "prometheus.yml").read_text()
-    if config.count("trainer.example.net:7401") != 1:
+    if [config.count(f"trainer.example.net:{one}") for one in (7401, 7402)] != [1, 1]:
         raise Failed("deploy/prometheus.yml has other targets than this test knows")
-    config = re.sub(r"- targets: .*", f"- targets: {json.dumps(targets)}", config).replace("15s", "1s")
+    for listed in (targets, others):
+        config = re.sub(r"- targets: .*example.*", f"- targets: {json.dumps(listed)}", config, count=1)
+    config = config.replace("15s", "1s")
     (directory / "prometheus.yml").write_text(config)
     shutil.copy(deploy / "weightcast-alerts.yml", directory)
     shutil.copy(pathlib.Path(__file__).parent / "alerts_test.yml", directory)
@@ -162,9 +202,9 @@ def check(weightcast, deploy, directory, programs):
 
     def is_scraped():
         seen = api("targets", state="active")["activeTargets"]
-        return len(seen) == 3 and all(one["health"] == "up" for one in seen)
+        return len(seen) == len(targets + others) and all(one["health"] == "up" for one in seen)
 
-    eventually("a scrape of each daemon", is_scraped)
+    eventually("a scrape of each", is_scraped)
     rules = api("rules")["groups"][0]["rules"]
     unhealthy = [rule for rule in rules if rule["health"] == "err"]
     if unhealthy:
@@ -182,10 +222,11 @@ def check(weightcast, deploy, directory, programs):
     eventually("every metric of the dashboard and the alerts", asks_for_known_names)
     for expression in expressions + [rule["query"] for rule in rules]:
         api("query", query=expression.replace("$__rate_interval", "1m"))
-    for expression in ("weightcast_version", "weightcast_ready == 1", "process_open_fds"):
+    for expression, wanted in (("weightcast_version", 3), ("weightcast_ready == 1", 3), ("process_open_fds", 6),
+                               ("weightcast_worker_weight_version", 2), ("weightcast_learner_step > 0", 1)):  # fmt: skip
         answers = len(api("query", query=expression)["result"])
-        if answers != 3:
-            raise Failed(f"{expression}: {answers} answers of 3 daemons")
+        if answers != wanted:
+            raise Failed(f"{expression}: {answers} answers, not {wanted}")
     by_fraction = {one["metric"]["fraction"] for one in api("query", query="weightcast_broadcast_seconds")["result"]}
     if by_fraction != {"0.5", "0.9", "1"}:
         raise Failed(f"weightcast_broadcast_seconds of {by_fraction}")
@@ -214,7 +255,7 @@ if __name__ == "__main__":
         sys.exit(77)
     os.environ.pop("WEIGHTCAST_STATE", None)
     try:
-        main(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve())
+        main(*(pathlib.Path(one).resolve() for one in sys.argv[1:]))
     except Failed as failure:
         print(failure, file=sys.stderr)
         sys.exit(1)

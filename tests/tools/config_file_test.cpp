@@ -49,7 +49,6 @@ TEST(ConfigFile, SaysTheLineAndTheKeyOfWhatIsNoToml) {
 TEST(ConfigFile, RefusesValuesThatAreNoSettings) {
   EXPECT_THAT(refusal("a = 1\nday = 2026-11-24\n"), HasSubstr("line 2: the value of day is no text, number"));
   EXPECT_THAT(refusal("a = [[1]]\n"), HasSubstr("the value of a is no text, number"));
-  EXPECT_THAT(refusal("a = [\"x,y\"]\n"), HasSubstr("an item of a has a comma"));
 }
 
 TEST(ConfigFile, BoundsWhatItParses) {
@@ -71,9 +70,13 @@ TEST(ConfigFile, NamesAFileThatIsMissing) {
 }
 
 TEST(ConfigFile, ComesBackFromWhatALearnerPrints) {
-  for (const char* value : {"runs/first", "a b", " a ", "a,b", "it's", "a=b", "[a]", "{a}", "a;b", "1", "true", "",
-                            "%a", "\xc3\xbc", "a#b", "a\"b", "a\\b", "\\u0041", "a.b"}) {
-    const std::vector<Setting> given{{"output_dir", value}, {"task_data", value}, {"task_options.data", value}};
+  for (const char* value :
+       {"runs/first", "a b", " a ", "a,b",      "it's", "a=b",  "[a]",  "{a}",     "a;b", "1",
+        "true",       "",    "%a",  "\xc3\xbc", "a#b",  "a\"b", "a\\b", "\\u0041", "a.b", "a\\,b"}) {
+    const std::vector<Setting> given{{"output_dir", value},
+                                     {"task_data", value},
+                                     {"task_options.data", value},
+                                     {"rollout_files", join_items(std::vector<std::string>{value, "x"})}};
     const auto printed = make_config(given);
     ASSERT_TRUE(printed.has_value()) << value << ": " << printed.error().message();
     const auto settings = parse_settings(config_text(*printed), "printed.toml");
@@ -82,6 +85,8 @@ TEST(ConfigFile, ComesBackFromWhatALearnerPrints) {
     ASSERT_TRUE(read.has_value()) << value << ": " << read.error().message();
     EXPECT_EQ(read->output_dir, value);
     EXPECT_EQ(read->task_options.at("data"), value);
+    EXPECT_EQ(read->rollout_files, printed->rollout_files);
+    EXPECT_EQ(read->rollout_files.front(), *value == 0 ? "x" : value);
     EXPECT_EQ(config_text(*read), config_text(*printed));
   }
   for (const char* value : {"a\nb", "a\xff"}) {

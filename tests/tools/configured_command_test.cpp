@@ -58,7 +58,7 @@ TEST_F(DaemonCommand, TakesFlagsOfEachKind) {
   EXPECT_EQ(s.node.memory_bytes_max, 3 * kGiB);
   EXPECT_EQ(s.node.snapshot_bytes_max, 500'000u);
   EXPECT_THAT(s.node.addresses_allowed, ElementsAre("10.7.*", "h"));
-  EXPECT_EQ(s.log_format, LogFormat::kJson);
+  EXPECT_EQ(s.operators.log_format, LogFormat::kJson);
   EXPECT_FALSE(s.node.insecure);
 }
 
@@ -111,19 +111,19 @@ TEST_F(DaemonCommand, RefusesFlagsAsUsage) {
 }
 
 TEST_F(DaemonCommand, WhatItPrintsGivesTheSameAgain) {
-  const DaemonSettings s =
+  DaemonSettings s =
       parse(
           "--role origin --uplink 333.3mbit --downlink 12MiB/s --memory-max 3GiB --allow-address a b --no-pace "
           "--http [::1]:80 --single-copy-wait 0.1 --archive 'a\"#b' --name x")
           .value();
-  const std::string printed = daemon_settings_text(s);
+  const std::string printed = settings_text(daemon_fields(s));
   EXPECT_THAT(printed, HasSubstr("uplink = \"333.3mbit\"\n"));
   EXPECT_THAT(printed, HasSubstr("allow-address = [\"a\", \"b\"]\n"));
   const auto settings = parse_settings(printed, "printed.toml");
   ASSERT_TRUE(settings.has_value()) << settings.error().detail;
-  const auto again = make_daemon_settings(*settings);
+  auto again = make_daemon_settings(*settings);
   ASSERT_TRUE(again.has_value()) << again.error().detail;
-  EXPECT_EQ(daemon_settings_text(*again), printed);
+  EXPECT_EQ(settings_text(daemon_fields(*again)), printed);
   EXPECT_EQ(again->node.uplink, s.node.uplink);
   EXPECT_EQ(again->node.archive, "a\"#b");
 }

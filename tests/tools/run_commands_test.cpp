@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/log_line.h"
+#include "tools/configured_command.h"
+
 namespace weightcast {
 namespace {
 
@@ -69,7 +72,8 @@ TEST(RunCommands, TakesAWordBeforeTheOptionsOfAGroup) {
 TEST(RunCommands, OfACommandWithALogOutlivesItsReader) {
   CLI::App app("", "program");
   LogFormat format = LogFormat::kText;
-  add_log_format_option(*app.add_subcommand("run"), format);
+  const std::vector<SettingField> fields{{"log-format", &format, ""}};
+  add_setting_flags(*app.add_subcommand("run"), fields);
   std::vector<std::string> words = {"program", "run"};
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -85,7 +89,8 @@ TEST(RunCommands, OfACommandWithALogOutlivesItsReader) {
 TEST(RunCommands, EndsWithAnObjectWhereTheLogIsJson) {
   CLI::App app("", "program");
   LogFormat format = LogFormat::kText;
-  add_log_format_option(*app.add_subcommand("run"), format);
+  const std::vector<SettingField> fields{{"log-format", &format, ""}};
+  add_setting_flags(*app.add_subcommand("run"), fields);
   std::vector<std::string> words = {"program", "run", "--log-format", "json"};
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());

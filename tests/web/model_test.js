@@ -352,6 +352,9 @@ function modelTests(Model) {
         equal(Model.learnerOf(null), null);
         const none = Model.learnerOf({version: 0, workers: []});
         equal([none.reward, none.cost_per_step, none.price_per_hour, none.rollouts_per_s], [null, null, null, 0]);
+        const free =
+            Model.learnerOf({version: 4, metrics: {'training/global_step': 4, cost_total: 0}, workers: []});
+        equal([free.cost_per_step, free.cost_total], [null, null]);
         const some = Model.learnerOf({
           version: 4,
           metrics: {'training/global_step': 4, 'critic/score/mean': 0.5, cost_total: 2, bubble_ratio: null},

@@ -128,6 +128,9 @@ class PageTest(unittest.TestCase):
             "metrics": {**server.learner["metrics"], "training/global_step": 8, "critic/score/mean": 0.75},
         }
         page.see("#learner-tiles", "0.750")
+        self.assertRegex(page.text("#learner-tiles"), r"(?i)cost per step\s+0\.00875")
+        server.learner = {**server.learner, "metrics": {**server.learner["metrics"], "cost_total": 0}}
+        page.wait("/cost per step\\s+–/i.test(document.querySelector('#learner-tiles').innerText)")
         page.wait("document.querySelectorAll('#learner-charts path.series').length === 2")
         self.expect_well(server, page)
 

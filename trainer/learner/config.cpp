@@ -8,16 +8,10 @@
 #include <limits>
 
 #include "model/device_name.h"
+#include "tasks/program/open_task.h"
 #include "trainer/learner/presets.h"
 
 namespace weightcast {
-namespace {
-
-constexpr std::string_view kPreset = "preset";
-constexpr std::string_view kTaskOptions = "task_options.";
-
-}  // namespace
-
 LearnerConfig::LearnerConfig() {
   clip_ratio_low = 0.2;
   clip_ratio_high = 0.2;
@@ -27,14 +21,16 @@ LearnerConfig::LearnerConfig() {
 }
 
 std::vector<SettingField> config_fields(LearnerConfig& c) {
-  return {
+  std::vector<SettingField> fields{
+      {"preset", &c.preset, "a recipe, applied before all other keys", preset_names()},
       {"output_dir", &c.output_dir, "where metrics, checkpoints and the configuration go"},
       {"seed", &c.seed, "of the first weights, prompts and samples", 0, 9e18},
       {"threads", &c.threads, "of LibTorch's operations", 1, 1024},
       {"dtype", &c.dtype, "of the weights that are trained with and published; their masters are float32"},
       {"device", &c.device, "cpu, cuda or cuda:N: where the model computes and learns"},
       {"tf32", &c.tf32, "on a GPU: products of float32 matrices may round their factors to TF32"},
-      {"task", &c.task, "where prompts and rewards come from", task_names()},
+      {"task", &c.task, "where prompts and rewards come from", configured_task_names()},
+      {"task_options", &c.task_options, "options of the task; see below"},
       {"task_data", &c.task_data, "the task's file of problems"},
       {"model", &c.model, "a directory in Hugging Face's layout; empty: random weights of the sizes below"},
       {"init_hidden_size", &c.init_hidden_size, "of a model with random weights", 8, 65536},
@@ -157,18 +153,13 @@ std::vector<SettingField> config_fields(LearnerConfig& c) {
        0.001, 1000},
       {"paced_step_s", &c.paced_step_s, "learn nothing, and let each step take so long; 0: learn", 0, 1e6},
       {"paced_jitter", &c.paced_jitter, "share by which a paced step is longer or shorter", 0, 1},
-      {"log_format", &c.log_format, "of the log on stderr: text, or json, an object a line"},
   };
+  add_task_program_fields(fields, c.task_program);
+  add_operator_fields(fields, c.operators);
+  return fields;
 }
 
 namespace {
-
-Status apply(LearnerConfig& config, std::span<const SettingField> fields, const Setting& setting) {
-  if (!setting.name.starts_with(kTaskOptions)) return apply_setting(fields, setting, std::array{kPreset});
-  WC_TRY(check_setting_value(setting));
-  config.task_options[setting.name.substr(kTaskOptions.size())] = setting.value;
-  return {};
-}
 
 Status wrong(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); }
 
@@ -288,27 +279,18 @@ Status check_together(const LearnerConfig& c) {
 Result<LearnerConfig> make_config(std::span<const Setting> settings) {
   LearnerConfig config;
   const std::vector<SettingField> fields = config_fields(config);
-  const auto preset =
-      std::find_if(settings.rbegin(), settings.rend(), [](const Setting& s) { return s.name == kPreset; });
-  if (preset != settings.rend()) {
-    WC_ASSIGN(const std::vector<Setting> recipe, preset_settings(preset->value));
-    for (const Setting& setting : recipe) WC_TRY(apply(config, fields, setting));
-  }
   for (const Setting& setting : settings) {
-    if (setting.name != kPreset) WC_TRY(apply(config, fields, setting));
+    if (setting.name == fields.front().name()) WC_TRY(apply_setting(fields, setting));
   }
+  for (const Setting& setting : preset_settings(config.preset)) WC_TRY(apply_setting(fields, setting));
+  for (const Setting& setting : settings) WC_TRY(apply_setting(fields, setting));
   WC_TRY(check_together(config));
   return config;
 }
 
 std::string config_text(const LearnerConfig& config) {
   LearnerConfig copy = config;
-  std::string text = settings_text(config_fields(copy));
-  if (config.task_options.empty()) return text;
-  text += "\n[task_options]\n";
-  for (const auto& [name, value] : config.task_options)
-    text += fmt::format("{} = {}\n", toml_key(name), toml_string(value));
-  return text;
+  return settings_text(config_fields(copy));
 }
 
 Result<PolicyLossOptions> loss_options(const LearnerConfig& c) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -8,10 +7,11 @@
 #include <vector>
 
 #include "base/endpoint.h"
-#include "base/log_words.h"
+#include "base/operator_settings.h"
 #include "base/result.h"
 #include "base/settings.h"
 #include "model/lora_config.h"
+#include "tasks/program/program_settings.h"
 #include "tasks/registry.h"
 #include "trainer/loss/advantages.h"
 #include "trainer/loss/policy_loss_options.h"
@@ -22,48 +22,27 @@ namespace weightcast {
 
 /// Of the weights that are trained with.
 enum class WeightDtype { kFloat32, kBfloat16 };
-constexpr auto words_of(WeightDtype) {
-  using enum WeightDtype;
-  return std::array{Word<WeightDtype>{kFloat32, "float32"}, Word<WeightDtype>{kBfloat16, "bfloat16"}};
-}
+constexpr Words<2> words_of(WeightDtype) { return {"float32", "bfloat16"}; }
 /// How messages become text.
 enum class ChatTemplate { kNone, kQwen };
-constexpr auto words_of(ChatTemplate) {
-  using enum ChatTemplate;
-  return std::array{Word<ChatTemplate>{kNone, "none"}, Word<ChatTemplate>{kQwen, "qwen"}};
-}
+constexpr Words<2> words_of(ChatTemplate) { return {"none", "qwen"}; }
 enum class RolloutsFrom { kGenerator, kFiles, kHttp };
-constexpr auto words_of(RolloutsFrom) {
-  using enum RolloutsFrom;
-  return std::array{Word<RolloutsFrom>{kGenerator, "generator"}, Word<RolloutsFrom>{kFiles, "files"},
-                    Word<RolloutsFrom>{kHttp, "http"}};
-}
+constexpr Words<3> words_of(RolloutsFrom) { return {"generator", "files", "http"}; }
 enum class BehaviourLogprobs { kGiven, kRecompute };
-constexpr auto words_of(BehaviourLogprobs) {
-  using enum BehaviourLogprobs;
-  return std::array{Word<BehaviourLogprobs>{kGiven, "given"}, Word<BehaviourLogprobs>{kRecompute, "recompute"}};
-}
+constexpr Words<2> words_of(BehaviourLogprobs) { return {"given", "recompute"}; }
 enum class LoraPublish { kMerged, kAdapter };
-constexpr auto words_of(LoraPublish) {
-  using enum LoraPublish;
-  return std::array{Word<LoraPublish>{kMerged, "merged"}, Word<LoraPublish>{kAdapter, "adapter"}};
-}
+constexpr Words<2> words_of(LoraPublish) { return {"merged", "adapter"}; }
 enum class AdvantageEstimator { kGrpo, kGae };
-constexpr auto words_of(AdvantageEstimator) {
-  using enum AdvantageEstimator;
-  return std::array{Word<AdvantageEstimator>{kGrpo, "grpo"}, Word<AdvantageEstimator>{kGae, "gae"}};
-}
+constexpr Words<2> words_of(AdvantageEstimator) { return {"grpo", "gae"}; }
 enum class Provision { kNone, kCost, kRandom };
-constexpr auto words_of(Provision) {
-  using enum Provision;
-  return std::array{Word<Provision>{kNone, "none"}, Word<Provision>{kCost, "cost"}, Word<Provision>{kRandom, "random"}};
-}
+constexpr Words<3> words_of(Provision) { return {"none", "cost", "random"}; }
 
 /// What `weightcast-train run` reads. Names are those of keys in configuration files; docs/TRAINING.md lists them.
 /// Versions, publish_interval, max_staleness and async_generation_ratio count training steps.
 struct LearnerConfig : ReplayOptions, EpisodeSettings, PolicyLossOptions {
   LearnerConfig();
 
+  std::string preset;
   std::string output_dir;
   std::uint64_t threads = 1;
   WeightDtype dtype = WeightDtype::kFloat32;
@@ -153,14 +132,15 @@ struct LearnerConfig : ReplayOptions, EpisodeSettings, PolicyLossOptions {
   double paced_step_s = 0;
   double paced_jitter = 0;
 
-  LogFormat log_format = LogFormat::kText;
+  TaskProgramSettings task_program;  ///< keys task_program.NAME
+  OperatorSettings operators;
 };
 
 /// The configuration that `settings` make; a later one wins. `preset` among them is applied before all others.
 /// Errors: kInvalidArgument, which names the key, its value and its range, or the nearest key, choice or preset.
 [[nodiscard]] Result<LearnerConfig> make_config(std::span<const Setting> settings);
 
-/// The one description of the keys, but of preset and task_options.
+/// The one description of the keys.
 [[nodiscard]] std::vector<SettingField> config_fields(LearnerConfig& config);
 
 /// As a TOML file that gives the same configuration again.

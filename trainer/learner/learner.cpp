@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <chrono>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
@@ -10,6 +12,7 @@
 #include "base/random.h"
 #include "trainer/learner/evaluation.h"
 #include "trainer/learner/examples.h"
+#include "trainer/learner/learner_metrics.h"
 #include "trainer/learner/loop_meter.h"
 #include "trainer/learner/ranks.h"
 #include "trainer/learner/run_state.h"
@@ -56,7 +59,12 @@ Status caught(std::string_view what, const Body& body) {
 class Loop final : public Learner {
  public:
   Loop(std::unique_ptr<RunState> state, LoopMeter meter)
-      : state_(std::move(state)), s_(*state_), meter_(std::move(meter)), worker_cost_before_(s_.worker_cost) {
+      : state_(std::move(state)),
+        s_(*state_),
+        meter_(std::move(meter)),
+        worker_cost_before_(s_.worker_cost),
+        told_{.metrics = LearnerMetrics(s_.config.rollout_batch_size)} {
+    note_versions();
     if (s_.config.provision == Provision::kNone || s_.config.publish_state.empty() || s_.intake == nullptr) return;
     serving_.emplace(s_.config.publish_state, [this](const std::string& why) { s_.console.warn(why); });
   }
@@ -70,6 +78,23 @@ class Loop final : public Learner {
     // Its end would wait for exchanges with a rank that hangs. The process is about to end.
     static_cast<void>(s_.group.release());
     return status;
+  }
+
+  void add_metrics(MetricsText& text) const override {
+    LearnerNow now;
+    {
+      const auto buffer = s_.buffer.lock();
+      now.replay = buffer->stats();
+      now.buffered = buffer->buffered();
+      now.buffered_bytes = buffer->buffered_bytes();
+      now.under_way = buffer->under_way();
+    }
+    if (s_.intake != nullptr) now.workers = s_.intake->workers();
+    const std::scoped_lock lock(told_mutex_);
+    now.version = told_.version;
+    if (s_.publisher) now.published = told_.accepted;
+    now.malformed = s_.intake != nullptr ? s_.intake->malformed() : told_.malformed;
+    told_.metrics.write(text, now);
   }
 
  private:
@@ -126,6 +151,7 @@ class Loop final : public Learner {
     }
     ++s_.step;
     s_.buffer->handle_step(s_.version());
+    note_versions();
     const bool is_due = s_.config.sync_drift_max ? s_.intake->handle_step(steady_now(), s_.version())
                                                  : s_.step % s_.config.publish_interval == 0;
     if (is_due) {
@@ -272,6 +298,7 @@ class Loop final : public Learner {
     behind_ = outcome != PublishOutcome::kAccepted;
     if (!behind_) {
       s_.handle_accepted();
+      note_versions();
       meter_.handle_published(steady_now(), s_.version());
     }
     is_waiting_ = is_waiting_ && behind_;
@@ -322,8 +349,21 @@ class Loop final : public Learner {
     s_.worker_cost = worker_cost_before_ + meter_.worker_cost();
     metrics["cost_total"] = s_.seconds / 3600 * s_.config.learner_price_per_hour + s_.worker_cost;
     write(metrics);
+    {
+      const std::scoped_lock lock(told_mutex_);
+      const std::chrono::duration<double> unix_time = std::chrono::system_clock::now().time_since_epoch();
+      told_.metrics.handle_step(metrics, batch.lags, unix_time.count());
+      told_.malformed = s_.source->malformed();
+    }
     if (s_.intake != nullptr) s_.intake->handle_figures(metrics);
     s_.console.show(live_line(metrics, s_.config.total_training_steps));
+  }
+
+  /// What add_metrics() tells of versions.
+  void note_versions() {
+    const std::scoped_lock lock(told_mutex_);
+    told_.version = s_.version();
+    told_.accepted = s_.accepted;
   }
 
   void write(const Metrics& metrics) {
@@ -379,6 +419,15 @@ class Loop final : public Learner {
   bool is_whole_ = true;  // between two steps: a checkpoint can hold this state
   bool metrics_failed_ = false;
   bool has_warned_ = false;  // of a batch that teaches nothing
+
+  /// What other threads are told, as the loop last knew it.
+  struct Told {
+    LearnerMetrics metrics;
+    Version version{}, accepted{};
+    std::uint64_t malformed = 0;
+  };
+  mutable std::mutex told_mutex_;
+  Told told_;  // guarded
 };
 
 }  // namespace

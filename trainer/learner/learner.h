@@ -6,6 +6,7 @@
 #include "base/file_system.h"
 #include "base/log_line.h"
 #include "base/result.h"
+#include "observe/metrics_text.h"
 #include "trainer/learner/config.h"
 
 namespace weightcast {
@@ -27,6 +28,10 @@ class Learner {
   /// Returns when all steps are done, or soon after `stop` was set; then a checkpoint is written. Also after an error,
   /// unless it left a training step half done.
   [[nodiscard]] virtual Status run(const std::atomic<bool>& stop) = 0;
+
+  /// What Prometheus is told of the run (LearnerMetrics). Any thread, while run() goes on or not; does not wait for a
+  /// training step. Nothing of a rank other than 0.
+  virtual void add_metrics(MetricsText& /*text*/) const {}
 };
 
 }  // namespace weightcast

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.h"
 #include "base/settings.h"
 
 namespace weightcast {
@@ -19,7 +18,8 @@ struct Preset {
 
 [[nodiscard]] const std::vector<Preset>& presets();
 
-/// Errors: kInvalidArgument, with the nearest name.
-[[nodiscard]] Result<std::vector<Setting>> preset_settings(std::string_view name);
+[[nodiscard]] std::span<const std::string_view> preset_names();
+/// Of the preset of that name; none of another.
+[[nodiscard]] std::span<const Setting> preset_settings(std::string_view name);
 
 }  // namespace weightcast

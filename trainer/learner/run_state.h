@@ -66,8 +66,8 @@ class RunState {
   std::optional<Decoder> reference;
   SharedReplayBuffer buffer;  // before the source, whose threads use it
   std::unique_ptr<RolloutSource> source;
-  Generator* generator = nullptr;  // source, if it is one
-  Intake* intake = nullptr;        // the same
+  Generator* generator = nullptr;   // source, if it is one
+  RolloutIntake* intake = nullptr;  // the same
   std::optional<Publisher> publisher;
   std::optional<MetricsFile> metrics;
   std::optional<CheckpointWriter> checkpoints;
@@ -82,7 +82,7 @@ class RunState {
 
  private:
   RunState(FileSystem& file_system, const LearnerConfig& settings)
-      : files(file_system), config(settings), console(LogStyle{settings.log_format, "learner"}) {}
+      : files(file_system), config(settings), console(LogStyle{settings.operators.log_format, "learner"}) {}
 
   [[nodiscard]] Status build();
   /// What is published with the weights, so that others load them as they are.
@@ -93,7 +93,7 @@ class RunState {
   [[nodiscard]] Status begin();
   [[nodiscard]] Status resume(const Checkpoint& checkpoint);
   [[nodiscard]] TrajectoryRules rules() const;
-  [[nodiscard]] Result<std::unique_ptr<Intake>> make_intake(std::string task_data);
+  [[nodiscard]] Result<std::unique_ptr<RolloutIntake>> make_intake(std::string task_data);
   [[nodiscard]] RunDescription description() const;
 
   RunIdentity identity_;

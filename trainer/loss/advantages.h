@@ -17,11 +17,7 @@ enum class AdvantageNorm {
   kBatch,  ///< (r - mean) / (std + 1e-6) over all rewards, whatever their groups
 };
 
-constexpr auto words_of(AdvantageNorm) {
-  using enum AdvantageNorm;
-  return std::array{Word<AdvantageNorm>{kStd, "std"}, Word<AdvantageNorm>{kNone, "none"},
-                    Word<AdvantageNorm>{kRloo, "rloo"}, Word<AdvantageNorm>{kBatch, "batch"}};
-}
+constexpr Words<4> words_of(AdvantageNorm) { return {"std", "none", "rloo", "batch"}; }
 
 /// One advantage per reward; `group_ids[i]` is the group of `rewards[i]`. A group of one, or of equal rewards, gives 0
 /// exactly (kBatch: the batch). All are finite, as float too. Errors: kInvalidArgument, if the lengths differ or a

@@ -193,7 +193,7 @@ Result<Json> check_loss(const Json& input) {
     }
   }
   if (!input.contains("pg_variant")) {
-    return refuse_input(fmt::format("the input has no 'pg_variant' (one of {})", fmt::join(words<PgVariant>(), ", ")));
+    return refuse_input(fmt::format("the input has no 'pg_variant' (one of {})", fmt::join(kWords<PgVariant>, ", ")));
   }
   Reader reader(input);
   PolicyLossOptions options;
@@ -245,8 +245,8 @@ std::string loss_check_help() {
       "correct "
       "that mismatch already. Without rollout_log_probs old_log_probs stand for them.\n";
   text += fmt::format("loss_agg_mode: {}. kl_loss_type: {}. tis_level, ratio_level: {}.\n",
-                      fmt::join(words<LossAggMode>(), ", "), fmt::join(words<KlType>(), ", "),
-                      fmt::join(words<RatioLevel>(), ", "));
+                      fmt::join(kWords<LossAggMode>, ", "), fmt::join(kWords<KlType>, ", "),
+                      fmt::join(kWords<RatioLevel>, ", "));
   text +=
       "per_token is what loss_agg_mode aggregates: the policy's term with KL and entropy.\n\npg_variant and the keys "
       "that it reads besides:\n";

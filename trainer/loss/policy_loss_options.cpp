@@ -25,7 +25,7 @@ Result<PgVariant> parse_pg_variant(std::string_view text) {
     return fail(Errc::kUnsupported, Op::kConfigure,
                 fmt::format("pg_variant dpo: a loss over pairs of preferred and rejected responses, not over rollouts "
                             "with rewards; the ones here are {}",
-                            fmt::join(words<PgVariant>(), ", ")));
+                            fmt::join(kWords<PgVariant>, ", ")));
   }
   return parse_word<PgVariant>("pg_variant", text);
 }

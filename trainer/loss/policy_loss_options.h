@@ -59,31 +59,14 @@ enum class RatioLevel {
   kSequence,  ///< the product over the sequence's tokens
 };
 
-constexpr auto words_of(PgVariant) {
-  using enum PgVariant;
-  using Named = Word<PgVariant>;
-  return std::array{Named{kPpo, "ppo"},
-                    Named{kDecoupledPpo, "decoupled_ppo"},
-                    Named{kTis, "tis"},
-                    Named{kCispo, "cispo"},
-                    Named{kTopr, "topr"},
-                    Named{kWeightedTopr, "weighted_topr"},
-                    Named{kReinforce, "reinforce"},
-                    Named{kEcho2, "echo2"}};
+constexpr Words<8> words_of(PgVariant) {
+  return {"ppo", "decoupled_ppo", "tis", "cispo", "topr", "weighted_topr", "reinforce", "echo2"};
 }
-constexpr auto words_of(LossAggMode) {
-  using enum LossAggMode;
-  using Named = Word<LossAggMode>;
-  return std::array{Named{kTokenMean, "token-mean"}, Named{kSeqMeanTokenSum, "seq-mean-token-sum"},
-                    Named{kSeqMeanTokenMean, "seq-mean-token-mean"},
-                    Named{kSeqMeanTokenSumNorm, "seq-mean-token-sum-norm"}};
+constexpr Words<4> words_of(LossAggMode) {
+  return {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"};
 }
-constexpr auto words_of(KlType) {
-  return std::array{Word<KlType>{KlType::kK1, "k1"}, Word<KlType>{KlType::kK2, "k2"}, Word<KlType>{KlType::kK3, "k3"}};
-}
-constexpr auto words_of(RatioLevel) {
-  return std::array{Word<RatioLevel>{RatioLevel::kToken, "token"}, Word<RatioLevel>{RatioLevel::kSequence, "sequence"}};
-}
+constexpr Words<3> words_of(KlType) { return {"k1", "k2", "k3"}; }
+constexpr Words<2> words_of(RatioLevel) { return {"token", "sequence"}; }
 
 /// Errors: kInvalidArgument, with the nearest name; kUnsupported: dpo.
 [[nodiscard]] Result<PgVariant> parse_pg_variant(std::string_view text);

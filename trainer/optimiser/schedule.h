@@ -9,11 +9,7 @@
 namespace weightcast {
 
 enum class LearningRateDecay { kConstant, kLinear, kCosine };
-constexpr auto words_of(LearningRateDecay) {
-  using enum LearningRateDecay;
-  return std::array{Word<LearningRateDecay>{kConstant, "constant"}, Word<LearningRateDecay>{kLinear, "linear"},
-                    Word<LearningRateDecay>{kCosine, "cosine"}};
-}
+constexpr Words<3> words_of(LearningRateDecay) { return {"constant", "linear", "cosine"}; }
 
 /// The learning rate over a run: a linear rise over `warmup_updates`, then decay to `final_share` of the peak at
 /// `updates_total`, and that from there on. kConstant needs no total.

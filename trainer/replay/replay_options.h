@@ -15,11 +15,7 @@ namespace weightcast {
 /// Which complete groups a batch takes first. Age is that of a group's oldest version, then of its completion.
 /// kUniform draws by the seed.
 enum class SampleOrder { kOldestFirst, kNewestFirst, kUniform };
-constexpr auto words_of(SampleOrder) {
-  using enum SampleOrder;
-  return std::array{Word<SampleOrder>{kOldestFirst, "oldest_first"}, Word<SampleOrder>{kNewestFirst, "newest_first"},
-                    Word<SampleOrder>{kUniform, "uniform"}};
-}
+constexpr Words<3> words_of(SampleOrder) { return {"oldest_first", "newest_first", "uniform"}; }
 
 struct ReplayOptions : GroupSettings {
   /// Groups that are leased beyond those of async_generation_ratio: they stand in for groups that are filtered, slow or

@@ -17,7 +17,6 @@
 #include "base/units.h"
 #include "transport/io/store/store_layout.h"
 #include "transport/io/store/version_record.h"
-#include "transport/node/words.h"
 
 namespace weightcast {
 namespace {
@@ -113,10 +112,20 @@ Result<bool> holds_versions(FileSystem& files, const fs::path& home) {
 
 }  // namespace
 
-std::string_view to_string(VersionsIn where) { return to_string<VersionsIn>(where); }
+std::string_view to_string(VersionsIn where) {
+  switch (where) {
+    case VersionsIn::kDisk: return "disk";
+    case VersionsIn::kMemory: return "memory";
+    case VersionsIn::kAuto: return "auto";
+  }
+  return "disk";
+}
 
 Result<VersionsIn> parse_versions_in(std::string_view text) {
-  return parse_word<VersionsIn>("place of versions", text);
+  for (const VersionsIn where : {VersionsIn::kDisk, VersionsIn::kMemory, VersionsIn::kAuto}) {
+    if (text == to_string(where)) return where;
+  }
+  return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("--versions-in {}: auto, memory or disk", text));
 }
 
 std::uint64_t bytes_needed(std::uint64_t version_bytes, std::uint32_t copies) {

@@ -153,6 +153,11 @@ class Backend::State {
     return std::exchange(new_version_, std::nullopt);
   }
 
+  Installs installs() {
+    const std::lock_guard lock(mutex_);
+    return installs_;
+  }
+
  private:
   struct Prepared {
     std::string directory;
@@ -326,9 +331,11 @@ class Backend::State {
   }
 
   void install(VersionName name, bool is_anew) {
+    const Instant begin = steady_now();
     const Result<const Prepared*> prepared = prepare(name);
     if (!prepared.has_value()) {
       const std::lock_guard lock(mutex_);
+      ++installs_.refused;
       core_.handle_skipped(steady_now(), name, prepared.error());
       return pump();
     }
@@ -338,12 +345,15 @@ class Backend::State {
       const auto server = protocol_->examine(call, options_.needs, options_.examine_time_max);
       if (!server.has_value()) {
         const std::lock_guard lock(mutex_);
+        ++installs_.refused;
         core_.handle_unready(steady_now(), name, server.error());
         return pump();
       }
       server_ = *server;
     }
+    const Instant prepared_at = steady_now();
     Result<Version> outcome = load(name, **prepared);
+    const Instant loaded_at = steady_now();
     if (outcome.has_value() && (*prepared)->check) {
       if (const Status right = check_install(**prepared, name.version); !right.has_value()) {
         outcome = right.error();
@@ -356,6 +366,10 @@ class Backend::State {
     }
     {
       const std::lock_guard lock(mutex_);
+      installs_.prepare += prepared_at - begin;
+      installs_.install += loaded_at - prepared_at;
+      installs_.check += steady_now() - loaded_at;
+      ++(outcome.has_value() ? installs_.installed : installs_.refused);
       const std::optional<Version> before = core_.version();
       core_.handle_installed(steady_now(), name, std::move(outcome));
       // An adapter that is refused leaves the one before in use.
@@ -525,6 +539,7 @@ class Backend::State {
   bool is_performing_ = false;          // an order
   bool check_ = false;                  // for checker_ to do
   std::optional<Version> new_version_;
+  Installs installs_;
   std::deque<Sender> senders_;  // whose addresses stay
   std::thread follower_, checker_;
 };
@@ -574,5 +589,6 @@ std::vector<EngineEvent> Backend::step() { return state_->step(); }
 bool Backend::busy() const { return state_->busy(); }
 bool Backend::has_log_probs() const { return state_->has_log_probs(); }
 std::optional<Version> Backend::take_version() { return state_->take_version(); }
+Installs Backend::installs() const { return state_->installs(); }
 
 }  // namespace weightcast

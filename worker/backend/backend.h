@@ -13,6 +13,7 @@
 #include "model/config.h"
 #include "worker/backend/backend_protocol.h"
 #include "worker/engine/answer_source.h"
+#include "worker/engine/engine_metrics.h"
 #include "worker/engine/version_source.h"
 
 namespace weightcast {
@@ -65,6 +66,7 @@ class Backend final : public AnswerSource {
   [[nodiscard]] bool has_log_probs() const;
   /// The version that the server generates under, once after each install.
   [[nodiscard]] std::optional<Version> take_version();
+  [[nodiscard]] Installs installs() const;
 
  private:
   class State;

@@ -22,11 +22,7 @@ namespace weightcast {
 
 /// Servers of other projects that generate in place of our engine, and our own `weightcast-worker serve`.
 enum class BackendKind : std::uint8_t { kVllm, kSglang, kParallax, kWeightcast };
-constexpr auto words_of(BackendKind) {
-  using enum BackendKind;
-  return std::array{Word<BackendKind>{kVllm, "vllm"}, Word<BackendKind>{kSglang, "sglang"},
-                    Word<BackendKind>{kParallax, "parallax"}, Word<BackendKind>{kWeightcast, "weightcast"}};
-}
+constexpr Words<4> words_of(BackendKind) { return {"vllm", "sglang", "parallax", "weightcast"}; }
 
 /// What becomes of answers that are under way when another version is installed.
 enum class BackendSwitch : std::uint8_t {
@@ -35,11 +31,7 @@ enum class BackendSwitch : std::uint8_t {
   kKeep,       ///< they go on under it; only where the server says which token is of which version
   kRecompute,  ///< the same, and their keys and values are computed again
 };
-constexpr auto words_of(BackendSwitch) {
-  using enum BackendSwitch;
-  return std::array{Word<BackendSwitch>{kWait, "wait"}, Word<BackendSwitch>{kRestart, "restart"},
-                    Word<BackendSwitch>{kKeep, "keep"}, Word<BackendSwitch>{kRecompute, "recompute"}};
-}
+constexpr Words<4> words_of(BackendSwitch) { return {"wait", "restart", "keep", "recompute"}; }
 /// Whether they go on under the other version.
 [[nodiscard]] constexpr bool goes_on(BackendSwitch policy) {
   return policy == BackendSwitch::kKeep || policy == BackendSwitch::kRecompute;

@@ -23,18 +23,11 @@ enum class InFlight : std::uint8_t {
   kRecompute,  ///< keys and values of all their tokens are computed again; the tokens stay
   kRestart,    ///< they begin anew after the prompt, with the same seed
 };
-constexpr auto words_of(InFlight) {
-  using enum InFlight;
-  return std::array{Word<InFlight>{kKeep, "keep"}, Word<InFlight>{kRecompute, "recompute"},
-                    Word<InFlight>{kRestart, "restart"}};
-}
+constexpr Words<3> words_of(InFlight) { return {"keep", "recompute", "restart"}; }
 
 /// Of keys and values.
 enum class CacheDtype : std::uint8_t { kFloat32, kBfloat16 };
-constexpr auto words_of(CacheDtype) {
-  return std::array{Word<CacheDtype>{CacheDtype::kFloat32, "float32"},
-                    Word<CacheDtype>{CacheDtype::kBfloat16, "bfloat16"}};
-}
+constexpr Words<2> words_of(CacheDtype) { return {"float32", "bfloat16"}; }
 
 struct EngineOptions {
   /// Bounds keys and values; rounded down to whole blocks.
@@ -92,7 +85,6 @@ class Engine final : public AnswerSource {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  [[nodiscard]] const ModelConfig& config() const;
   [[nodiscard]] Version version() const;
   /// Positions of a sequence at most: what options and the cache allow.
   [[nodiscard]] std::size_t context_max() const;

@@ -21,10 +21,7 @@ enum class WeightPlace : std::uint8_t {
   kMapped,    ///< in the daemon's files, mapped: no memory of their own, and a switch is a pointer
   kResident,  ///< one copy in memory, in which a version changes the cells that differ; also for --single-copy
 };
-constexpr auto words_of(WeightPlace) {
-  return std::array{Word<WeightPlace>{WeightPlace::kMapped, "mapped"},
-                    Word<WeightPlace>{WeightPlace::kResident, "resident"}};
-}
+constexpr Words<2> words_of(WeightPlace) { return {"mapped", "resident"}; }
 
 /// A version that is in use from now on.
 struct InstalledVersion {

@@ -40,9 +40,8 @@ struct RolloutLineOptions {
 struct RolloutLineStats {
   SchedulerStats scheduler;
   std::uint64_t tokens = 0;
-  std::uint64_t step_sequences = 0;  ///< EngineStatus
-  std::uint64_t step_tokens = 0;     ///< EngineStatus
-  std::uint64_t failures = 0;        ///< of prompts, answers and rewards; last_failure has the words
+  EngineStatus engine = {};    ///< of its own engine; none while it has none
+  std::uint64_t failures = 0;  ///< of prompts, answers and rewards; last_failure has the words
   std::string last_failure;
 };
 
@@ -58,10 +57,9 @@ struct AnswerTime {
 /// Environments run on threads of a RewardPool. One thread uses it.
 class RolloutLine {
  public:
-  /// `data` is the task's file of problems. Errors: those of make_task(), PromptCodec::make() and
-  /// RolloutScheduler::make().
-  [[nodiscard]] static Result<std::unique_ptr<RolloutLine>> make(const RunDescription& run, std::string_view data,
-                                                                 Tokenizer tokenizer,
+  /// `task` is the one that the run names. Errors: those of PromptCodec::make() and RolloutScheduler::make().
+  [[nodiscard]] static Result<std::unique_ptr<RolloutLine>> make(const RunDescription& run,
+                                                                 std::shared_ptr<const Task> task, Tokenizer tokenizer,
                                                                  const RolloutLineOptions& options);
 
   /// Weights of a version, which the next step uses. The first ones begin the work.

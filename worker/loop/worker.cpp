@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -14,12 +15,14 @@
 #include "base/steady_clock.h"
 #include "model/lora_config.h"
 #include "patch/snapshot/adapter_names.h"
+#include "tasks/program/open_task.h"
 #include "worker/backend/backend.h"
 #include "worker/engine/version_follower.h"
 #include "worker/home/learner_client.h"
 #include "worker/loop/home_link.h"
 #include "worker/loop/rollout_line.h"
 #include "worker/loop/work_meter.h"
+#include "worker/loop/worker_metrics.h"
 
 namespace weightcast {
 namespace {
@@ -59,8 +62,9 @@ class Rates {
 /// One run of the learner's.
 class RunOfWorker {
  public:
-  RunOfWorker(FileSystem& files, const WorkerConfig& config, LearnerClient& client, const WorkerLog& log)
-      : files_(files), config_(config), client_(client), log_(log) {}
+  RunOfWorker(FileSystem& files, const RolloutWorkerConfig& config, LearnerClient& client, const WorkerLog& log,
+              WorkerMetrics& metrics)
+      : files_(files), config_(config), client_(client), log_(log), metrics_(metrics) {}
 
   Status open(const RunDescription& run) {
     std::string data;
@@ -107,7 +111,8 @@ class RunOfWorker {
                                 to_string(*config_.backend)));
       }
     }
-    WC_ASSIGN(line_, RolloutLine::make(run, data, std::move(tokenizer), options));
+    WC_ASSIGN(std::unique_ptr<Task> task, open_task(run.task, run.task_options, data, config_.task_program, log_.info));
+    WC_ASSIGN(line_, RolloutLine::make(run, std::move(task), std::move(tokenizer), options));
     link_.emplace(client_, line_->rollouts_per_group(), log_);
     if (backend_) return {};
     versions_ =
@@ -132,7 +137,9 @@ class RunOfWorker {
       WC_TRY(send());
       link_->set(unsent_ || !is_wanted_ ? 0 : line_->groups_wanted(), report(now));
       if (is_busy) measure(steady_now() - now);
-      if (!is_busy) link_->wait(kIdle);
+      if (is_busy) continue;
+      link_->wait(kIdle);
+      idle_[static_cast<std::size_t>(idle_for())] += steady_now() - now;
     }
     return false;
   }
@@ -154,6 +161,12 @@ class RunOfWorker {
   }
 
  private:
+  [[nodiscard]] IdleFor idle_for() const {
+    if (!has_version_) return IdleFor::kVersion;
+    if (unsent_) return IdleFor::kSpool;
+    return line_->under_way() > 0 ? IdleFor::kEnvironments : IdleFor::kLearner;
+  }
+
   /// A step, and what follows of it, took `span`.
   void measure(Duration span) {
     if (backend_) {
@@ -164,8 +177,8 @@ class RunOfWorker {
       return;
     }
     const RolloutLineStats stats = line_->stats();
-    meter_.handle_step(span, stats.step_sequences - std::exchange(step_sequences_, stats.step_sequences),
-                       stats.step_tokens - std::exchange(step_tokens_, stats.step_tokens));
+    meter_.handle_step(span, stats.engine.step_sequences - std::exchange(step_sequences_, stats.engine.step_sequences),
+                       stats.engine.step_tokens - std::exchange(step_tokens_, stats.engine.step_tokens));
   }
 
   Status start_backend(const RunDescription& run, const ModelConfig& model, std::uint64_t adapter_rank) {
@@ -211,12 +224,16 @@ class RunOfWorker {
     if (!next) return;
     const Version version = next->name.version;
     const Status switched = line_->handle_weights(now, version, std::move(next->weights));
+    installs_.prepare += from_seconds(next->prepare_s);
     if (!switched.has_value()) {
+      ++installs_.refused;
       log_.warn(fmt::format("version {} is not used, and the one before stays: {}", version.value,
                             switched.error().message()));
       return;
     }
     note_version(version);
+    ++installs_.installed;
+    installs_.install += steady_now() - begin;
     pause_max_ = std::max(pause_max_, steady_now() - begin);
   }
 
@@ -254,11 +271,27 @@ class RunOfWorker {
     report_.under_way = line_->under_way();
     report_.price_per_hour = config_.price_per_hour;
     report_.promised_rollouts_per_s = config_.promised_rollouts_per_s;
+    tell_metrics(stats);
     if (now >= said_at_ + kStatusInterval) {
       if (said_at_ != Instant{}) say_status(stats);
       said_at_ = now;
     }
     return report_;
+  }
+
+  void tell_metrics(const RolloutLineStats& stats) {
+    Installs installs = backend_ ? backend_->installs() : installs_;
+    if (versions_) installs.refused += versions_->status().refused;
+    metrics_.set({.version = report_.weights,
+                  .is_wanted = is_wanted_,
+                  .has_engine = backend_ == nullptr,
+                  .answering = line_->answering(),
+                  .under_way = report_.under_way,
+                  .spooled = sent_,
+                  .line = stats,
+                  .home = client_.stats(),
+                  .installs = installs,
+                  .idle = idle_});
   }
 
   void say_status(const RolloutLineStats& stats) {
@@ -274,9 +307,10 @@ class RunOfWorker {
   }
 
   FileSystem& files_;
-  const WorkerConfig& config_;
+  const RolloutWorkerConfig& config_;
   LearnerClient& client_;
   const WorkerLog& log_;
+  WorkerMetrics& metrics_;
   std::shared_ptr<Backend> backend_;  // instead of versions_
   std::unique_ptr<RolloutLine> line_;
   std::optional<HomeLink> link_;
@@ -287,6 +321,8 @@ class RunOfWorker {
   bool is_wanted_ = true;
   std::uint64_t sent_ = 0;
   Duration pause_max_{};  // of a switch
+  Installs installs_;     // by its own engine
+  std::array<Duration, 4> idle_{};
   WorkMeter meter_{config_.engine.running_max};
   std::uint64_t step_sequences_ = 0, step_tokens_ = 0;  // that meter_ knows
   Rates rates_;
@@ -314,8 +350,8 @@ bool is_about_the_run(Errc code) {
   return code != Errc::kTimedOut && code != Errc::kBusy && code != Errc::kClosed && code != Errc::kIo;
 }
 
-Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log,
-                bool& again) {
+Status run_once(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop,
+                const WorkerLog& log, WorkerMetrics& metrics, bool& again) {
   LearnerClient::Options options = config.home;
   options.trust.revocation_directories = {config.state_dir};
   WC_ASSIGN(const std::unique_ptr<LearnerClient> client, LearnerClient::open(files, std::move(options)));
@@ -323,7 +359,7 @@ Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic
       stop, log, "the learner", [&] { return client->run(); }, is_no_run_for_us);
   if (!asked) return {};
   WC_ASSIGN(const RunDescription description, *std::move(asked));
-  RunOfWorker run(files, config, *client, log);
+  RunOfWorker run(files, config, *client, log, metrics);
   const auto opened = until_it_answers(
       stop, log, config.backend ? "the learner and the server that generates" : "the learner",
       [&] { return run.open(description); }, is_about_the_run);
@@ -347,11 +383,12 @@ Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic
 
 }  // namespace
 
-Status run_worker(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log) {
+Status run_worker(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop,
+                  const WorkerLog& log, WorkerMetrics& metrics) {
   bool again = true;
   while (again && !stop) {
     again = false;
-    WC_TRY(run_once(files, config, stop, log, again));
+    WC_TRY(run_once(files, config, stop, log, metrics, again));
   }
   return {};
 }

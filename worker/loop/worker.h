@@ -6,14 +6,15 @@
 #include "base/result.h"
 #include "worker/loop/worker_config.h"
 #include "worker/loop/worker_log.h"
+#include "worker/loop/worker_metrics.h"
 
 namespace weightcast {
 
 /// Generates rollouts for a learner until it says that its run has ended, or until `stop`. Waits for the learner and
 /// for a first version as long as it takes. When the learner goes on with another run, so does the worker. Errors:
 /// those of the configuration, of LearnerClient::open(), of RolloutLine::make(), and a model that differs from the
-/// learner's.
-[[nodiscard]] Status run_worker(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop,
-                                const WorkerLog& log);
+/// learner's. `metrics` is told five times a second what the worker is at.
+[[nodiscard]] Status run_worker(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop,
+                                const WorkerLog& log, WorkerMetrics& metrics);
 
 }  // namespace weightcast

@@ -7,8 +7,8 @@ constexpr Duration kSecond = std::chrono::seconds(1);
 
 }  // namespace
 
-std::vector<SettingField> worker_fields(WorkerConfig& c) {
-  return {
+std::vector<SettingField> worker_fields(RolloutWorkerConfig& c) {
+  std::vector<SettingField> fields{
       {"learner", &c.home.learner, "HOST:PORT of the learner: what its rollout_listen says"},
       {"keys", &c.home.trust.keys, "the file of this worker's keys; empty: connections are plain, on loopback only"},
       {"insecure", &c.home.trust.insecure, "plain connections to other hosts, too"},
@@ -55,12 +55,14 @@ std::vector<SettingField> worker_fields(WorkerConfig& c) {
       {"paced_jitter", &c.paced.jitter, "share by which a paced step is longer or shorter", 0, 1},
       {"paced_pause_s", DurationIn{&c.paced.pause, kSecond},
        "for which a paced worker stands still when a version comes", 0, 1e6},
-      {"log_format", &c.log_format, "of the log on stderr: text, or json, an object a line"},
   };
+  add_task_program_fields(fields, c.task_program);
+  add_operator_fields(fields, c.operators);
+  return fields;
 }
 
-Result<WorkerConfig> make_worker_config(std::span<const Setting> settings) {
-  WorkerConfig config;
+Result<RolloutWorkerConfig> make_worker_config(std::span<const Setting> settings) {
+  RolloutWorkerConfig config;
   const std::vector<SettingField> fields = worker_fields(config);
   for (const Setting& setting : settings) WC_TRY(apply_setting(fields, setting));
   WC_TRY(check_is_set("learner", !config.home.learner.host.empty()));
@@ -75,11 +77,6 @@ Result<WorkerConfig> make_worker_config(std::span<const Setting> settings) {
     }
   }
   return config;
-}
-
-std::string worker_config_text(const WorkerConfig& config) {
-  WorkerConfig copy = config;
-  return settings_text(worker_fields(copy));
 }
 
 }  // namespace weightcast

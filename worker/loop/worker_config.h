@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "base/log_words.h"
+#include "base/operator_settings.h"
 #include "base/result.h"
 #include "base/settings.h"
+#include "tasks/program/program_settings.h"
 #include "tasks/reward_pool.h"
 #include "worker/backend/backend.h"
 #include "worker/engine/engine.h"
@@ -19,7 +20,7 @@ namespace weightcast {
 
 /// What `weightcast-worker run` reads. Names are those of keys in configuration files; docs/WORKERS.md lists them. How
 /// answers are sampled, and from which prompts, the learner says.
-struct WorkerConfig {
+struct RolloutWorkerConfig {
   LearnerClient::Options home;
   std::string state_dir;
 
@@ -40,17 +41,15 @@ struct WorkerConfig {
   double paced_rollouts_per_s = 0;
   PacedOptions paced;
 
-  LogFormat log_format = LogFormat::kText;
+  TaskProgramSettings task_program;  ///< keys task_program.NAME
+  OperatorSettings operators;
 };
 
 /// Errors: kInvalidArgument, which names the key, its value and its range, or the nearest key or choice, or what is
 /// missing.
-[[nodiscard]] Result<WorkerConfig> make_worker_config(std::span<const Setting> settings);
+[[nodiscard]] Result<RolloutWorkerConfig> make_worker_config(std::span<const Setting> settings);
 
 /// The one description of the keys.
-[[nodiscard]] std::vector<SettingField> worker_fields(WorkerConfig& config);
-
-/// As a TOML file that gives the same configuration again.
-[[nodiscard]] std::string worker_config_text(const WorkerConfig& config);
+[[nodiscard]] std::vector<SettingField> worker_fields(RolloutWorkerConfig& config);
 
 }  // namespace weightcast

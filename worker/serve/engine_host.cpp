@@ -78,13 +78,15 @@ void EngineHost::take_version() {
   std::optional<InstalledVersion> next = versions_->take();
   if (!next) return;
   const Status set = engine_->set_weights(next->name.version, std::move(next->weights));
-  switching_ += steady_now() - begin;
+  installs_.prepare += from_seconds(next->prepare_s);
+  installs_.install += steady_now() - begin;
   if (set.has_value()) {
+    ++installs_.installed;
     digest_ = std::move(next->digest);
     last_refusal_.clear();
     return;
   }
-  ++refused_;
+  ++installs_.refused;
   last_refusal_ = fmt::format("version {} is not used, and the one before stays: {}", next->name.version.value,
                               set.error().message());
   if (say_) say_(last_refusal_);
@@ -110,13 +112,15 @@ void EngineHost::when(std::function<bool()> ready, Duration limit, std::function
 }
 
 ServedVersion EngineHost::version() const {
-  ServedVersion served{engine_->version(), digest_, refused_, last_refusal_};
-  if (versions_) {
-    const FollowerStatus follower = versions_->status();
-    served.refused += follower.refused;
-    if (served.last_error.empty()) served.last_error = follower.last_error;
-  }
+  ServedVersion served{engine_->version(), digest_, installs().refused, last_refusal_};
+  if (versions_ && served.last_error.empty()) served.last_error = versions_->status().last_error;
   return served;
+}
+
+Installs EngineHost::installs() const {
+  Installs all = installs_;
+  if (versions_) all.refused += versions_->status().refused;
+  return all;
 }
 
 Result<RequestId> EngineHost::add(EngineRequest request, Sink sink) {

@@ -12,6 +12,7 @@
 
 #include "base/time.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/engine_metrics.h"
 #include "worker/engine/version_follower.h"
 
 namespace weightcast {
@@ -62,8 +63,7 @@ class EngineHost {
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
   [[nodiscard]] ServedVersion version() const;
   [[nodiscard]] const std::string& digest() const { return digest_; }
-  /// In which generation stood still for versions.
-  [[nodiscard]] Duration switching() const { return switching_; }
+  [[nodiscard]] Installs installs() const;
   [[nodiscard]] bool follows_versions() const { return versions_ != nullptr; }
   [[nodiscard]] bool is_paused() const { return is_paused_; }
   [[nodiscard]] const Engine& engine() const { return *engine_; }
@@ -85,8 +85,7 @@ class EngineHost {
   std::map<RequestId, Sink> sinks_;
   const std::function<void(const std::string&)> say_;
   std::string digest_;
-  Duration switching_{};
-  std::uint64_t refused_ = 0;  // by the engine; the follower counts its own
+  Installs installs_;          // those refused by the engine; the follower counts its own
   std::string last_refusal_;   // until a version is taken
   std::vector<Waiting> waiting_;
   bool is_paused_ = false;

@@ -1,12 +1,11 @@
 #include "worker/serve/surface.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "observe/metrics_port.h"
 
 namespace weightcast {
 namespace {
@@ -48,6 +47,7 @@ bool has_body(const HttpRequest& request) {
 Surface::Surface(std::unique_ptr<Engine> engine, std::unique_ptr<VersionFollower> versions,
                  std::shared_ptr<const Tokenizer> tokenizer, const SurfaceOptions& options)
     : model_{options.model_name, engine->context_max(), options.chat, std::move(tokenizer), options.task},
+      release_(options.release),
       wait_max_(options.wait_max),
       scores_(kScoresWaitingMax),
       host_(std::move(engine), std::move(versions), options.say),
@@ -99,7 +99,7 @@ void Surface::handle(HttpRequest request, HttpResponder responder) {
     responder.send(is_ours ? json_response(model_json())
                            : http_error(404, "there is no such model; GET /v1/models says what is served"));
   } else if (path == "/metrics") {
-    post([this] { return metrics(); }, std::move(responder));
+    answer_metrics(std::move(responder));
   } else if (path == "/get_weight_version") {
     post([this] { return version(); }, std::move(responder));
   } else if (path == "/is_paused") {
@@ -119,6 +119,17 @@ void Surface::handle(HttpRequest request, HttpResponder responder) {
   } else {
     responder.send(http_error(404, "there is nothing at this path; GET /v1/models says what is served"));
   }
+}
+
+void Surface::answer_metrics(HttpResponder responder) {
+  post(
+      [this] {
+        MetricsText text;
+        add_build_info(text, release_, "engine");
+        add_metrics(text);
+        return metrics_response(text);
+      },
+      std::move(responder));
 }
 
 void Surface::post(std::function<HttpResponse()> job, HttpResponder responder) {
@@ -219,38 +230,19 @@ void Surface::complete(const Json& json, CallKind kind, std::string client, Http
   });
 }
 
-HttpResponse Surface::metrics() const {
-  const EngineStatus status = host_.engine().status();
-  std::string text;
-  const auto add = [&](std::string_view name, std::string_view kind, std::string_view help, auto value) {
-    text +=
-        fmt::format("# HELP weightcast_worker_{0} {1}\n# TYPE weightcast_worker_{0} {2}\nweightcast_worker_{0} {3}\n",
-                    name, help, kind, value);
-  };
-  add("weight_version", "gauge", "Version that answers are generated under.", host_.engine().version().value);
-  add("running", "gauge", "Requests that decode.", status.running);
-  add("waiting", "gauge", "Requests that wait.", status.waiting);
-  add("cache_blocks", "gauge", "Blocks of keys and values.", status.blocks);
-  add("cache_blocks_used", "gauge", "Of these, in use.", status.blocks_used);
-  add("prompt_tokens_total", "counter", "Prompt tokens computed.", status.prompt_tokens);
-  add("shared_tokens_total", "counter", "Prompt tokens not computed, as another request had them.",
-      status.shared_tokens);
-  add("answer_tokens_total", "counter", "Tokens sampled.", status.answer_tokens);
-  add("preemptions_total", "counter", "Requests that gave their blocks to others.", status.preemptions);
-  add("versions_total", "counter", "Versions taken into use.", status.versions_set);
-  add("waiting_to_begin", "gauge", "Calls that wait for a version, or for POST /resume.", host_.waiting());
-  add("version_switch_seconds_total", "counter", "For which generation stood still while versions came into use.",
-      to_seconds(host_.switching()));
-  add("versions_refused_total", "counter", "Versions that came and are not used: GET /get_weight_version says why.",
-      host_.version().refused);
+void Surface::add_metrics(MetricsText& text) const {
+  using enum MetricsText::Type;
+  add_version_metrics(text, host_.engine().version(), host_.installs());
+  add_engine_metrics(text, host_.engine().status());
+  text.add("worker_waiting_to_begin", kGauge, "Calls that wait for a version, or for POST /resume.",
+           std::uint64_t{host_.waiting()});
   const HttpServerStats http = server_->stats();
-  add("http_connections", "gauge", "Open connections.", http.connections);
-  add("http_requests_total", "counter", "Requests.", http.requests);
-  add("http_timed_out_total", "counter",
-      "Connections closed since their client was too slow, or read nothing of a stream.", http.timed_out);
-  add("http_refused_total", "counter", "Requests and connections that were refused.",
-      http.refused_requests + http.refused_over_cap + http.refused_peers);
-  return {.content_type = "text/plain; version=0.0.4", .body = std::move(text)};
+  text.add("worker_http_connections", kGauge, "Open connections.", http.connections);
+  text.add("worker_http_requests_total", kCounter, "Requests.", http.requests);
+  text.add("worker_http_timed_out_total", kCounter,
+           "Connections closed since their client was too slow, or read nothing of a stream.", http.timed_out);
+  text.add("worker_http_refused_total", kCounter, "Requests and connections that were refused.",
+           http.refused_requests + http.refused_over_cap + http.refused_peers);
 }
 
 }  // namespace weightcast

@@ -16,6 +16,7 @@ namespace weightcast {
 struct SurfaceOptions {
   HttpServerOptions http;
   std::string model_name;
+  std::string release = {};                         ///< of this program
   std::optional<QwenChat> chat = QwenChat::kQwen3;  ///< how messages become text; nothing: calls with them are refused
   std::shared_ptr<const Task> task = {};            ///< computes trajectories' rewards; null: they have none
   /// For which a call waits for the version that it wants, for POST /resume, or for rewards: 503 after it.
@@ -45,6 +46,9 @@ class Surface {
   void stop(Duration grace) { server_->stop(grace); }
   ~Surface();
 
+  /// Answers what GET /metrics is answered with. Any thread; the answer comes between two steps of the engine.
+  void answer_metrics(HttpResponder responder);
+
   [[nodiscard]] const Endpoint& endpoint() const { return server_->endpoint(); }
 
  private:
@@ -56,12 +60,13 @@ class Surface {
   void read_body(const HttpRequest& request, HttpResponder responder);
   void complete(const nlohmann::json& json, CallKind kind, std::string client, HttpResponder responder);
   void post(std::function<HttpResponse()> job, HttpResponder responder);
-  [[nodiscard]] HttpResponse metrics() const;
+  void add_metrics(MetricsText& text) const;
   [[nodiscard]] HttpResponse version() const;
   [[nodiscard]] nlohmann::json model_json() const;
   [[nodiscard]] HttpResponse pause(const std::string& mode);
 
   const ServedModel model_;
+  const std::string release_;
   const Duration wait_max_;
   std::map<std::string, std::weak_ptr<Generation>> generations_;  // by id; of the engine's thread
   std::atomic<std::uint64_t> calls_ = 0;

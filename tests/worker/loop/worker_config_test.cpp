@@ -19,7 +19,7 @@ std::string refusal(const Setting& setting) {
   return config.has_value() ? "accepted" : config.error().message();
 }
 
-TEST(WorkerConfig, NamesWhatIsMissing) {
+TEST(RolloutWorkerConfig, NamesWhatIsMissing) {
   for (std::size_t i = 0; i < kLeast.size(); ++i) {
     std::vector<Setting> settings = kLeast;
     settings.erase(settings.begin() + static_cast<std::ptrdiff_t>(i));
@@ -29,7 +29,7 @@ TEST(WorkerConfig, NamesWhatIsMissing) {
   }
 }
 
-TEST(WorkerConfig, RefusesWhatIsUnknownOrOutOfRange) {
+TEST(RolloutWorkerConfig, RefusesWhatIsUnknownOrOutOfRange) {
   EXPECT_THAT(refusal({"runing_max", "8"}), HasSubstr("the nearest is 'running_max'"));
   EXPECT_THAT(refusal({"running_max", "0"}), HasSubstr("1 to 65536"));
   EXPECT_THAT(refusal({"in_flight", "kep"}), HasSubstr("keep"));
@@ -37,30 +37,30 @@ TEST(WorkerConfig, RefusesWhatIsUnknownOrOutOfRange) {
   EXPECT_THAT(refusal({"backend", "vllm"}), HasSubstr("backend_server is empty"));
 }
 
-TEST(WorkerConfig, WhatItPrintsGivesTheSameAgain) {
-  const WorkerConfig config = make_worker_config(kLeast).value();
-  EXPECT_THAT(worker_config_text(config), HasSubstr("learner = \"trainer:7500\"\n"));
-  WorkerConfig defaults;
+TEST(RolloutWorkerConfig, WhatItPrintsGivesTheSameAgain) {
+  RolloutWorkerConfig config = make_worker_config(kLeast).value();
+  EXPECT_THAT(settings_text(worker_fields(config)), HasSubstr("learner = \"trainer:7500\"\n"));
+  RolloutWorkerConfig defaults;
   EXPECT_THAT(settings_table(worker_fields(defaults)),
               HasSubstr("| `running_max` | 64 | a whole number, 1 to 65536 |"));
 }
 
-TEST(WorkerConfig, ReadsEachChoiceAsItIsWritten) {
-  WorkerConfig config;
+TEST(RolloutWorkerConfig, ReadsEachChoiceAsItIsWritten) {
+  RolloutWorkerConfig config;
   for (const SettingField& field : worker_fields(config)) {
     for (const std::string_view choice : field.choices()) {
       ASSERT_TRUE(field.set(choice).has_value()) << field.name();
       EXPECT_EQ(field.value(), choice);
     }
   }
-  const WorkerConfig defaults;
+  const RolloutWorkerConfig defaults;
   EXPECT_EQ(defaults.backend, std::nullopt) << "its own engine";
 }
 
-TEST(WorkerConfig, TheDocumentListsEveryKey) {
+TEST(RolloutWorkerConfig, TheDocumentListsEveryKey) {
   std::ifstream in(WEIGHTCAST_WORKERS_DOCUMENT);
   const std::string document((std::istreambuf_iterator<char>(in)), {});
-  WorkerConfig defaults;
+  RolloutWorkerConfig defaults;
   EXPECT_THAT(document, HasSubstr(settings_table(worker_fields(defaults))));
 }
 

@@ -100,7 +100,7 @@ TEST_F(ServedVersions, AreWaitedForByTheirDigest) {
   ASSERT_EQ(response.status, 200u) << response.body;
   EXPECT_EQ(Json::parse(response.body)["param_version"], digest);
   EXPECT_EQ(state()["digest"], digest);
-  EXPECT_FALSE(says("version_switch_seconds_total 0"));
+  EXPECT_FALSE(says("install_seconds_total{phase=\"install\"} 0"));
 }
 
 TEST_F(ServedVersions, AreWaitedForWithinABound) {

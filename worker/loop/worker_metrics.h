@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "observe/metrics_text.h"
+#include "worker/engine/engine_metrics.h"
+#include "worker/home/learner_client.h"
+#include "worker/loop/rollout_line.h"
+
+namespace weightcast {
+
+/// For what a worker that has nothing to do waits.
+enum class IdleFor : std::uint8_t {
+  kVersion,       ///< the first one
+  kLearner,       ///< to be wanted, or for groups
+  kSpool,         ///< for room there: rollouts wait for the learner
+  kEnvironments,  ///< for turns of episodes, rewards, or a server's answers
+};
+
+/// What `weightcast-worker run` is at.
+struct WorkerFigures {
+  Version version{};
+  bool is_wanted = true;
+  bool has_engine = false;  ///< of its own: RolloutLineStats::engine counts
+  std::uint64_t answering = 0;
+  std::uint64_t under_way = 0;  ///< rollouts
+  std::uint64_t spooled = 0;    ///< since it began
+  RolloutLineStats line = {};
+  HomeStats home = {};
+  Installs installs = {};
+  std::array<Duration, 4> idle{};  ///< by IdleFor, since it began
+};
+
+/// What a worker's loop tells Prometheus. Any thread.
+class WorkerMetrics {
+ public:
+  void set(WorkerFigures figures) {
+    const std::scoped_lock lock(mutex_);
+    figures_ = std::move(figures);
+  }
+  void write(MetricsText& text) const;
+
+ private:
+  mutable std::mutex mutex_;
+  WorkerFigures figures_;  // guarded
+};
+
+}  // namespace weightcast
