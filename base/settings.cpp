@@ -61,11 +61,8 @@ std::optional<std::string> any_text(std::string_view text) { return std::string(
 /// What parse_rate() reads as the same again.
 std::string rate_text(Rate rate) {
   if (!rate.limited()) return std::string(kUnlimited);
-  for (const auto& [unit, bits] : {std::pair("gbit", 1e9), std::pair("mbit", 1e6), std::pair("kbit", 1e3)}) {
-    const std::string text = fmt::format("{}{}", rate.bits_per_s() / bits, unit);
-    if (rate.bits_per_s() >= bits && parse_rate(text) == rate) return text;
-  }
-  return fmt::format("{}B/s", rate.bytes_per_s);
+  const std::string text = fmt::format("{}mbit", rate.bits_per_s() / 1e6);
+  return parse_rate(text) == rate ? text : fmt::format("{}B/s", rate.bytes_per_s);
 }
 
 /// What parse_bytes() reads as the same again.
@@ -157,6 +154,13 @@ void SettingField::take_number(Number* target, SettingKind kind) {
   take(target, kind, numbers(), number_parser<Number>(least_, most_), kNumberText);
 }
 
+template <typename Number>
+void SettingField::take_optional(std::optional<Number>* target) {
+  take(target, SettingKind::kNumber, numbers() + ", or unlimited",
+       optional_parser<Number>(kUnlimited, number_parser<Number>(least_, most_)),
+       optional_text(kUnlimited, kNumberText));
+}
+
 void SettingField::bind(std::uint64_t* target) { take_number(target, SettingKind::kWhole); }
 void SettingField::bind(std::uint32_t* target) { take_number(target, SettingKind::kWhole); }
 void SettingField::bind(double* target) { take_number(target, SettingKind::kNumber); }
@@ -172,16 +176,8 @@ void SettingField::bind(Negated to) {
   take(to.target, SettingKind::kFlag, std::string(kFlagRange), parse, [](bool value) { return flag_text(!value); });
 }
 
-void SettingField::bind(std::optional<std::uint64_t>* target) {
-  take(target, SettingKind::kNumber, numbers() + ", or unlimited",
-       optional_parser<std::uint64_t>(kUnlimited, number_parser<std::uint64_t>(least_, most_)),
-       optional_text(kUnlimited, kNumberText));
-}
-void SettingField::bind(std::optional<double>* target) {
-  take(target, SettingKind::kNumber, numbers() + ", or unlimited",
-       optional_parser<double>(kUnlimited, number_parser<double>(least_, most_)),
-       optional_text(kUnlimited, kNumberText));
-}
+void SettingField::bind(std::optional<std::uint64_t>* target) { take_optional(target); }
+void SettingField::bind(std::optional<double>* target) { take_optional(target); }
 void SettingField::bind(OptionalNumber to) {
   const auto parse = number_parser<double>(least_, most_);
   // A 0 that stands for no value is none however it is written.

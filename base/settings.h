@@ -148,6 +148,8 @@ class SettingField {
   }
   template <typename Number>
   void take_number(Number* target, SettingKind kind);
+  template <typename Number>
+  void take_optional(std::optional<Number>* target);
   [[nodiscard]] std::string numbers() const;
 
   std::string_view name_;

@@ -7,7 +7,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "base/words.h"
-#include "tasks/run_settings.h"
+#include "tasks/run_description.h"
 #include "tasks/trajectory.h"
 
 namespace weightcast {
