@@ -25,8 +25,8 @@ struct GivenSettings {
   [[nodiscard]] Result<std::vector<Setting>> all() const;
 };
 
-/// Adds --config FILE, and the flags of `fields`. `document` lists them. `fields` and `given` outlive the command; the
-/// members that `fields` describe tell nothing afterwards.
+/// Adds --config FILE, and the flags of `fields`, whose members tell nothing afterwards. `document` lists them. `given`
+/// outlives the command.
 void add_setting_options(CLI::App& command, std::span<const SettingField> fields, const std::string& document,
                          GivenSettings& given);
 
