@@ -383,6 +383,21 @@ struct ForgetReply {
   static void fields(M&, F&&) {}
 };
 
+struct ReloadRequest {
+  static constexpr std::uint32_t kNumber = 42;
+  template <typename M, typename F>
+  static void fields(M&, F&&) {}
+};
+
+struct ReloadReply {
+  static constexpr std::uint32_t kNumber = 43;
+  std::vector<std::string> changes;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.changes);
+  }
+};
+
 struct ChangesRequest {
   static constexpr std::uint32_t kNumber = 50;
   std::uint64_t base_version = 0, version = 0;
@@ -475,7 +490,7 @@ struct Message {
                    StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
                    VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply, AcquireRequest,
                    ReleaseRequest, PublishChangesRequest, ReadyRequest, ReadyReply, ServeRequest, ServeReply,
-                   ForgetRequest, ForgetReply, ChangesRequest, ChangesReply, HistoryRequest, HistoryReply>;
+                   ForgetRequest, ForgetReply, ReloadRequest, ReloadReply, ChangesRequest, ChangesReply, HistoryRequest, HistoryReply>;
   Kind kind;
   std::uint64_t request_id = 0;
 

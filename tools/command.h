@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "tools/run_commands.h"
@@ -12,6 +13,7 @@ namespace weightcast {
 struct Commands {
   CLI::App& app;
   CommandBody& selected;
+  std::vector<std::string> arguments = {};  ///< of the program, its name not among them
 };
 
 void add_archive_commands(const Commands& commands);
@@ -28,6 +30,7 @@ void add_status_command(const Commands& commands);
 void add_trace_command(const Commands& commands);
 void add_verify_command(const Commands& commands);
 void add_versions_command(const Commands& commands);
+void add_reload_command(const Commands& commands);
 void add_ready_command(const Commands& commands);
 void add_simulate_command(const Commands& commands);
 

@@ -1,7 +1,14 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <csignal>
+#include <map>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "archive/archived_payloads.h"
 #include "observe/daemon_view.h"
@@ -53,10 +60,8 @@ Result<std::unique_ptr<DaemonHttp>> serve_http(const OperatorPortOptions& option
   return http;
 }
 
-Status run(DaemonFlags flags) {
-  WC_ASSIGN(const LogFormat format, parse_log_format(flags.log_format));
-  set_up_log(flags.log_level, {format, flags.role});
-  DaemonConfig& config = flags.config;
+Result<DaemonConfig> config_of(const DaemonFlags& flags) {
+  DaemonConfig config = flags.config;
   config.role = flags.role == "origin" ? Role::kOrigin : Role::kWorker;
   WC_ASSIGN(config.listen, Endpoint::parse(flags.listen));
   if (!flags.origin.empty()) {
@@ -89,11 +94,71 @@ Status run(DaemonFlags flags) {
                 : flags.disk == "threads" ? DiskBackend::kThreadPool
                                           : DiskBackend::kAuto;
   if (config.name.empty() && config.keys.empty()) config.name = config.role == Role::kOrigin ? "origin" : host_name();
+  return config;
+}
+
+/// What may change while a daemon runs; the names of its flags.
+constexpr std::array<std::string_view, 7> kReloaded = {"uplink",          "downlink",     "snapshot-max", "allow-address",
+                                                       "version-age-max", "archive-rate", "archive-below"};
+
+/// What each option of `app` that a file may have is set to, by its name; "" where it is not.
+std::map<std::string, std::string> values_of(const CLI::App& app) {
+  std::map<std::string, std::string> values;
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_configurable()) continue;
+    values[option->get_single_name()] =
+        option->empty() ? option->get_default_str() : fmt::format("{}", fmt::join(option->results(), ", "));
+  }
+  return values;
+}
+
+CLI::App* add_daemon_options(CLI::App& program, DaemonFlags& flags);
+
+/// The command line again, with its file as that is now. `values`: what counts.
+Result<ReadAgain> read_again(const std::vector<std::string>& arguments,
+                             const std::shared_ptr<std::map<std::string, std::string>>& values) {
+  DaemonFlags flags;
+  CLI::App program{"", "weightcast"};
+  CLI::App* const app = add_daemon_options(program, flags);
+  try {
+    program.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the end
+  } catch (const CLI::ParseError& error) {
+    const CLI::Option* const file = app->get_option("--config");
+    const std::string name = file->empty() ? "" : file->results().front(), why = error.what();
+    return fail(Errc::kInvalidArgument, Op::kConfigure, why.starts_with(name) ? why : name + ": " + why);
+  }
+  ReadAgain again;
+  std::string fixed;
+  std::map<std::string, std::string> read = values_of(*app);
+  for (const auto& [name, value] : read) {
+    const std::string& before = values->at(name);
+    if (value == before) continue;
+    const auto text = [](const std::string& of) { return of.empty() ? std::string("not given") : of; };
+    std::string change = fmt::format("{}: {} -> {}", name, text(before), text(value));
+    if (std::ranges::find(kReloaded, name) == kReloaded.end()) {
+      fixed += fmt::format("{}{}", fixed.empty() ? "" : "; ", change);
+    } else {
+      again.changes.push_back(std::move(change));
+    }
+  }
+  if (!fixed.empty()) {
+    return fail(Errc::kNotAllowed, Op::kConfigure,
+                fmt::format("{}: this changes with a restart alone; take it back, or restart the daemon", fixed));
+  }
+  WC_ASSIGN(again.config, config_of(flags));
+  again.taken = [values, read = std::move(read)] { *values = read; };
+  return again;
+}
+
+Status run(const DaemonFlags& flags, const ReadConfig& read_config) {
+  WC_ASSIGN(const LogFormat format, parse_log_format(flags.log_format));
+  set_up_log(flags.log_level, {format, flags.role});
+  WC_ASSIGN(DaemonConfig config, config_of(flags));
   if (!config.archive.empty()) std::signal(SIGPIPE, SIG_IGN);  // libcurl may write to what its other end has closed
   WC_ASSIGN(const auto http, operator_options(flags.http, config.keys, {config.state},
                                               [](const std::string& why) { log_warning("{}", why); }));
   if (!http) {
-    if (flags.learner.empty()) return run_daemon(std::move(config), open_archived_payloads);
+    if (flags.learner.empty()) return run_daemon(std::move(config), open_archived_payloads, {}, read_config);
     return fail(Errc::kInvalidArgument, Op::kConfigure, "--learner: for the page that --http HOST:PORT serves");
   }
   FleetPageOptions page;
@@ -103,59 +168,57 @@ Status run(DaemonFlags flags) {
     WC_TRY(check_trust(page.learner_trust, *page.learner));
   }
   std::unique_ptr<DaemonHttp> serving;
-  return run_daemon(std::move(config), open_archived_payloads, [&, state = config.state]() -> Status {
+  const auto when_open = [&, state = config.state]() -> Status {
     WC_ASSIGN(serving, serve_http(*http, page, state));
     return {};
-  });
+  };
+  return run_daemon(std::move(config), open_archived_payloads, when_open, read_config);
 }
 
-}  // namespace
-
-void add_daemon_command(const Commands& commands) {
-  auto flags = std::make_shared<DaemonFlags>();
-  DaemonConfig& config = flags->config;
-  CLI::App* app = commands.app.add_subcommand(
+CLI::App* add_daemon_options(CLI::App& program, DaemonFlags& flags) {
+  DaemonConfig& config = flags.config;
+  CLI::App* app = program.add_subcommand(
       "daemon", "Run a node: the origin on the trainer's host, a worker on each inference host");
   add_config_option(*app);
-  app->add_option("--role", flags->role, "origin or worker")->required()->check(CLI::IsMember({"origin", "worker"}));
+  app->add_option("--role", flags.role, "origin or worker")->required()->check(CLI::IsMember({"origin", "worker"}));
   add_state_option(*app, config.state, "Directory for versions and the local socket; one daemon each");
-  app->add_option("--listen", flags->listen, "Where other nodes reach this one; port 0 takes a free one")
+  app->add_option("--listen", flags.listen, "Where other nodes reach this one; port 0 takes a free one")
       ->check(endpoint_validator())
       ->capture_default_str();
-  app->add_option("--origin", flags->origin, "The origin's address (workers)")->check(endpoint_validator());
+  app->add_option("--origin", flags.origin, "The origin's address (workers)")->check(endpoint_validator());
   app->add_option("--name", config.name,
                   "This node's name, unique in the fleet; default: the keys' name, or the host's")
       ->check(node_name_validator());
   app->add_option("--model", config.model_id, "Model id; nodes of another model are refused");
-  app->add_option("--uplink", flags->uplink,
+  app->add_option("--uplink", flags.uplink,
                   "A cap on what this node sends, e.g. 300mbit; rates without one are measured")
       ->check(rate_validator())
       ->capture_default_str();
-  app->add_option("--downlink", flags->downlink, "What this node may receive")
+  app->add_option("--downlink", flags.downlink, "What this node may receive")
       ->check(rate_validator())
       ->capture_default_str();
-  app->add_flag("--no-pace", flags->no_pace, "Rates inform the plan only; the network enforces them");
-  app->add_option("--topology", flags->topology, "auto, star, chain, tree or striped (origin)")
+  app->add_flag("--no-pace", flags.no_pace, "Rates inform the plan only; the network enforces them");
+  app->add_option("--topology", flags.topology, "auto, star, chain, tree or striped (origin)")
       ->check(topology_validator())
       ->capture_default_str();
-  app->add_option("--hop-delay-ms", flags->hop_delay_ms, "One-way delay between nodes, for the plan (origin)")
+  app->add_option("--hop-delay-ms", flags.hop_delay_ms, "One-way delay between nodes, for the plan (origin)")
       ->check(CLI::Range(0.0, 10'000.0))
       ->capture_default_str();
   app->add_option(
-         "--versions-in", flags->versions_in,
+         "--versions-in", flags.versions_in,
          "Where the versions lie that engines read: disk; memory, so that a step writes its patch alone to the "
          "disk; or auto, which is memory where all copies of the first version fit with room to spare")
       ->check(CLI::IsMember({"auto", "memory", "disk"}))
       ->capture_default_str();
   app->add_option("--memory-dir", config.memory_dir, "A file system in memory, for --versions-in memory and auto")
       ->capture_default_str();
-  app->add_option("--memory-max", flags->memory_max,
+  app->add_option("--memory-max", flags.memory_max,
                   "What --versions-in auto may take of memory, e.g. 100GiB; default: what there is");
   app->add_option("--keep", config.versions_kept, "Versions kept, the current one included")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app->add_flag("!--no-patches", config.patches, "Send every version whole (origin)");
-  app->add_option("--pack", flags->packing,
+  app->add_option("--pack", flags.packing,
                   "Pack full payloads: auto, where workers have them sooner by the links' rates and measured speeds; "
                   "always; never (origin). Nothing that would not become a tenth smaller is packed")
       ->check(CLI::IsMember({"auto", "always", "never"}))
@@ -170,7 +233,7 @@ void add_daemon_command(const Commands& commands) {
   app->add_option("--streams", config.streams, "Parallel connections to each parent (workers)")
       ->check(CLI::Range(1, 16))
       ->capture_default_str();
-  app->add_option("--disk", flags->disk, "auto, io_uring or threads")
+  app->add_option("--disk", flags.disk, "auto, io_uring or threads")
       ->check(CLI::IsMember({"auto", "io_uring", "threads"}))
       ->capture_default_str();
   app->add_option(
@@ -181,18 +244,18 @@ void add_daemon_command(const Commands& commands) {
   app->add_flag(
       "--single-copy", config.single_copy,
       "Apply patches to the only copy, as soon as nobody has its files open; --keep does not count (workers)");
-  app->add_option("--single-copy-wait", flags->single_copy_wait_s,
+  app->add_option("--single-copy-wait", flags.single_copy_wait_s,
                   "Seconds that --single-copy waits for that; then the version is reported as failed and tried again")
       ->check(CLI::Range(0.1, 86'400.0))
       ->capture_default_str();
-  app->add_option("--snapshot-max", flags->snapshot_max,
+  app->add_option("--snapshot-max", flags.snapshot_max,
                   "Refuse versions larger than this, e.g. 100GiB; default: 4 TiB (workers)");
   app->add_option("--archive", config.archive,
                   "Where 'weightcast archive' keeps versions (s3://BUCKET/PREFIX, https://HOST/PATH, a directory): "
                   "whole versions come from there, too, beside peers (workers)");
-  app->add_option("--archive-rate", flags->archive_rate, "A cap on what comes from the archive, e.g. 300mbit (workers)")
+  app->add_option("--archive-rate", flags.archive_rate, "A cap on what comes from the archive, e.g. 300mbit (workers)")
       ->check(rate_validator());
-  app->add_option("--archive-below", flags->archive_below,
+  app->add_option("--archive-below", flags.archive_below,
                   "Read from the archive only while peers bring less than this, e.g. 250mbit: what an hour of this host "
                   "costs, over 3600 s and what a byte from the archive costs (workers)")
       ->check(rate_validator());
@@ -210,7 +273,7 @@ void add_daemon_command(const Commands& commands) {
   app->add_option("--allow-address", config.addresses_allowed,
                   "Hosts that workers may listen on, besides the one that they come from and those of their keys; with "
                   "* for any characters (origin)");
-  app->add_option("--version-age-max", flags->version_age_max_s,
+  app->add_option("--version-age-max", flags.version_age_max_s,
                   "Refuse versions that were published more seconds ago when they are announced; 0: any (workers)")
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
@@ -219,16 +282,29 @@ void add_daemon_command(const Commands& commands) {
   app->add_flag("--insecure", config.insecure,
                 "Plain TCP beyond loopback, too: everybody on the way can read and change it");
   add_http_options(
-      *app, flags->http,
+      *app, flags.http,
       "Where operators look at this node over HTTP: a page, /status, /events, /metrics, /healthz (docs/OPERATING.md); "
       "without it nowhere. Open to this host on loopback; elsewhere with --http-token, or with --keys, encrypted");
-  app->add_option("--learner", flags->learner, "The learner's rollout_listen: the page shows its status, too (origin)")
+  app->add_option("--learner", flags.learner, "The learner's rollout_listen: the page shows its status, too (origin)")
       ->check(endpoint_validator());
-  app->add_option("--log-level", flags->log_level, "info, warning or error; debug is taken for info")
+  app->add_option("--log-level", flags.log_level, "info, warning or error; debug is taken for info")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();
-  add_log_format_option(*app, flags->log_format);
-  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
+  add_log_format_option(*app, flags.log_format);
+  return app;
+}
+
+}  // namespace
+
+void add_daemon_command(const Commands& commands) {
+  const auto flags = std::make_shared<DaemonFlags>();
+  CLI::App* const app = add_daemon_options(commands.app, *flags);
+  app->callback([flags, app, arguments = commands.arguments, selected = &commands.selected] {
+    const auto values = std::make_shared<std::map<std::string, std::string>>(values_of(*app));
+    *selected = [flags, read = [arguments, values] { return read_again(arguments, values); }] {
+      return run(*flags, read);
+    };
+  });
 }
 
 }  // namespace weightcast

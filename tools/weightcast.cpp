@@ -5,7 +5,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("-V,--version", WEIGHTCAST_VERSION);
   weightcast::CommandBody selected;
-  const weightcast::Commands commands{app, selected};
+  const weightcast::Commands commands{app, selected, {argv + (argc > 0 ? 1 : 0), argv + argc}};
   weightcast::add_daemon_command(commands);
   weightcast::add_doctor_command(commands);
   weightcast::add_publish_command(commands);
@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   weightcast::add_path_command(commands);
   weightcast::add_exec_command(commands);
   weightcast::add_ready_command(commands);
+  weightcast::add_reload_command(commands);
   weightcast::add_serve_commands(commands);
   weightcast::add_patch_command(commands);
   weightcast::add_simulate_command(commands);

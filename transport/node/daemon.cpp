@@ -205,7 +205,8 @@ Result<gid_t> group_named(const std::string& name) {
 
 }  // namespace
 
-Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::function<Status()>& when_open) {
+Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::function<Status()>& when_open,
+                  const ReadConfig& read_config) {
   std::shared_ptr<TlsContext> tls;
   if (!config.keys.empty()) {
     hide_memory();
@@ -248,9 +249,38 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
                               }};
   environment.open_archive = std::move(open_archive);
   if (tls && config.role == Role::kOrigin) environment.signer = std::make_shared<SigningKey>(tls->keys());
+  std::shared_ptr<ClusterTrust> trust;
   if (tls && config.role == Role::kWorker) {
-    environment.trust = std::make_shared<ClusterTrust>(tls, TrustOptions{config.version_age_max});
+    trust = std::make_shared<ClusterTrust>(tls, TrustOptions{config.version_age_max});
+    environment.trust = trust;
   }
+  std::optional<RevocationFile> revocations;
+  Node* running = nullptr;
+  const auto reload = [&]() -> Result<std::vector<std::string>> {
+    if (!read_config) return fail(Errc::kUnsupported, Op::kConfigure, "this daemon has no configuration to read");
+    WC_ASSIGN(ReadAgain again, read_config());
+    again.config.name = config.name;  // which the keys may have given
+    WC_TRY(validate(again.config));
+    // The last that can fail: what follows is taken whole.
+    const std::uint64_t list = tls ? tls->revocations().number() : 0;
+    if (revocations) WC_TRY(revocations->look_now());
+    if (tls && tls->revocations().number() != list) {
+      again.changes.push_back(fmt::format("revoked keys: list {} -> {}", list, tls->revocations().number()));
+    }
+    config.uplink = again.config.uplink;
+    config.downlink = again.config.downlink;
+    config.snapshot_bytes_max = again.config.snapshot_bytes_max;
+    config.archive_limits = again.config.archive_limits;
+    config.addresses_allowed = again.config.addresses_allowed;
+    config.version_age_max = again.config.version_age_max;
+    network.set_rates(config.pace ? config.uplink : Rate{}, config.pace ? config.downlink : Rate{});
+    if (trust) trust->set_options({config.version_age_max});
+    running->go_by(config);
+    again.taken();
+    for (const std::string& change : again.changes) log_info("the configuration was read again: {}", change);
+    return std::move(again.changes);
+  };
+  environment.reload = reload;
   const VersionsPlace places(files, {config.single_copy ? VersionsIn::kDisk : config.versions_in, config.state,
                                      config.memory_dir, config.versions_kept + 1, config.memory_bytes_max});
   const auto open = [&]() -> Result<std::unique_ptr<Node>> {
@@ -261,6 +291,7 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
     return open_node(config, environment);
   };
   WC_ASSIGN(std::unique_ptr<Node> node, open());
+  running = node.get();
   if (config.place.memory_directory.empty()) {
     // Of when versions were in memory: the disk has what they held.
     const Status removed = remove_all(files, memory_directory_of(config.memory_dir, config.state));
@@ -268,7 +299,6 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
   }
   const ExpiryWarning expiry_warning(loop, tls);
   const HeapTrimmer heap_trimmer(loop);
-  std::optional<RevocationFile> revocations;
   const auto follow_revocations = [&] {
     if (!tls) return;
     node->go_by(tls->revocations());
@@ -295,6 +325,12 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
     node->stop("it was stopped");
     goodbye.arm(loop.now() + Node::kGoodbye);
   });
+  loop.on_hangup([&] {
+    if (stopping) return;
+    const auto changes = reload();
+    if (!changes.has_value()) return log_warning("SIGHUP: {}; nothing has changed", changes.error().message());
+    if (changes->empty()) log_info("SIGHUP: the configuration is as it was");
+  });
   if (when_open) WC_TRY(when_open());
   tell_supervisor("READY=1");
   loop.run();
@@ -302,6 +338,7 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
     config.listen.port = node->endpoint().port;
     node.reset();
     WC_ASSIGN(node, open());
+    running = node.get();
     follow_revocations();
     loop.run();
   }

@@ -179,6 +179,18 @@ Status LocalApi::handle(const std::shared_ptr<Session>& session, const local::Me
       reply(*session, id, std::move(out));
       return {};
     }
+    case Kind::kReloadRequest: {
+      const Result<std::vector<std::string>> changes = service_.reload();
+      if (!changes.has_value()) {
+        reply_error(*session, id, changes.error());
+        return {};
+      }
+      local::Message out;
+      out.mutable_reload_reply();
+      for (const std::string& change : *changes) out.mutable_reload_reply()->add_changes(change);
+      reply(*session, id, std::move(out));
+      return {};
+    }
     default: return fail(Errc::kUnsupported, Op::kReceive, "local message: not a request of this release");
   }
 }

@@ -76,6 +76,21 @@ void Node::close() {
   store_.reset();
 }
 
+void Node::go_by(const DaemonConfig& config) {
+  config_.uplink = config.uplink;
+  config_.downlink = config.downlink;
+  config_.snapshot_bytes_max = config.snapshot_bytes_max;
+  config_.archive_limits = config.archive_limits;
+  config_.addresses_allowed = config.addresses_allowed;
+  config_.version_age_max = config.version_age_max;
+  tell_limits();
+}
+
+Result<std::vector<std::string>> Node::reload() {
+  if (environment_.reload) return environment_.reload();
+  return LocalService::reload();
+}
+
 void Node::go_by(const Revocations& revoked) {
   tell_core(revoked);
   const std::int64_t now_unix_s = unix_now_s();

@@ -34,6 +34,7 @@ class OriginNode final : public Node {
  protected:
   Core& mutable_core() override { return *core_; }
   void tell_core(const Revocations& revoked) override { core_->set_revocations(revoked.number(), revoked.to_pem()); }
+  void tell_limits() override { core_->set_limits(config_.uplink, config_.addresses_allowed); }
 
  private:
   struct Started {

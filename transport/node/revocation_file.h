@@ -36,6 +36,12 @@ class RevocationFile {
   /// files.
   [[nodiscard]] Status start();
 
+  /// Reads the list beside the keys now, whether it has changed or not. Errors: as start().
+  [[nodiscard]] Status look_now() {
+    seen_ = {};
+    return read_beside_keys();
+  }
+
   /// A list from anywhere. It counts from now on if it is this cluster's and newer than the one that counts. Errors:
   /// those of Revocations::parse(); kNotAllowed (it is older); those of writing it down, and then it counts until the
   /// next start.

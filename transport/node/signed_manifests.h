@@ -31,12 +31,14 @@ class ClusterTrust final : public ManifestTrust {
  public:
   ClusterTrust(std::shared_ptr<const TlsContext> tls, TrustOptions options) : tls_(std::move(tls)), options_(options) {}
 
+  void set_options(TrustOptions options) { options_ = options; }
+
   [[nodiscard]] Status check(const Manifest& manifest) const override;
   [[nodiscard]] Status check_stored(const Manifest& manifest) const override;
 
  private:
   const std::shared_ptr<const TlsContext> tls_;
-  const TrustOptions options_;
+  TrustOptions options_;
 };
 
 /// Who signed `manifest`, if the authority of `keys` vouches for the certificate that comes with it, `revocations` does

@@ -96,6 +96,10 @@ void WorkerNode::leave_unproven() {
   });
 }
 
+void WorkerNode::tell_limits() {
+  core_->set_limits(config_.uplink, config_.downlink, config_.snapshot_bytes_max, config_.archive_limits);
+}
+
 void WorkerNode::tell_core(const Revocations& revoked) {
   core_->handle_revocations(loop().now(), revoked.number());
   driver_->pump();

@@ -33,6 +33,7 @@ class WorkerNode final : public Node {
  protected:
   Core& mutable_core() override { return *core_; }
   void tell_core(const Revocations& revoked) override;
+  void tell_limits() override;
 
  private:
   [[nodiscard]] std::string why_not_ready() const override;

@@ -61,6 +61,15 @@ class WorkerCore : public Core {
   /// See Intake.
   void handle_disk_behind(Instant now, bool is_behind) { intake_.handle_disk_behind(now, is_behind); }
 
+  /// From now on these count. The origin learns of the rates when this worker joins the next time. `archive`: nothing
+  /// without one.
+  void set_limits(Rate uplink, Rate downlink, std::uint64_t snapshot_bytes_max, const ArchiveLimits& archive) {
+    config_.uplink = uplink;
+    config_.downlink = downlink;
+    config_.snapshot_bytes_max = snapshot_bytes_max;
+    if (config_.archive) config_.archive = archive;
+  }
+
   /// Another list of revoked keys counts from now on; heartbeats tell its number. What arrives by the word of a key on
   /// it is given up.
   void handle_revocations(Instant now, std::uint64_t number);
