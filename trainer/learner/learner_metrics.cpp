@@ -15,12 +15,12 @@ using enum MetricsText::Type;
 constexpr std::array<std::string_view, 4> kPhases = {"collect", "update", "publish", "eval"};
 
 /// A figure of the last step, if it has it.
-struct Figure {
+struct StepFigure {
   std::string_view of;  // in Metrics
   std::string_view name;
   std::string_view help;
 };
-constexpr Figure kFigures[] = {
+constexpr StepFigure kFigures[] = {
     {"training/global_step", "learner_step", "Training steps that are done."},
     {"critic/score/mean", "learner_reward_mean", "Mean reward of the last step's rollouts."},
     {"critic/success_rate", "learner_success_share", "Share of them that succeeded, of those of which it is known."},
@@ -117,7 +117,7 @@ void LearnerMetrics::write(MetricsText& text, const LearnerNow& now) const {
     text.add("learner_published_version", kGauge, "The last version that the origin took; 0: none yet.",
              now.published->value);
   }
-  for (const Figure& figure : kFigures) {
+  for (const StepFigure& figure : kFigures) {
     if (const auto found = last_.find(figure.of); found != last_.end()) {
       text.add(figure.name, kGauge, figure.help, found->second);
     }

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <mutex>
-#include <optional>
+#include <utility>
 
 #include "base/ids.h"
 #include "base/time.h"
