@@ -485,12 +485,12 @@ struct HistoryReply {
 /// local.proto's Message. `kind` is empty for one that this release does not know.
 struct Message {
   static constexpr std::uint32_t kRequestIdNumber = 13;
-  using Kind =
-      std::variant<std::monostate, PublishRequest, PublishTaken, PublishProgress, PublishResult, StatusRequest,
-                   StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
-                   VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply, AcquireRequest,
-                   ReleaseRequest, PublishChangesRequest, ReadyRequest, ReadyReply, ServeRequest, ServeReply,
-                   ForgetRequest, ForgetReply, ReloadRequest, ReloadReply, ChangesRequest, ChangesReply, HistoryRequest, HistoryReply>;
+  using Kind = std::variant<std::monostate, PublishRequest, PublishTaken, PublishProgress, PublishResult, StatusRequest,
+                            StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
+                            VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply,
+                            AcquireRequest, ReleaseRequest, PublishChangesRequest, ReadyRequest, ReadyReply,
+                            ServeRequest, ServeReply, ForgetRequest, ForgetReply, ReloadRequest, ReloadReply,
+                            ChangesRequest, ChangesReply, HistoryRequest, HistoryReply>;
   Kind kind;
   std::uint64_t request_id = 0;
 

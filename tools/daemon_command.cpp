@@ -98,8 +98,8 @@ Result<DaemonConfig> config_of(const DaemonFlags& flags) {
 }
 
 /// What may change while a daemon runs; the names of its flags.
-constexpr std::array<std::string_view, 7> kReloaded = {"uplink",          "downlink",     "snapshot-max", "allow-address",
-                                                       "version-age-max", "archive-rate", "archive-below"};
+constexpr std::array<std::string_view, 7> kReloaded = {
+    "uplink", "downlink", "snapshot-max", "allow-address", "version-age-max", "archive-rate", "archive-below"};
 
 /// What each option of `app` that a file may have is set to, by its name; "" where it is not.
 std::map<std::string, std::string> values_of(const CLI::App& app) {
@@ -177,8 +177,8 @@ Status run(const DaemonFlags& flags, const ReadConfig& read_config) {
 
 CLI::App* add_daemon_options(CLI::App& program, DaemonFlags& flags) {
   DaemonConfig& config = flags.config;
-  CLI::App* app = program.add_subcommand(
-      "daemon", "Run a node: the origin on the trainer's host, a worker on each inference host");
+  CLI::App* app =
+      program.add_subcommand("daemon", "Run a node: the origin on the trainer's host, a worker on each inference host");
   add_config_option(*app);
   app->add_option("--role", flags.role, "origin or worker")->required()->check(CLI::IsMember({"origin", "worker"}));
   add_state_option(*app, config.state, "Directory for versions and the local socket; one daemon each");
@@ -255,9 +255,10 @@ CLI::App* add_daemon_options(CLI::App& program, DaemonFlags& flags) {
                   "whole versions come from there, too, beside peers (workers)");
   app->add_option("--archive-rate", flags.archive_rate, "A cap on what comes from the archive, e.g. 300mbit (workers)")
       ->check(rate_validator());
-  app->add_option("--archive-below", flags.archive_below,
-                  "Read from the archive only while peers bring less than this, e.g. 250mbit: what an hour of this host "
-                  "costs, over 3600 s and what a byte from the archive costs (workers)")
+  app->add_option(
+         "--archive-below", flags.archive_below,
+         "Read from the archive only while peers bring less than this, e.g. 250mbit: what an hour of this host "
+         "costs, over 3600 s and what a byte from the archive costs (workers)")
       ->check(rate_validator());
   app->add_flag("--files", config.takes_files,
                 "Take directories of any files, too (weightcast publish --files): they may hold what programs execute "

@@ -25,7 +25,8 @@ void add_reload_command(const Commands& commands) {
   CLI::App* app = commands.app.add_subcommand(
       "reload", "Have a running daemon read rates and limits anew from its --config, and the list of revoked keys");
   add_state_option(*app, *state, "The daemon's state directory");
-  app->footer("Prints what has changed. If anything there is wrong, or cannot change while the daemon runs, nothing has.");
+  app->footer(
+      "Prints what has changed. If anything there is wrong, or cannot change while the daemon runs, nothing has.");
   app->callback([state, selected = &commands.selected] { *selected = [state] { return run(*state); }; });
 }
 

@@ -23,8 +23,7 @@ Status train(const LearnerConfig& config, const LogStyle& log, const HttpFlags& 
   const auto warn = [&log](const std::string& why) { write_log_line(log, "warning", why); };
   std::vector<std::string> revocations;
   if (!config.publish_state.empty()) revocations.push_back(config.publish_state);
-  WC_ASSIGN(const auto http,
-            operator_options(flags, config.rollout_keys, std::move(revocations), warn));
+  WC_ASSIGN(const auto http, operator_options(flags, config.rollout_keys, std::move(revocations), warn));
   WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config, log));
   std::unique_ptr<OperatorPort> port;
   if (http && config.rank == 0) {

@@ -152,12 +152,14 @@ TEST_F(LoopTest, LearnerAndWorkersTellPrometheusWhatTheyAreAt) {
   ASSERT_TRUE(Cluster::eventually([&] {
     text = scrape("a");
     return sample_of(text, "learner_step") >= 3;
-  })) << text << read_file(out("a.err")) << said("w1");
+  })) << text
+      << read_file(out("a.err")) << said("w1");
   EXPECT_THAT(text, HasSubstr("role=\"learner\"} 1\n"));
   EXPECT_GE(sample_of(text, "learner_rollouts_admitted_total"), 48) << text;
   EXPECT_GE(sample_of(text, "learner_rollouts_trained_total"), 48) << text;
   EXPECT_GE(sample_of(text, "learner_staleness_steps_count"), 48) << text;
-  EXPECT_EQ(sample_of(text, "learner_staleness_steps_bucket{le=\"2\"}"), sample_of(text, "learner_staleness_steps_count"));
+  EXPECT_EQ(sample_of(text, "learner_staleness_steps_bucket{le=\"2\"}"),
+            sample_of(text, "learner_staleness_steps_count"));
   EXPECT_GE(sample_of(text, "learner_published_version"), 1) << text;
   EXPECT_EQ(sample_of(text, "learner_workers{state=\"active\"}"), 1) << text;
   EXPECT_EQ(sample_of(text, "learner_workers_price_per_hour"), 7200) << text;

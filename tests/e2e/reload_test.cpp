@@ -19,7 +19,9 @@ struct ReloadTest : testing::Test {
   const std::string file = cluster.temp().file("origin.toml");
 
   void configure(const std::string& text) const { std::ofstream(file) << text; }
-  Ran reload(const std::string& name = "origin") const { return cluster.run({"reload", "--state", cluster.state(name)}); }
+  Ran reload(const std::string& name = "origin") const {
+    return cluster.run({"reload", "--state", cluster.state(name)});
+  }
   double uplink() const { return cluster.self("origin").at("uplink_bytes_per_s").get<double>(); }
   /// Seconds until the worker had it.
   double publish(std::uint64_t version) const {

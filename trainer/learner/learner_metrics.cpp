@@ -50,7 +50,7 @@ constexpr std::pair<std::string_view, std::uint64_t ReplayStats::*> kDropped[] =
 
 /// Why rollouts that were leased do not come.
 constexpr std::pair<std::string_view, std::uint64_t ReplayStats::*> kMissed[] = {{"aborted", &ReplayStats::aborted},
-                                                                                  {"lost", &ReplayStats::lost}};
+                                                                                 {"lost", &ReplayStats::lost}};
 
 void add_rollouts(MetricsText& text, const LearnerNow& now) {
   text.add("learner_rollouts_admitted_total", kCounter, "Rollouts taken into the buffer.", now.replay.admitted);

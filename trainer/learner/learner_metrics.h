@@ -18,13 +18,13 @@ namespace weightcast {
 
 /// What a learner has at the time at which Prometheus asks.
 struct LearnerNow {
-  Version version{};                    ///< of its weights
-  std::optional<Version> published{};   ///< the last version that the origin took; absent without an origin
+  Version version{};                   ///< of its weights
+  std::optional<Version> published{};  ///< the last version that the origin took; absent without an origin
   ReplayStats replay = {};
-  std::uint64_t malformed = 0;          ///< RolloutSource::malformed()
-  std::uint64_t buffered = 0;           ///< rollouts
+  std::uint64_t malformed = 0;  ///< RolloutSource::malformed()
+  std::uint64_t buffered = 0;   ///< rollouts
   std::uint64_t buffered_bytes = 0;
-  std::uint64_t under_way = 0;          ///< rollouts that are leased
+  std::uint64_t under_way = 0;                            ///< rollouts that are leased
   std::optional<std::vector<IntakeWorker>> workers = {};  ///< absent if rollouts come from elsewhere
 };
 

@@ -16,7 +16,7 @@ namespace weightcast {
 struct SurfaceOptions {
   HttpServerOptions http;
   std::string model_name;
-  std::string release = {};  ///< of this program
+  std::string release = {};                         ///< of this program
   std::optional<QwenChat> chat = QwenChat::kQwen3;  ///< how messages become text; nothing: calls with them are refused
   std::shared_ptr<const Task> task = {};            ///< computes trajectories' rewards; null: they have none
   /// For which a call waits for the version that it wants, for POST /resume, or for rewards: 503 after it.

@@ -51,16 +51,26 @@ TEST(LearnerMetrics, TellsTheLastStepAndSumsOfAll) {
                        {"bubble_ratio", 0.5}},
                       std::vector<double>{2, 40}, 1010.5);
   const std::string text = written(metrics);
-  for (const char* line :
-       {"learner_step 2", "learner_reward_mean 0.5", "learner_policy_loss NaN", "learner_gradient_norm 0.75",
-        "learner_kl_nats{from=\"sampler\"} 0.5", "learner_kl_nats{from=\"reference\"} 0.125",
-        "learner_bubble_share 0.5", "learner_step_timestamp_seconds 1010.5",
-        "learner_phase_seconds_total{phase=\"collect\"} 1.75", "learner_phase_seconds_total{phase=\"update\"} 0.5",
-        "learner_trained_tokens_total 150", "learner_staleness_steps_bucket{le=\"0\"} 2",
-        "learner_staleness_steps_bucket{le=\"1\"} 3", "learner_staleness_steps_bucket{le=\"2\"} 4",
-        "learner_staleness_steps_bucket{le=\"4\"} 4", "learner_staleness_steps_bucket{le=\"6\"} 5",
-        "learner_staleness_steps_bucket{le=\"32\"} 5", "learner_staleness_steps_bucket{le=\"+Inf\"} 6",
-        "learner_staleness_steps_count 6", "learner_staleness_steps_sum 48"}) {
+  for (const char* line : {"learner_step 2",
+                           "learner_reward_mean 0.5",
+                           "learner_policy_loss NaN",
+                           "learner_gradient_norm 0.75",
+                           "learner_kl_nats{from=\"sampler\"} 0.5",
+                           "learner_kl_nats{from=\"reference\"} 0.125",
+                           "learner_bubble_share 0.5",
+                           "learner_step_timestamp_seconds 1010.5",
+                           "learner_phase_seconds_total{phase=\"collect\"} 1.75",
+                           "learner_phase_seconds_total{phase=\"update\"} 0.5",
+                           "learner_trained_tokens_total 150",
+                           "learner_staleness_steps_bucket{le=\"0\"} 2",
+                           "learner_staleness_steps_bucket{le=\"1\"} 3",
+                           "learner_staleness_steps_bucket{le=\"2\"} 4",
+                           "learner_staleness_steps_bucket{le=\"4\"} 4",
+                           "learner_staleness_steps_bucket{le=\"6\"} 5",
+                           "learner_staleness_steps_bucket{le=\"32\"} 5",
+                           "learner_staleness_steps_bucket{le=\"+Inf\"} 6",
+                           "learner_staleness_steps_count 6",
+                           "learner_staleness_steps_sum 48"}) {
     EXPECT_THAT(text, HasSubstr("\nweightcast_" + std::string(line) + "\n"));
   }
   EXPECT_THAT(text, Not(HasSubstr("from=\"update\""))) << "the step before had it";
@@ -78,8 +88,16 @@ TEST(LearnerMetrics, TellsACostOnlyWhereAPriceIsKnown) {
 TEST(LearnerMetrics, CountsRolloutsByWhatBecameOfThem) {
   LearnerNow now;
   now.published = Version{3};
-  now.replay = {.admitted = 96, .taken = 64, .expired = 1, .given_up = 2, .filtered = 8, .duplicates = 3, .full = 4,
-                .aborted = 5, .lost = 6, .refused = {{"stale", 7}}};
+  now.replay = {.admitted = 96,
+                .taken = 64,
+                .expired = 1,
+                .given_up = 2,
+                .filtered = 8,
+                .duplicates = 3,
+                .full = 4,
+                .aborted = 5,
+                .lost = 6,
+                .refused = {{"stale", 7}}};
   now.malformed = 9;
   now.buffered = 21;
   now.buffered_bytes = 4096;
@@ -100,10 +118,10 @@ TEST(LearnerMetrics, CountsRolloutsByWhatBecameOfThem) {
 TEST(LearnerMetrics, AddsWorkersUpAndNamesNone) {
   LearnerNow now;
   now.workers = std::vector<IntakeWorker>{
-                 {.name = "gpu-1", .is_active = true, .rollouts_per_s = 2, .tokens_per_s = 50, .price_per_hour = 0.5},
-                 {.name = "gpu-2", .is_active = true, .rollouts_per_s = 3, .tokens_per_s = 60, .price_per_hour = 1},
-                 {.name = "gpu-3", .is_active = false, .rollouts_per_s = 7, .price_per_hour = 4},
-                 {.name = "gpu-4", .is_active = true, .rollouts_per_s = 9, .price_per_hour = 4, .is_silent = true}};
+      {.name = "gpu-1", .is_active = true, .rollouts_per_s = 2, .tokens_per_s = 50, .price_per_hour = 0.5},
+      {.name = "gpu-2", .is_active = true, .rollouts_per_s = 3, .tokens_per_s = 60, .price_per_hour = 1},
+      {.name = "gpu-3", .is_active = false, .rollouts_per_s = 7, .price_per_hour = 4},
+      {.name = "gpu-4", .is_active = true, .rollouts_per_s = 9, .price_per_hour = 4, .is_silent = true}};
   const std::string text = written(LearnerMetrics(32), now);
   for (const char* line :
        {"workers{state=\"active\"} 2", "workers{state=\"idle\"} 1", "workers{state=\"silent\"} 1",
