@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/checksum_kernels.h"
+#include "base/instruction_set.h"
 #include "base/text.h"
 
 namespace weightcast {
@@ -21,8 +22,8 @@ Checksum canonical(XXH128_hash_t hash) {
 const ChecksumKernels& kernels() {
   static const ChecksumKernels chosen = [] {
 #if defined(WEIGHTCAST_CHECKSUM_X86)
-    if (__builtin_cpu_supports("avx512f")) return checksum_kernels_avx512();
-    if (__builtin_cpu_supports("avx2")) return checksum_kernels_avx2();
+    if (instruction_set() >= InstructionSet::kAvx512) return checksum_kernels_avx512();
+    if (instruction_set() >= InstructionSet::kAvx2) return checksum_kernels_avx2();
 #endif
     return checksum_kernels_of_this_file();
   }();

@@ -117,6 +117,16 @@ Status apply_setting(std::span<const SettingField> fields, const Setting& settin
   return refused(*field, value);
 }
 
+std::vector<std::string> split_names(std::string_view text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    if (end > begin) parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 std::string settings_table(std::span<const SettingField> fields) {
   std::string table;
   for (const SettingField& field : fields) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/result.h"
 
@@ -17,6 +18,9 @@ using Setting = std::pair<std::string, std::string>;
 
 /// Reads "key=value". Errors: kInvalidArgument.
 [[nodiscard]] Result<Setting> parse_setting(std::string_view text);
+
+/// The texts between the commas of a value, as an array of a configuration file is read; empty ones are left out.
+[[nodiscard]] std::vector<std::string> split_names(std::string_view text);
 
 /// One key of a program's configuration: where its value goes, and what it may be. Reading, printing and checking go
 /// through a list of them. An optional number may also be "unlimited", which leaves it absent.

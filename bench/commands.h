@@ -33,6 +33,8 @@ void add_install_command(CLI::App& app);
 void add_listed_command(CLI::App& app);
 /// AdamW against a plain loop over the same memory.
 void add_optimiser_command(CLI::App& app);
+/// Tables and figures of papers by simulation.
+void add_paper_command(CLI::App& app);
 /// Consecutive versions, sent as patches.
 void add_patch_command(CLI::App& app);
 /// Simulated broadcasts against measured ones.

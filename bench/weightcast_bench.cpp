@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   weightcast::bench::add_optimiser_command(app);
   weightcast::bench::add_decode_command(app);
   weightcast::bench::add_install_command(app);
+  weightcast::bench::add_paper_command(app);
   weightcast::bench::add_patch_command(app);
   weightcast::bench::add_codec_command(app);
   weightcast::bench::add_listed_command(app);

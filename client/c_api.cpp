@@ -162,7 +162,7 @@ void wc_cancel(wc_client* client) {
 wc_code wc_status(wc_client* client, int64_t timeout_ms, char** json, wc_error* error) {
   return run_on(client, error, [&](Client& impl) -> Status {
     if (json == nullptr) return invalid("wc_status: the place for the text is NULL");
-    WC_ASSIGN(const StatusReply status, impl.status(deadline_after(timeout_ms)));
+    WC_ASSIGN(const local::StatusReply status, impl.status(deadline_after(timeout_ms)));
     return give_text(to_json(status), json);
   });
 }
@@ -170,7 +170,7 @@ wc_code wc_status(wc_client* client, int64_t timeout_ms, char** json, wc_error* 
 wc_code wc_versions(wc_client* client, int64_t timeout_ms, char** json, wc_error* error) {
   return run_on(client, error, [&](Client& impl) -> Status {
     if (json == nullptr) return invalid("wc_versions: the place for the text is NULL");
-    WC_ASSIGN(const VersionsReply versions, impl.versions(deadline_after(timeout_ms)));
+    WC_ASSIGN(const local::VersionsReply versions, impl.versions(deadline_after(timeout_ms)));
     return give_text(to_json(versions), json);
   });
 }
@@ -178,7 +178,7 @@ wc_code wc_versions(wc_client* client, int64_t timeout_ms, char** json, wc_error
 wc_code wc_history(wc_client* client, uint64_t version, int64_t timeout_ms, char** json, wc_error* error) {
   return run_on(client, error, [&](Client& impl) -> Status {
     if (json == nullptr) return invalid("wc_history: the place for the text is NULL");
-    WC_ASSIGN(const HistoryReply history, impl.history(version, deadline_after(timeout_ms)));
+    WC_ASSIGN(const local::HistoryReply history, impl.history(version, deadline_after(timeout_ms)));
     return give_text(to_json(history), json);
   });
 }
@@ -485,7 +485,7 @@ wc_code wc_acquire(wc_subscription* subscription, uint64_t version, int64_t time
                    wc_error* error) {
   return run_on(subscription, error, [&](Subscription& impl) -> Status {
     WC_TRY(check_out(event));
-    WC_ASSIGN(const VersionInstalled pinned, impl.acquire(version, deadline_after(timeout_ms)));
+    WC_ASSIGN(const local::VersionInstalled pinned, impl.acquire(version, deadline_after(timeout_ms)));
     copy_out(event_of(pinned), event);
     return {};
   });

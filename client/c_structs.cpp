@@ -24,9 +24,9 @@ void copy_text(char (&to)[Size], std::string_view text) {
   to[cut.size()] = '\0';
 }
 
-void tell_progress(const wc_wait_options& options, const PublishProgress& from) {
+void tell_progress(const wc_wait_options& options, const local::PublishProgress& from) {
   std::vector<wc_worker_progress> workers;
-  for (const WorkerProgress& worker : from.workers) {
+  for (const local::WorkerProgress& worker : from.workers) {
     workers.push_back({worker.name.c_str(), worker.chunks_verified, worker.chunks_total, worker.receive_bytes_per_s,
                        worker.installed ? 1u : 0u, 0});
   }
@@ -90,7 +90,7 @@ Result<PublishOptions> options_of(const wc_publish_options* given) {
 }
 
 wc_outcome outcome_of(const Outcome& from) {
-  const PublishResult& result = from.result;
+  const local::PublishResult& result = from.result;
   wc_outcome out{};
   out.version = result.version;
   out.payload = result.kind <= WC_PATCH ? static_cast<wc_payload>(result.kind) : WC_UNDECIDED;
@@ -124,20 +124,20 @@ Result<WaitOptions> wait_options_of(const wc_wait_options& options) {
     return invalid("wc_wait: there is no such thing to wait for");
   }
   if (options.on_progress != nullptr) {
-    made.on_progress = [options](const PublishProgress& progress) { tell_progress(options, progress); };
+    made.on_progress = [options](const local::PublishProgress& progress) { tell_progress(options, progress); };
   }
   return made;
 }
 
 wc_event event_of(const Event& from) {
   wc_event out{};
-  if (const auto* installed = std::get_if<VersionInstalled>(&from)) {
+  if (const auto* installed = std::get_if<local::VersionInstalled>(&from)) {
     out.kind = WC_EVENT_INSTALLED;
     out.version = installed->version;
     out.run = installed->run;
     copy_text(out.directory, installed->path);
     copy_text(out.digest, installed->digest);
-  } else if (const auto* preparing = std::get_if<VersionPreparing>(&from)) {
+  } else if (const auto* preparing = std::get_if<local::VersionPreparing>(&from)) {
     out.kind = WC_EVENT_PREPARING;
     out.version = preparing->version;
   } else {

@@ -19,7 +19,7 @@ constexpr std::size_t kPublicationsMax = 64;
 constexpr auto kGrace = std::chrono::milliseconds(80);
 
 /// The origin tells parents alone.
-void fill_in_children(StatusReply& status) {
+void fill_in_children(local::StatusReply& status) {
   std::unordered_map<std::string, std::size_t> index_of;
   for (std::size_t i = 0; i < status.nodes.size(); ++i) index_of.emplace(status.nodes[i].name, i);
   for (std::size_t i = 0; i < status.nodes.size(); ++i) {
@@ -29,7 +29,7 @@ void fill_in_children(StatusReply& status) {
   }
 }
 
-void describe(const PublishOptions& options, PublishRequest& request) {
+void describe(const PublishOptions& options, local::PublishRequest& request) {
   request.new_model = options.new_model;
   request.file_tree = options.file_tree;
   if (options.files) request.files_bytes = options.files->size_bytes();
@@ -47,8 +47,8 @@ Status check_keeps_model(const PublishOptions& options) {
               "changes of cells keep the files and the tensors of their base; publish all tensors to replace them");
 }
 
-Message::Kind changes_request(const PublishOptions& options, std::uint64_t base_version, std::uint64_t bytes) {
-  PublishChangesRequest request;
+local::Message::Kind changes_request(const PublishOptions& options, std::uint64_t base_version, std::uint64_t bytes) {
+  local::PublishChangesRequest request;
   request.version = options.version;
   request.base_version = base_version;
   request.allow_nonfinite = options.allow_nonfinite;
@@ -75,7 +75,7 @@ Result<std::unique_ptr<Client>> Client::open(std::string state_dir, Deadline dea
 
 void Client::take_what_has_come() {
   while (channel_) {
-    const Result<std::optional<Message>> message = channel_->poll();
+    const Result<std::optional<local::Message>> message = channel_->poll();
     if (!message.has_value()) return disconnect();
     if (!*message) return;
     take_for_publication(**message);
@@ -101,32 +101,32 @@ void Client::disconnect() {
   change_regions_.abandon_sent();
 }
 
-Result<std::optional<Message>> Client::receive(Deadline deadline) {
+Result<std::optional<local::Message>> Client::receive(Deadline deadline) {
   if (!channel_) return fail(Errc::kClosed, Op::kReceive, "local socket: the daemon closed it");
-  Result<Message> message = channel_->receive(deadline);
+  Result<local::Message> message = channel_->receive(deadline);
   if (!message.has_value()) {
     const Errc code = message.error().code;
     if (code != Errc::kTimedOut && code != Errc::kCancelled) disconnect();
     return message.error();
   }
-  if (take_for_publication(*message)) return std::optional<Message>();
+  if (take_for_publication(*message)) return std::optional<local::Message>();
   return std::optional(*std::move(message));
 }
 
-bool Client::take_for_publication(const Message& message) {
+bool Client::take_for_publication(const local::Message& message) {
   const auto found = std::find_if(publications_.begin(), publications_.end(), [&](const Publication& publication) {
     return publication.open() && publication.request_id == message.request_id;
   });
   if (found == publications_.end()) return false;
-  if (const auto* accepted = message.get<PublishAccepted>()) {
+  if (const auto* accepted = message.get<local::PublishAccepted>()) {
     found->version = accepted->version;
     found->state = Publication::State::kAccepted;
-  } else if (const auto* taken = message.get<PublishTaken>()) {
+  } else if (const auto* taken = message.get<local::PublishTaken>()) {
     found->version = taken->version;
     found->take_s = taken->seconds;
     found->notice = taken->notice;
     end(*found, Publication::State::kTaken);
-  } else if (const auto* error = message.get<ErrorReply>()) {
+  } else if (const auto* error = message.get<local::ErrorReply>()) {
     found->error = error_of(*error);
     end(*found, Publication::State::kFailed);
   }
@@ -138,30 +138,30 @@ void Client::end(Publication& publication, Publication::State state) {
   if (publication.region != nullptr) publication.pool->release(*std::exchange(publication.region, nullptr));
 }
 
-Result<std::uint64_t> Client::send(Message::Kind request, Deadline deadline) {
+Result<std::uint64_t> Client::send(local::Message::Kind request, Deadline deadline) {
   WC_TRY(connect(deadline));
   const Result<std::uint64_t> sent = channel_->send({.kind = std::move(request)}, deadline);
   if (!sent.has_value() && sent.error().code == Errc::kClosed) disconnect();
   return sent;
 }
 
-Result<Message> Client::answer(std::uint64_t request_id, Deadline deadline) {
+Result<local::Message> Client::answer(std::uint64_t request_id, Deadline deadline) {
   for (;;) {
-    WC_ASSIGN(std::optional<Message> message, receive(deadline));
+    WC_ASSIGN(std::optional<local::Message> message, receive(deadline));
     if (!message || message->request_id != request_id) continue;  // a late one, of a call that gave up
-    if (const auto* error = message->get<ErrorReply>()) return error_of(*error);
+    if (const auto* error = message->get<local::ErrorReply>()) return error_of(*error);
     return *std::move(message);
   }
 }
 
 // ---- questions
 
-Result<StatusReply> Client::status(Deadline deadline) {
-  WC_ASSIGN(const std::uint64_t request, send(StatusRequest{}, deadline));
-  std::optional<StatusReply> all;
+Result<local::StatusReply> Client::status(Deadline deadline) {
+  WC_ASSIGN(const std::uint64_t request, send(local::StatusRequest{}, deadline));
+  std::optional<local::StatusReply> all;
   do {
-    WC_ASSIGN(Message message, answer(request, deadline));
-    auto* page = std::get_if<StatusReply>(&message.kind);
+    WC_ASSIGN(local::Message message, answer(request, deadline));
+    auto* page = std::get_if<local::StatusReply>(&message.kind);
     if (page == nullptr) return unknown_answer();
     if (!all) {
       all = std::move(*page);
@@ -174,59 +174,59 @@ Result<StatusReply> Client::status(Deadline deadline) {
   return *std::move(all);
 }
 
-Result<VersionsReply> Client::versions(Deadline deadline) {
-  WC_ASSIGN(const std::uint64_t request, send(VersionsRequest{}, deadline));
-  WC_ASSIGN(Message message, answer(request, deadline));
-  auto* reply = std::get_if<VersionsReply>(&message.kind);
+Result<local::VersionsReply> Client::versions(Deadline deadline) {
+  WC_ASSIGN(const std::uint64_t request, send(local::VersionsRequest{}, deadline));
+  WC_ASSIGN(local::Message message, answer(request, deadline));
+  auto* reply = std::get_if<local::VersionsReply>(&message.kind);
   if (reply == nullptr) return unknown_answer();
   return std::move(*reply);
 }
 
-Result<HistoryReply> Client::history(std::uint64_t version, Deadline deadline) {
-  WC_ASSIGN(const std::uint64_t request, send(HistoryRequest{version}, deadline));
-  WC_ASSIGN(Message message, answer(request, deadline));
-  auto* reply = std::get_if<HistoryReply>(&message.kind);
+Result<local::HistoryReply> Client::history(std::uint64_t version, Deadline deadline) {
+  WC_ASSIGN(const std::uint64_t request, send(local::HistoryRequest{version}, deadline));
+  WC_ASSIGN(local::Message message, answer(request, deadline));
+  auto* reply = std::get_if<local::HistoryReply>(&message.kind);
   if (reply == nullptr) return unknown_answer();
   return std::move(*reply);
 }
 
-Result<ReadyReply> Client::readiness(Deadline deadline) {
-  WC_ASSIGN(const std::uint64_t request, send(ReadyRequest{}, deadline));
-  WC_ASSIGN(const Message message, answer(request, deadline));
-  const auto* reply = message.get<ReadyReply>();
+Result<local::ReadyReply> Client::readiness(Deadline deadline) {
+  WC_ASSIGN(const std::uint64_t request, send(local::ReadyRequest{}, deadline));
+  WC_ASSIGN(const local::Message message, answer(request, deadline));
+  const auto* reply = message.get<local::ReadyReply>();
   if (reply == nullptr) return unknown_answer();
   return *reply;
 }
 
 Result<std::uint64_t> Client::next_version(Deadline deadline) {
-  WC_ASSIGN(const std::uint64_t request, send(NextVersionRequest{}, deadline));
-  WC_ASSIGN(const Message message, answer(request, deadline));
-  const auto* reply = message.get<NextVersionReply>();
+  WC_ASSIGN(const std::uint64_t request, send(local::NextVersionRequest{}, deadline));
+  WC_ASSIGN(const local::Message message, answer(request, deadline));
+  const auto* reply = message.get<local::NextVersionReply>();
   if (reply == nullptr) return unknown_answer();
   return reply->version;
 }
 
 Status Client::serve(const std::string& name, bool serves, bool provisions, Deadline deadline) {
-  ServeRequest asked;
+  local::ServeRequest asked;
   asked.name = name;
   asked.serves = serves;
   asked.provisions = provisions;
   WC_ASSIGN(const std::uint64_t request, send(std::move(asked), deadline));
-  WC_ASSIGN(const Message message, answer(request, deadline));
-  if (message.get<ServeReply>() == nullptr) return unknown_answer();
+  WC_ASSIGN(const local::Message message, answer(request, deadline));
+  if (message.get<local::ServeReply>() == nullptr) return unknown_answer();
   return {};
 }
 
 Status Client::forget(const std::string& name, Deadline deadline) {
-  WC_ASSIGN(const std::uint64_t request, send(ForgetRequest{name}, deadline));
-  WC_ASSIGN(const Message message, answer(request, deadline));
-  return message.get<ForgetReply>() == nullptr ? Status(unknown_answer()) : Status();
+  WC_ASSIGN(const std::uint64_t request, send(local::ForgetRequest{name}, deadline));
+  WC_ASSIGN(const local::Message message, answer(request, deadline));
+  return message.get<local::ForgetReply>() == nullptr ? Status(unknown_answer()) : Status();
 }
 
 Result<std::vector<std::string>> Client::reload(Deadline deadline) {
-  WC_ASSIGN(const std::uint64_t request, send(ReloadRequest{}, deadline));
-  WC_ASSIGN(const Message message, answer(request, deadline));
-  const auto* reply = message.get<ReloadReply>();
+  WC_ASSIGN(const std::uint64_t request, send(local::ReloadRequest{}, deadline));
+  WC_ASSIGN(const local::Message message, answer(request, deadline));
+  const auto* reply = message.get<local::ReloadReply>();
   if (reply == nullptr) return unknown_answer();
   return reply->changes;
 }
@@ -270,7 +270,7 @@ Result<Region*> Client::take_region(RegionPool& pool, const PublishOptions& opti
   for (;;) {
     WC_ASSIGN(Region * region, pool.take(options.second_region, options.parts));
     if (region != nullptr) return region;
-    const Result<std::optional<Message>> message = receive(deadline);
+    const Result<std::optional<local::Message>> message = receive(deadline);
     if (message.has_value()) continue;
     Error error = message.error();
     if (error.code == Errc::kClosed) continue;  // what the origin was reading will not be used again
@@ -289,7 +289,7 @@ Result<std::uint64_t> Client::commit(const std::optional<PublishOptions>& option
                         &change_regions_, begun_->region, nullptr, deadline);
   }
   WC_TRY(check_no_file_tree(begun_->options));
-  PublishRequest request;
+  local::PublishRequest request;
   request.version = begun_->options.version;
   request.allow_nonfinite = begun_->options.allow_nonfinite;
   request.region = true;
@@ -302,7 +302,7 @@ Result<std::uint64_t> Client::publish_path(const PublishOptions& options, const 
   if (options.file_tree && options.files) {
     return fail(Errc::kInvalidArgument, Op::kPublish, "a directory brings its own files; put the others into it");
   }
-  PublishRequest request;
+  local::PublishRequest request;
   request.version = options.version;
   request.allow_nonfinite = options.allow_nonfinite;
   request.path = path;
@@ -332,8 +332,8 @@ Result<std::uint64_t> Client::publish_changes(const PublishOptions& options, std
   return version;
 }
 
-Result<std::uint64_t> Client::send_publish(Message::Kind request, RegionPool* pool, Region* region, const Region* files,
-                                           Deadline deadline) {
+Result<std::uint64_t> Client::send_publish(local::Message::Kind request, RegionPool* pool, Region* region,
+                                           const Region* files, Deadline deadline) {
   WC_TRY(connect(deadline));
   std::vector<int> descriptors;
   if (region != nullptr) descriptors.push_back(region->fd());
@@ -359,7 +359,7 @@ Result<std::uint64_t> Client::send_publish(Message::Kind request, RegionPool* po
   std::optional<Begun> begun;
   if (begun_ && begun_->region == region) begun.swap(begun_);
   while (publication.state == Publication::State::kSent) {
-    const Result<std::optional<Message>> message = receive(deadline);
+    const Result<std::optional<local::Message>> message = receive(deadline);
     if (message.has_value()) continue;
     Error error = message.error();
     // Whatever ended the connection, the caller is to know that the origin may have the publication.
@@ -439,7 +439,7 @@ Result<Outcome> Client::wait(std::uint64_t version, const WaitOptions& options, 
     return fail(Errc::kNotFound, Op::kPublish, "nothing was committed that could be waited for");
   }
   while (mine != nullptr && mine->state == Publication::State::kSent) {
-    const Result<std::optional<Message>> message = receive(deadline);
+    const Result<std::optional<local::Message>> message = receive(deadline);
     if (!message.has_value()) return message.error();
   }
   if (mine != nullptr) version = mine->version;
@@ -448,10 +448,10 @@ Result<Outcome> Client::wait(std::uint64_t version, const WaitOptions& options, 
     return fail(Errc::kClosed, Op::kPublish,
                 "the connection ended before the origin had given the publication a number; ask for the versions");
   }
-  const WaitRequest request{.version = version,
-                            .fraction = options.fraction,
-                            .timeout_s = seconds_until(deadline),
-                            .progress = options.on_progress != nullptr};
+  const local::WaitRequest request{.version = version,
+                                   .fraction = options.fraction,
+                                   .timeout_s = seconds_until(deadline),
+                                   .progress = options.on_progress != nullptr};
   WC_ASSIGN(const std::uint64_t request_id, send(request, deadline));
   const Result<Outcome> outcome = receive_outcome(request_id, options, deadline + kGrace);
   if (mine == nullptr) return outcome;
@@ -470,10 +470,10 @@ Result<Outcome> Client::wait(std::uint64_t version, const WaitOptions& options, 
 
 Result<Outcome> Client::receive_outcome(std::uint64_t request_id, const WaitOptions& options, Deadline deadline) {
   for (;;) {
-    WC_ASSIGN(const Message message, answer(request_id, deadline));
-    if (const auto* progress = message.get<PublishProgress>()) {
+    WC_ASSIGN(const local::Message message, answer(request_id, deadline));
+    if (const auto* progress = message.get<local::PublishProgress>()) {
       if (options.on_progress) options.on_progress(*progress);
-    } else if (const auto* result = message.get<PublishResult>()) {
+    } else if (const auto* result = message.get<local::PublishResult>()) {
       return Outcome{*result, std::nullopt, {}};
     } else {
       return unknown_answer();

@@ -28,11 +28,11 @@ struct PublishOptions {
 
 struct WaitOptions {
   double fraction = 0;  ///< of the active workers; 0: the origin has its own copy
-  std::function<void(const PublishProgress&)> on_progress;
+  std::function<void(const local::PublishProgress&)> on_progress;
 };
 
 struct Outcome {
-  PublishResult result;
+  local::PublishResult result;
   std::optional<double> take_s;
   std::string notice = {};  ///< what the origin said when it took it over, if it said something
 };
@@ -45,13 +45,13 @@ class Client {
  public:
   [[nodiscard]] static Result<std::unique_ptr<Client>> open(std::string state_dir, Deadline deadline);
 
-  [[nodiscard]] Result<StatusReply> status(Deadline deadline);
-  [[nodiscard]] Result<VersionsReply> versions(Deadline deadline);
+  [[nodiscard]] Result<local::StatusReply> status(Deadline deadline);
+  [[nodiscard]] Result<local::VersionsReply> versions(Deadline deadline);
   /// `version` 0: of all that the origin remembers. Errors: kNotFound (it does not remember that one), kNotAllowed (the
   /// daemon is a worker).
-  [[nodiscard]] Result<HistoryReply> history(std::uint64_t version, Deadline deadline);
+  [[nodiscard]] Result<local::HistoryReply> history(std::uint64_t version, Deadline deadline);
   /// Whether the daemon does what it is there for.
-  [[nodiscard]] Result<ReadyReply> readiness(Deadline deadline);
+  [[nodiscard]] Result<local::ReadyReply> readiness(Deadline deadline);
   [[nodiscard]] Result<std::uint64_t> next_version(Deadline deadline);
   /// `name` "": of no worker. `provisions`: until the connection ends. Errors: kNotFound (no such worker), kNotAllowed
   /// (the daemon is a worker).
@@ -118,19 +118,19 @@ class Client {
   Status connect(Deadline deadline);
   void disconnect();
   /// Receives one message. It is given back if it belongs to no publication.
-  Result<std::optional<Message>> receive(Deadline deadline);
-  bool take_for_publication(const Message& message);
+  Result<std::optional<local::Message>> receive(Deadline deadline);
+  bool take_for_publication(const local::Message& message);
   void end(Publication& publication, Publication::State state);
 
   /// Sends a request and receives its next answer. An ErrorReply is an error.
-  Result<std::uint64_t> send(Message::Kind request, Deadline deadline);
-  Result<Message> answer(std::uint64_t request_id, Deadline deadline);
+  Result<std::uint64_t> send(local::Message::Kind request, Deadline deadline);
+  Result<local::Message> answer(std::uint64_t request_id, Deadline deadline);
   /// A region for what the pool has laid out; waits until there is one.
   Result<Region*> take_region(RegionPool& pool, const PublishOptions& options, Deadline deadline);
   [[nodiscard]] Status check_nothing_begun() const;
   /// `files` (may be null) goes beside the region.
-  Result<std::uint64_t> send_publish(Message::Kind request, RegionPool* pool, Region* region, const Region* files,
-                                     Deadline deadline);
+  Result<std::uint64_t> send_publish(local::Message::Kind request, RegionPool* pool, Region* region,
+                                     const Region* files, Deadline deadline);
   Publication* find(std::uint64_t version);
   Result<Outcome> receive_outcome(std::uint64_t request_id, const WaitOptions& options, Deadline deadline);
 

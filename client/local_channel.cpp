@@ -122,13 +122,13 @@ Result<std::size_t> LocalChannel::send_some(std::string_view bytes, std::span<co
   }
 }
 
-Result<std::uint64_t> LocalChannel::send(Message request, Deadline deadline, std::span<const int> descriptors) {
+Result<std::uint64_t> LocalChannel::send(local::Message request, Deadline deadline, std::span<const int> descriptors) {
   if (broken_) {
     return fail(Errc::kClosed, Op::kSend,
                 "local socket: an earlier request was not sent whole; the connection is lost");
   }
   request.request_id = ++last_request_id_;
-  const std::string body = encode(request);
+  const std::string body = local::encode(request);
   if (body.size() > kControlBytesMax) {
     return fail(
         Errc::kTooLarge, Op::kSend,
@@ -151,17 +151,18 @@ bool LocalChannel::has_message() const {
   return !header.has_value() || received_.size() >= FrameHeader::kBytes + header->body_bytes;
 }
 
-Result<std::optional<Message>> LocalChannel::take_message() {
-  if (!has_message()) return std::optional<Message>();
+Result<std::optional<local::Message>> LocalChannel::take_message() {
+  if (!has_message()) return std::optional<local::Message>();
   WC_ASSIGN(const FrameHeader header, decode_frame_header(std::as_bytes(std::span(received_))));
-  WC_ASSIGN(Message message, decode(std::string_view(received_).substr(FrameHeader::kBytes, header.body_bytes)));
+  WC_ASSIGN(local::Message message,
+            local::decode(std::string_view(received_).substr(FrameHeader::kBytes, header.body_bytes)));
   received_.erase(0, FrameHeader::kBytes + header.body_bytes);
   return std::optional(std::move(message));
 }
 
-Result<std::optional<Message>> LocalChannel::poll() {
+Result<std::optional<local::Message>> LocalChannel::poll() {
   for (;;) {
-    WC_ASSIGN(std::optional<Message> message, take_message());
+    WC_ASSIGN(std::optional<local::Message> message, take_message());
     if (message) return message;
     char buffer[65536];
     const ssize_t got = ::recv(fd_, buffer, sizeof buffer, 0);
@@ -170,7 +171,7 @@ Result<std::optional<Message>> LocalChannel::poll() {
     } else if (got == 0) {
       return fail(Errc::kClosed, Op::kReceive, "local socket: the daemon ended");
     } else if (errno == EAGAIN) {
-      return std::optional<Message>();
+      return std::optional<local::Message>();
     } else if (errno != EINTR) {
       return fail(Errc::kClosed, Op::kReceive,
                   fmt::format("local socket: the daemon closed it ({})", std::strerror(errno)));
@@ -178,15 +179,15 @@ Result<std::optional<Message>> LocalChannel::poll() {
   }
 }
 
-Result<Message> LocalChannel::receive(Deadline deadline) {
+Result<local::Message> LocalChannel::receive(Deadline deadline) {
   for (;;) {
-    WC_ASSIGN(std::optional<Message> message, poll());
+    WC_ASSIGN(std::optional<local::Message> message, poll());
     if (message) return *std::move(message);
     WC_TRY(wait_for(fd_, POLLIN, deadline, cancellation_, Op::kReceive));
   }
 }
 
-Error error_of(const ErrorReply& reply) {
+Error error_of(const local::ErrorReply& reply) {
   return fail(static_cast<Errc>(reply.code), static_cast<Op>(reply.op), reply.detail);
 }
 

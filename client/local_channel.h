@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "client/cancellation.h"
-#include "client/local_messages.h"
+#include "proto/local_messages.h"
 
 namespace weightcast::client {
 
@@ -39,12 +39,13 @@ class LocalChannel {
   /// Numbers the request and sends it, with `descriptors`, at most kDescriptorsMax. After an error the daemon has no
   /// part of the request that it would act on. Errors: kTimedOut, kCancelled; kClosed (the daemon ended; or an earlier
   /// request was sent in part, so that nothing can follow it); kTooLarge.
-  [[nodiscard]] Result<std::uint64_t> send(Message request, Deadline deadline, std::span<const int> descriptors = {});
+  [[nodiscard]] Result<std::uint64_t> send(local::Message request, Deadline deadline,
+                                           std::span<const int> descriptors = {});
   /// The next message. A time-out in the middle of one keeps what came. Errors: kTimedOut, kCancelled, kClosed,
   /// kCorrupt.
-  [[nodiscard]] Result<Message> receive(Deadline deadline);
+  [[nodiscard]] Result<local::Message> receive(Deadline deadline);
   /// One that is there already. Errors: kClosed, kCorrupt.
-  [[nodiscard]] Result<std::optional<Message>> poll();
+  [[nodiscard]] Result<std::optional<local::Message>> poll();
 
   [[nodiscard]] int fd() const { return fd_; }
   /// Whether poll() would give a message that has been read from the socket already.
@@ -53,7 +54,7 @@ class LocalChannel {
  private:
   LocalChannel(int fd, const Cancellation& cancellation) : fd_(fd), cancellation_(cancellation) {}
   Result<std::size_t> send_some(std::string_view bytes, std::span<const int> descriptors, Deadline deadline);
-  Result<std::optional<Message>> take_message();
+  Result<std::optional<local::Message>> take_message();
 
   const int fd_;
   const Cancellation& cancellation_;
@@ -63,7 +64,7 @@ class LocalChannel {
 };
 
 /// The Error that an ErrorReply carries.
-[[nodiscard]] Error error_of(const ErrorReply& reply);
+[[nodiscard]] Error error_of(const local::ErrorReply& reply);
 /// The Error for an answer of a kind that the request does not have.
 [[nodiscard]] Error unknown_answer();
 

@@ -14,12 +14,12 @@ constexpr milliseconds kPauseMax(200);
 bool may_come(Errc code) { return code == Errc::kNotFound || code == Errc::kClosed || code == Errc::kTimedOut; }
 
 /// Errors: those of the connection.
-Result<ReadyReply> ask(LocalChannel& channel, Deadline deadline) {
-  WC_ASSIGN(const std::uint64_t request, channel.send({.kind = ReadyRequest{}}, deadline));
+Result<local::ReadyReply> ask(LocalChannel& channel, Deadline deadline) {
+  WC_ASSIGN(const std::uint64_t request, channel.send({.kind = local::ReadyRequest{}}, deadline));
   for (;;) {
-    WC_ASSIGN(const Message message, channel.receive(deadline));
+    WC_ASSIGN(const local::Message message, channel.receive(deadline));
     if (message.request_id != request) continue;
-    if (const auto* reply = message.get<ReadyReply>()) return *reply;
+    if (const auto* reply = message.get<local::ReadyReply>()) return *reply;
     return fail(
         Errc::kUnsupported, Op::kReceive,
         "local socket: an answer that this release does not know; daemon and library are of different releases");
@@ -37,7 +37,7 @@ Status wait_until_ready(const std::string& state_dir, bool has_version, Deadline
       if (!channel) {
         WC_ASSIGN(channel, LocalChannel::open(state_dir, deadline, none));
       }
-      WC_ASSIGN(const ReadyReply reply, ask(*channel, deadline));
+      WC_ASSIGN(const local::ReadyReply reply, ask(*channel, deadline));
       missing = reply.ready ? "" : reply.why;
       if (reply.ready && has_version && reply.version == 0) missing = "no version is in use yet";
       return {};

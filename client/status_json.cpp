@@ -4,7 +4,7 @@
 
 #include "base/json_text.h"
 
-namespace weightcast::client {
+namespace weightcast::local {
 
 namespace {
 
@@ -58,6 +58,7 @@ nlohmann::json json_of(const NodeStatus& node) {
           {"disk_bytes_written", node.disk_bytes_written},
           {"archive_bytes", node.archive_bytes},
           {"archive_trouble", node.archive_trouble},
+          {"protocol", node.protocol},
           {"cannot_reach", std::move(cannot_reach)},
           {"last_error", node.last_error}};
 }
@@ -158,4 +159,4 @@ template std::string to_json(const StatusReply& reply);
 template std::string to_json(const VersionsReply& reply);
 template std::string to_json(const HistoryReply& reply);
 
-}  // namespace weightcast::client
+}  // namespace weightcast::local

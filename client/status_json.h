@@ -3,11 +3,11 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "client/local_messages.h"
+#include "proto/local_messages.h"
 
-namespace weightcast::client {
+namespace weightcast::local {
 
-// What programs read about nodes and versions. Keys are only ever added.
+// What programs read about nodes and versions, of the messages that tell it. Keys are only ever added.
 [[nodiscard]] nlohmann::json json_of(const NodeStatus& node);
 [[nodiscard]] nlohmann::json json_of(const StatusReply& status);
 [[nodiscard]] nlohmann::json json_of(const VersionsReply& versions);
@@ -18,4 +18,4 @@ namespace weightcast::client {
 template <typename Reply>
 [[nodiscard]] std::string to_json(const Reply& reply);
 
-}  // namespace weightcast::client
+}  // namespace weightcast::local

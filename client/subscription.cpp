@@ -60,7 +60,7 @@ Result<std::unique_ptr<Subscription>> Subscription::open(std::string state_dir, 
 
 Status Subscription::connect(Deadline deadline) {
   WC_ASSIGN(std::unique_ptr<LocalChannel> channel, LocalChannel::open(state_dir_, deadline, cancellation_));
-  WC_ASSIGN(request_, channel->send({.kind = SubscribeRequest{}}, deadline));
+  WC_ASSIGN(request_, channel->send({.kind = local::SubscribeRequest{}}, deadline));
   channel_ = std::move(channel);
   watch(epoll_, channel_->fd());
   // acquire() connects before it is time.
@@ -99,33 +99,35 @@ Result<std::optional<Event>> Subscription::poll() {
     }
   }
   for (;;) {
-    const Result<std::optional<Message>> message = channel_->poll();
-    if (!message.has_value() || (*message && (*message)->request_id == request_ && (*message)->get<ErrorReply>())) {
+    const Result<std::optional<local::Message>> message = channel_->poll();
+    if (!message.has_value() ||
+        (*message && (*message)->request_id == request_ && (*message)->get<local::ErrorReply>())) {
       reconnect_later();
       if (!message.has_value() && message.error().code == Errc::kClosed) return std::optional<Event>(Disconnected{});
-      return message.has_value() ? error_of(*(*message)->get<ErrorReply>()) : message.error();
+      return message.has_value() ? error_of(*(*message)->get<local::ErrorReply>()) : message.error();
     }
     if (!*message) return std::optional<Event>();
     if (std::optional<Event> event = event_of(**message)) return event;
   }
 }
 
-std::optional<Event> Subscription::event_of(const Message& message) {
-  const auto* installed = message.get<VersionInstalled>();
+std::optional<Event> Subscription::event_of(const local::Message& message) {
+  const auto* installed = message.get<local::VersionInstalled>();
   if (abandoned_.erase(message.request_id) > 0 && installed != nullptr) {
     // What cannot be sent ends the connection, sooner or later, and the pin with it.
-    static_cast<void>(channel_->send({.kind = ReleaseRequest{installed->version}}, Clock::now() + kReconnectTimeout));
+    static_cast<void>(
+        channel_->send({.kind = local::ReleaseRequest{installed->version}}, Clock::now() + kReconnectTimeout));
   }
   if (message.request_id != request_) return std::nullopt;
   backoff_ = kBackoffMin;
   if (installed != nullptr) return *installed;
-  if (const auto* preparing = message.get<VersionPreparing>()) return *preparing;
+  if (const auto* preparing = message.get<local::VersionPreparing>()) return *preparing;
   return std::nullopt;
 }
 
-Result<Message> Subscription::answer_to(std::uint64_t request, Deadline deadline) {
+Result<local::Message> Subscription::answer_to(std::uint64_t request, Deadline deadline) {
   for (;;) {
-    Result<Message> message = channel_->receive(deadline);
+    Result<local::Message> message = channel_->receive(deadline);
     if (!message.has_value() || message->request_id == request) {
       mark();
       return message;
@@ -143,25 +145,25 @@ Error Subscription::note_end(Error error) {
   return error;
 }
 
-Result<VersionInstalled> Subscription::acquire(std::uint64_t version, Deadline deadline) {
+Result<local::VersionInstalled> Subscription::acquire(std::uint64_t version, Deadline deadline) {
   const bool was_connected = channel_ != nullptr;
-  Result<VersionInstalled> pinned = acquire_once(version, deadline);
+  Result<local::VersionInstalled> pinned = acquire_once(version, deadline);
   // The daemon ended since the last call. Another one may run by now.
   if (was_connected && !channel_) return acquire_once(version, deadline);
   return pinned;
 }
 
-Result<VersionInstalled> Subscription::acquire_once(std::uint64_t version, Deadline deadline) {
+Result<local::VersionInstalled> Subscription::acquire_once(std::uint64_t version, Deadline deadline) {
   if (!channel_) WC_TRY(connect(deadline));
-  const Result<std::uint64_t> request = channel_->send({.kind = AcquireRequest{version}}, deadline);
+  const Result<std::uint64_t> request = channel_->send({.kind = local::AcquireRequest{version}}, deadline);
   if (!request.has_value()) return note_end(request.error());
-  Result<Message> answer = answer_to(*request, deadline);
+  Result<local::Message> answer = answer_to(*request, deadline);
   if (!answer.has_value()) {
     abandoned_.insert(*request);
     return note_end(answer.error());
   }
-  if (const auto* error = answer->get<ErrorReply>()) return error_of(*error);
-  auto* pinned = std::get_if<VersionInstalled>(&answer->kind);
+  if (const auto* error = answer->get<local::ErrorReply>()) return error_of(*error);
+  auto* pinned = std::get_if<local::VersionInstalled>(&answer->kind);
   if (pinned == nullptr) return unknown_answer();
   acquired_.insert(pinned->version);
   return std::move(*pinned);
@@ -175,11 +177,11 @@ Result<std::unique_ptr<ChangeList>> Subscription::changes(std::uint64_t base, st
   WC_ASSIGN(std::unique_ptr<ChangeList> list, ChangeList::create());
   const int descriptor = list->fd();
   WC_ASSIGN(const std::uint64_t request,
-            channel_->send({.kind = ChangesRequest{base, version, std::move(base_digest), old_values}}, deadline,
+            channel_->send({.kind = local::ChangesRequest{base, version, std::move(base_digest), old_values}}, deadline,
                            std::span(&descriptor, 1)));
-  WC_ASSIGN(const Message answer, answer_to(request, deadline));
-  if (const auto* error = answer.get<ErrorReply>()) return error_of(*error);
-  const auto* told = answer.get<ChangesReply>();
+  WC_ASSIGN(const local::Message answer, answer_to(request, deadline));
+  if (const auto* error = answer.get<local::ErrorReply>()) return error_of(*error);
+  const auto* told = answer.get<local::ChangesReply>();
   if (told == nullptr) return unknown_answer();
   WC_TRY(list->read(told->bytes));
   if (old_values && !std::ranges::all_of(list->changes(), &wc_change::old_values)) {
@@ -197,7 +199,7 @@ Status Subscription::release(std::uint64_t version, Deadline deadline) {
   if (pinned == acquired_.end()) {
     return fail(Errc::kNotFound, Op::kInstall, "version " + std::to_string(version) + ": it was not acquired here");
   }
-  const Result<std::uint64_t> sent = channel_->send({.kind = ReleaseRequest{version}}, deadline);
+  const Result<std::uint64_t> sent = channel_->send({.kind = local::ReleaseRequest{version}}, deadline);
   // A connection that has ended has released it.
   if (!sent.has_value() && sent.error().code != Errc::kClosed) return sent.error();
   acquired_.erase(pinned);

@@ -16,7 +16,7 @@
 namespace weightcast::client {
 
 struct Disconnected {};
-using Event = std::variant<VersionInstalled, VersionPreparing, Disconnected>;
+using Event = std::variant<local::VersionInstalled, local::VersionPreparing, Disconnected>;
 
 /// What is behind a wc_subscription. Used by one thread at a time, but for cancellation(). Invariant: fd() is readable
 /// while next() has something to do: a message of the daemon's, its end, or the time to connect again.
@@ -30,7 +30,7 @@ class Subscription {
 
   [[nodiscard]] Result<Event> next(Deadline deadline);
   /// `version` 0: the one in use. Connects again, once, where the connection has ended; next() then tells Disconnected.
-  [[nodiscard]] Result<VersionInstalled> acquire(std::uint64_t version, Deadline deadline);
+  [[nodiscard]] Result<local::VersionInstalled> acquire(std::uint64_t version, Deadline deadline);
   [[nodiscard]] Status release(std::uint64_t version, Deadline deadline);
   /// The cells in which `version`, which is acquired, differs from `base`, of that digest; with `old_values` also what
   /// they were.
@@ -47,12 +47,12 @@ class Subscription {
   void reconnect_later();
   /// Where `error` says that the connection has ended: forgets it, and has next() tell so. Returns `error`.
   Error note_end(Error error);
-  Result<VersionInstalled> acquire_once(std::uint64_t version, Deadline deadline);
+  Result<local::VersionInstalled> acquire_once(std::uint64_t version, Deadline deadline);
   Result<std::optional<Event>> poll();
   /// The event that a message is, if it is one. Gives up a pin that nobody waited for to the end.
-  std::optional<Event> event_of(const Message& message);
+  std::optional<Event> event_of(const local::Message& message);
   /// The daemon's answer. Events that come before it wait for next(). Errors: those of LocalChannel::receive().
-  Result<Message> answer_to(std::uint64_t request, Deadline deadline);
+  Result<local::Message> answer_to(std::uint64_t request, Deadline deadline);
   void mark();
 
   const std::string state_dir_;

@@ -1,4 +1,4 @@
-# Every library is a Debian 12 package; ./run installs them. The reasons stand in ARCHITECTURE.md.
+# Every library is a Debian 12 package; ./run installs them. The reasons stand in docs/decisions/0011-libraries.md.
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(tl-expected REQUIRED)
@@ -13,7 +13,20 @@ if(WEIGHTCAST_STATIC)
   # Debian has no static libfmt: its headers are taken, and the linker leaves out the shared one, since nothing uses it.
   target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY=1)
   add_compile_options(-ffunction-sections -fdata-sections)
-  add_link_options(-static-libstdc++ LINKER:--as-needed LINKER:--gc-sections)
+  add_link_options(LINKER:--as-needed LINKER:--gc-sections)
+  if(WEIGHTCAST_TORCH)
+    # LibTorch shares the system's C++ library with the program. It exports functions of a libuv of its own: neither takes
+    # the other's.
+    add_link_options(LINKER:--exclude-libs,libuv.a)
+    # GCC 12's C++ library has one function under a version (GLIBCXX_3.4.30) that RHEL 9 lacks: its file is linked in.
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.a OUTPUT_VARIABLE archive
+                    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND ${CMAKE_AR} x ${archive} condition_variable.o WORKING_DIRECTORY ${PROJECT_BINARY_DIR}
+                    COMMAND_ERROR_IS_FATAL ANY)
+    add_link_options(${PROJECT_BINARY_DIR}/condition_variable.o)
+  else()
+    add_link_options(-static-libstdc++)
+  endif()
 endif()
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
@@ -25,6 +38,9 @@ pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 
 if(WEIGHTCAST_TRANSPORT)
   find_package(CLI11 REQUIRED)
+  # Not the older ones that a LibTorch of the registry has beside its own.
+  find_path(Protobuf_INCLUDE_DIR google/protobuf/message.h NO_CMAKE_PATH)
+  find_program(Protobuf_PROTOC_EXECUTABLE protoc NO_CMAKE_PATH)
   find_package(Protobuf REQUIRED)
   find_package(Boost 1.74 REQUIRED)
   pkg_check_modules(CARES REQUIRED IMPORTED_TARGET libcares)
@@ -42,6 +58,9 @@ if(WEIGHTCAST_TORCH)
   if(NOT DEFINED TORCH_CUDA_ARCH_LIST)
     set(TORCH_CUDA_ARCH_LIST "8.0+PTX")
   endif()
+  # It is a shared library in any case.
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .so .a)
+  # After Protobuf: the registry's defines an empty target of that name where there is none.
   find_package(Torch 1.13 REQUIRED)
 endif()
 if(WEIGHTCAST_BENCH AND WEIGHTCAST_TRANSPORT)

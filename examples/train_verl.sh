@@ -1,7 +1,7 @@
 #!/bin/sh
 # Trains with verl: GRPO on a trainer's GPUs, vLLM on others, and weightcast between them.
 # Start the daemons first, an origin on the trainer's host and a worker on each rollout's, all with the state directory
-# /var/lib/weightcast ("Set up a fleet" in README.md), and Ray on all hosts; `pip install verl weightcast` on each. Then, on the head:
+# /var/lib/weightcast (docs/FLEET.md), and Ray on all hosts; `pip install verl weightcast` on each. Then, on the head:
 #     sh train_verl.sh Qwen/Qwen3-0.6B gsm8k/train.parquet gsm8k/test.parquet
 set -eu
 rollout=actor_rollout_ref.rollout

@@ -2,6 +2,8 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "base/instruction_set.h"
+
 namespace weightcast {
 namespace {
 
@@ -9,10 +11,10 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Whether LibTorch's oneDNN takes BF16 on this processor: the instructions are those that it asks for.
+/// Whether LibTorch's oneDNN takes BF16 on this processor: it asks for AVX-512 BW, DQ and VL.
 bool has_bf16_products() {
 #if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  return instruction_set() >= InstructionSet::kAvx512;
 #else
   return true;
 #endif

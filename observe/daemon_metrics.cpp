@@ -10,8 +10,8 @@
 namespace weightcast {
 namespace {
 
-using client::NodeStatus;
-using client::PublicationEntry;
+using local::NodeStatus;
+using local::PublicationEntry;
 using enum MetricsText::Type;
 
 // Each is told, so that one that nobody is in reads 0.
@@ -21,19 +21,19 @@ constexpr std::array<std::string_view, 7> kStates = {"idle",    "receiving", "st
 void add_self(MetricsText& text, const NodeStatus& self) {
   text.add("version", kGauge, "Version in use on this node; at the origin the last one published.", self.version);
   text.family("bytes_total", kCounter, "Bytes of payloads that this node has sent to others and got from others.");
-  for (const client::Traffic& traffic : self.traffic) {
+  for (const local::Traffic& traffic : self.traffic) {
     text.sample({{"direction", traffic.direction}, {"kind", traffic.kind}}, traffic.bytes);
   }
   text.family("phase_seconds", kHistogram,
               "Time of each publication in each of its phases: at the origin take and encode, at a worker "
               "transfer, apply and switch.");
-  for (const client::PhaseTimes& phase : self.phases) {
+  for (const local::PhaseTimes& phase : self.phases) {
     std::vector<MetricsText::Bucket> buckets;
-    for (const client::PhaseBucket& bucket : phase.buckets) buckets.push_back({bucket.at_most_s, bucket.count});
+    for (const local::PhaseBucket& bucket : phase.buckets) buckets.push_back({bucket.at_most_s, bucket.count});
     text.histogram({{"phase", phase.phase}}, buckets, phase.count, phase.sum_s);
   }
   text.family("failures_total", kCounter, "What this node has refused or failed to do, by reason (docs/SECURITY.md).");
-  for (const client::Refusals& refused : self.refused) text.sample({{"reason", refused.reason}}, refused.count);
+  for (const local::Refusals& refused : self.refused) text.sample({{"reason", refused.reason}}, refused.count);
   text.sample({{"reason", "manifest"}}, self.manifests_refused);
   text.add("disk_written_bytes_total", kCounter, "Bytes that this process has caused to be written to disks.",
            self.disk_bytes_written);
@@ -84,7 +84,7 @@ void add_publications(MetricsText& text, const std::vector<PublicationEntry>& pu
 
 }  // namespace
 
-std::string daemon_metrics(const FleetState& state, const client::ReadyReply& ready, std::string_view release) {
+std::string daemon_metrics(const FleetState& state, const local::ReadyReply& ready, std::string_view release) {
   MetricsText text;
   const std::vector<NodeStatus>& nodes = state.status.nodes;
   add_build_info(text, release, nodes.empty() ? "" : nodes.front().role);

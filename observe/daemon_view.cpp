@@ -113,7 +113,7 @@ HttpResponse DaemonView::answer_to(const std::string& path) {
   return http_error(404, "there is nothing at this path; /status, /events, /publications/N, /metrics and /healthz are");
 }
 
-Result<client::ReadyReply> DaemonView::readiness() {
+Result<local::ReadyReply> DaemonView::readiness() {
   WC_ASSIGN(client::Client * client, daemon());
   return client->readiness(client::deadline_after(kAskTimeout_ms));
 }

@@ -62,7 +62,7 @@ class DaemonView {
   [[nodiscard]] HttpResponse metrics();
   [[nodiscard]] HttpResponse health();
   /// Whether the node does what it is there for.
-  [[nodiscard]] Result<client::ReadyReply> readiness();
+  [[nodiscard]] Result<local::ReadyReply> readiness();
 
   const std::string state_dir_;
   const std::string release_;

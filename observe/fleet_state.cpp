@@ -11,8 +11,8 @@
 namespace weightcast {
 namespace {
 
-using client::NodeStatus;
-using client::PublicationEntry;
+using local::NodeStatus;
+using local::PublicationEntry;
 using Json = nlohmann::json;
 
 constexpr double kScoreMoved = 0.01;
@@ -76,8 +76,8 @@ void add_publications(const FleetState& before, const FleetState& after, Json& c
 }
 
 /// What the status says beside the nodes.
-client::StatusReply head_of(const client::StatusReply& status) {
-  client::StatusReply head;
+local::StatusReply head_of(const local::StatusReply& status) {
+  local::StatusReply head;
   head.latest_version = status.latest_version;
   head.topology = status.topology;
   head.model_id = status.model_id;

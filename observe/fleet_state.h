@@ -4,16 +4,16 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 
-#include "client/local_messages.h"
+#include "proto/local_messages.h"
 
 namespace weightcast {
 
 /// What a daemon tells of itself and, at the origin, of the fleet, at one time. docs/OPERATING.md lists the JSON.
 struct FleetState {
   std::int64_t unix_ms = 0;
-  client::StatusReply status;
-  client::VersionsReply versions;
-  client::HistoryReply history;  ///< of all publications, without workers; a worker has none
+  local::StatusReply status;
+  local::VersionsReply versions;
+  local::HistoryReply history;  ///< of all publications, without workers; a worker has none
 };
 
 /// All of it: what `weightcast status`, `versions` and `history --json` print, in one object, and "unix_ms".

@@ -118,9 +118,9 @@ void add_worker(Spans& spans, const std::string& root, const Track& track) {
 
 }  // namespace
 
-Json otlp_spans(const client::HistoryReply& history) {
+Json otlp_spans(const local::HistoryReply& history) {
   const Json trace = publication_trace(history);
-  const client::PublicationEntry& entry = history.publications.front();
+  const local::PublicationEntry& entry = history.publications.front();
   std::map<std::pair<int, int>, Track> tracks;
   for (const Json& event : trace.at("traceEvents")) {
     if (!event.contains("tid")) continue;

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "client/local_messages.h"
+#include "proto/local_messages.h"
 
 namespace weightcast {
 
@@ -13,6 +13,6 @@ namespace weightcast {
 /// The slices are those of publication_trace(). The publication is the root span. The origin's phases are its children,
 /// and so is a span per worker, whose phases are its own children. Marks are events of the span that they lie on. Ids
 /// follow from version and time of publication, so that a second export is the same spans again. Pure.
-[[nodiscard]] nlohmann::json otlp_spans(const client::HistoryReply& history);
+[[nodiscard]] nlohmann::json otlp_spans(const local::HistoryReply& history);
 
 }  // namespace weightcast

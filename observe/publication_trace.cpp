@@ -10,8 +10,8 @@
 namespace weightcast {
 namespace {
 
-using client::PublicationEntry;
-using client::WorkerCourse;
+using local::PublicationEntry;
+using local::WorkerCourse;
 using Json = nlohmann::json;
 
 constexpr int kOrigin = 1, kWorkers = 2;
@@ -136,7 +136,7 @@ void add_worker(Trace& trace, int thread, const WorkerCourse& course) {
 
 }  // namespace
 
-Json publication_trace(const client::HistoryReply& history) {
+Json publication_trace(const local::HistoryReply& history) {
   Trace trace;
   Json other = Json::object();
   if (!history.publications.empty()) {

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "client/local_messages.h"
+#include "proto/local_messages.h"
 
 namespace weightcast {
 
@@ -12,6 +12,6 @@ namespace weightcast {
 /// The origin is one process, with a slice for each of its phases. The workers are threads of another, in the order in
 /// which they had the version; a worker's phases follow one another from when the origin told it of the version, by the
 /// worker's own word. An arrow leads from who fed a worker to that worker. Pure.
-[[nodiscard]] nlohmann::json publication_trace(const client::HistoryReply& history);
+[[nodiscard]] nlohmann::json publication_trace(const local::HistoryReply& history);
 
 }  // namespace weightcast

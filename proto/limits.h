@@ -8,8 +8,13 @@
 
 namespace weightcast {
 
-/// Bounds of every length that another process can send. The receiver refuses a larger one before it takes memory.
-inline constexpr std::uint32_t kProtocolVersion = 7;
+/// The newest protocol that this release speaks.
+inline constexpr std::uint32_t kProtocolVersion = 8;
+/// The oldest one: that of the release before (proto/protocol.h).
+inline constexpr std::uint32_t kProtocolVersionMin = 7;
+
+// Bounds of every length that another process can send. The receiver refuses a larger one before it takes memory.
+
 /// The greatest version that can be published. Negative numbers that were converted to unsigned ones lie above it.
 inline constexpr Version kVersionMax{(std::uint64_t{1} << 63) - 1};
 inline constexpr std::size_t kControlBytesMax = 4 * kMiB;

@@ -2,6 +2,7 @@
 # Builds and runs tests, and counts how they ended. Read by ./run.
 
 passed=0 failed=0 skipped=0
+strict=''  # else what fails beside other tests has a second try, alone
 test_dir=''
 
 # All that tests write lies in one directory, so that what a crash leaves can be found: on a disk, since some want more
@@ -115,7 +116,7 @@ run_tests() {
   say "tests labelled $* ($preset)"
   "${launcher[@]}" ctest --test-dir "$directory" --label-regex "^($labels)\$" --parallel "$(nproc)" --output-on-failure \
     --output-junit "$report" --no-tests=error | tee "$directory/tests.log" | sed -uE '/ +Start +[0-9]+: /d' || status=$?
-  if ((status != 0)) && may_run_again "$report" "$directory/tests.log"; then
+  if ((status != 0)) && [[ -z $strict ]] && may_run_again "$report" "$directory/tests.log"; then
     end_leftovers
     say "what failed beside other tests runs again, alone"
     status=0
@@ -171,6 +172,10 @@ sanitizer_stages() {
 }
 
 cmd_test() {
+  if [[ ${1:-} == --strict ]]; then
+    strict=yes
+    shift
+  fi
   local label labels=("$@") started=$SECONDS
   for label in "$@"; do
     [[ $label =~ ^(fast|sim|net|long|bench|oracle|vllm|wheel|deb|deploy)$ ]] ||
@@ -181,6 +186,7 @@ cmd_test() {
   if stage "installing packages" packages_stage "${packages_build[@]}" "${packages_bench[@]}"; then
     [[ " $* " != *" wheel "* && " $* " != *" deb "* ]] || packages_stage "${packages_wheel[@]}" ||
       say "nothing is tried in a root without compilers"
+    [[ " ${labels[*]} " != *" net "* ]] || packages_stage "${packages_site[@]}" || say "the documentation's site is not made"
     [[ " $* " != *" deploy "* ]] || packages_stage "${packages_image[@]}" "${packages_deploy[@]}" || say "not all of deploy/ is tried"
     dev_stages "${labels[@]}"
     (($#)) || sanitizer_stages

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/time.h"
@@ -96,6 +97,8 @@ struct NodeOptions {
   std::uint32_t leaves = 0;      ///< how many workers forward nothing: the last ones
   std::uint32_t versions_kept = 2;
   std::uint32_t anchor_interval = 16;
+  /// These are of the release before until their process has ended once: they speak kProtocolVersionMin alone.
+  std::set<NodeIndex> older;
   bool origin_lies = false;  ///< its signatures do not hold; workers then take nothing
 };
 
@@ -172,7 +175,7 @@ struct SimResult {
   std::uint64_t liars_proven = 0;            ///< who lied so that a judgement was possible: all of them are named
   std::uint64_t liars_named = 0;             ///< whom the origin's status named at any time
   std::uint64_t liars_unnamed = 0;
-  std::uint64_t honest_displaced = 0;        ///< members that do not lie, and that plans place last at the end
+  std::uint64_t honest_displaced = 0;  ///< members that do not lie, and that plans place last at the end
   std::uint64_t events = 0;
   std::uint64_t hash = 0;  ///< of all events: equal for equal options
   Duration simulated{};

@@ -78,6 +78,15 @@ void add_archive(SimOptions& options) {
   archive.fault_probability = random.chance(0.5) ? 1 : 0.2;
 }
 
+/// A fleet that is being upgraded: some nodes are of the release before.
+void add_older_nodes(SimOptions& options) {
+  Random random(options.seed ^ 0x7570677261646521);
+  if (!random.chance(0.3)) return;
+  for (NodeIndex node = 0; node <= options.workers; ++node) {
+    if (random.chance(0.5)) options.nodes.older.insert(node);
+  }
+}
+
 /// Drawn from sources of their own, like patches below: liars that are hard to find.
 void add_quiet_liars(std::uint64_t seed, SimOptions& options) {
   Random drip_random(seed ^ 0x6472697073212121);
@@ -260,6 +269,7 @@ SimOptions random_schedule(std::uint64_t seed) {
   const double slowest_s = double(options.payload_bytes) * options.workers / least_bytes_per_s;
   options.settle_max = seconds(60) + from_seconds(2 * publications * slowest_s);
   add_archive(options);
+  add_older_nodes(options);
   return options;
 }
 

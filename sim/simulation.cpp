@@ -119,6 +119,11 @@ bool Simulation::everyone_done() {
   return done_below_ == nodes_.size();
 }
 
+ProtocolRange Simulation::protocols_of(NodeIndex node) const {
+  const bool is_older = options_.nodes.older.contains(node) && nodes_[node].incarnation <= 1;
+  return is_older ? ProtocolRange{kProtocolVersionMin, kProtocolVersionMin} : ProtocolRange{};
+}
+
 void Simulation::start_node(NodeIndex index) {
   Node& node = nodes_[index];
   if (node.core || node.left) return;
@@ -138,6 +143,7 @@ void Simulation::start_node(NodeIndex index) {
     config.pack_bytes_per_s = options_.patches.pack_bytes_per_s;
     config.versions_kept = options_.nodes.versions_kept;
     config.anchor_interval = options_.nodes.anchor_interval;
+    config.protocols = protocols_of(index);
     if (options_.configure_origin) options_.configure_origin(config);
     node.identity = identity_of(index, config.name);
     auto core = std::make_unique<OriginCore>(config);
@@ -172,6 +178,7 @@ void Simulation::start_node(NodeIndex index) {
     if (index <= options_.archive.workers) config.archive = ArchiveLimits{};
     config.trust = trust_;
     config.unpack_bytes_per_s = options_.patches.unpack_bytes_per_s;
+    config.protocols = protocols_of(index);
     if (options_.configure_worker) options_.configure_worker(index, config);
     node.identity = identity_of(index, config.name);
     std::unique_ptr<WorkerCore> core;

@@ -32,6 +32,7 @@ namespace weightcast::sim {
 /// - a worker hands each chunk to its store once and never asks for it again; no parent sends a chunk to a child that
 ///   has said it has that chunk;
 /// - the origin's assignments have no cycle;
+/// - no node is sent a message that its release does not know;
 /// - no deadline stays in the past, and a node that has work left has a deadline;
 /// - once every fault has ended, every honest worker that runs gets the latest version within settle_max;
 /// - where nothing but liars went wrong, no honest member is barred from relaying, but by two liars who conspire;
@@ -47,6 +48,8 @@ class Simulation final : private NetworkHandler {
   // --- Or step by step, for tests that act in the middle. No node runs until it is started.
 
   void start_node(NodeIndex node);
+  /// That its release speaks: NodeOptions::older.
+  [[nodiscard]] ProtocolRange protocols_of(NodeIndex node) const;
   /// Ends a process, and its host with it: then what was not synced is gone.
   void stop_node(NodeIndex node, bool host_too);
   /// Runs the next event if it is due by `until`. Otherwise moves the time to `until`; false.
@@ -122,7 +125,7 @@ class Simulation final : private NetworkHandler {
     std::map<PayloadId, std::vector<NodeIndex>> told;  // its parents, by stripe
     std::set<NodeIndex> damage_reported_by;            // honest workers that said that it sends damage
     bool suspected = false;  // an offence was held against it at any time, so its word may have convicted nobody
-    bool named = false;                                // by the origin's status, at any time; of a liar
+    bool named = false;      // by the origin's status, at any time; of a liar
   };
 
   enum class DiskWork : std::uint8_t { kBegin, kStore, kFinish, kMakePayload, kGrowPayload, kTakeOver, kCheck };

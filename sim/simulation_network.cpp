@@ -1,4 +1,6 @@
 // What a simulation's network says to its cores.
+#include <fmt/format.h>
+
 #include "sim/simulation.h"
 #include "sim/stand_ins.h"
 #include "transport/core/payload_wire.h"
@@ -30,6 +32,13 @@ void Simulation::on_closed(NodeIndex node, ConnId conn, const Error& why) {
 
 void Simulation::on_message(NodeIndex node, ConnId conn, NodeIndex from, const wire::Message& message) {
   if (!nodes_[node].core) return;
+  // A liar says on some connections that it speaks the newest version, whatever its release.
+  const bool is_honest = liar_options(from) == nullptr && liar_options(node) == nullptr;
+  if (is_honest && first_protocol_of(message.kind_case()) > protocols_of(node).highest) {
+    const auto* kind = wire::Message::descriptor()->FindFieldByNumber(message.kind_case());
+    violate(fmt::format("{} has sent {} to {}, which is of the release before and does not know it", name_of(from),
+                        kind->name(), name_of(node)));
+  }
   if (node == 0 && liar_options(from) == nullptr && message.parent_fault().kind() == wire::FAULT_KIND_CORRUPT) {
     const Member* accused = nodes_[0].origin->members().find(PeerId{message.parent_fault().parent_id()});
     const NodeIndex liar = accused == nullptr ? kNone : node_named(accused->name);

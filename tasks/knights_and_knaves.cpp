@@ -157,13 +157,13 @@ KnightsPuzzle make_knights_puzzle(std::uint64_t seed, unsigned people) {
   return puzzle;
 }
 
-Result<std::unique_ptr<Task>> KnightsTask::make(unsigned people_min, unsigned people_max) {
+Result<std::unique_ptr<Task>> KnightsTask::make(unsigned people_min, unsigned people_max, KnightsReward reward) {
   if (people_min < kKnightsPeopleMin || people_min > people_max || people_max > kKnightsPeopleMax) {
     return fail(Errc::kInvalidArgument, Op::kConfigure,
                 fmt::format("knights_and_knaves: people are {} to {}; between {} and {} are possible", people_min,
                             people_max, kKnightsPeopleMin, kKnightsPeopleMax));
   }
-  return std::unique_ptr<Task>(new KnightsTask(people_min, people_max));
+  return std::unique_ptr<Task>(new KnightsTask(people_min, people_max, reward));
 }
 
 Result<Prompt> KnightsTask::prompt(std::uint64_t index) const {
@@ -190,10 +190,11 @@ Result<Score> KnightsTask::score(const Metadata& metadata, std::string_view resp
                 fmt::format("knights_and_knaves: {} names and {} solutions", names.size(), solution.size()));
   }
   const std::string text = ascii_lower(last_answer(response));
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (said_of(text, ascii_lower(names[i])) != solution[i]) return right_or_wrong(false);
-  }
-  return right_or_wrong(true);
+  std::size_t right = 0;
+  for (std::size_t i = 0; i < names.size(); ++i) right += said_of(text, ascii_lower(names[i])) == solution[i] ? 1 : 0;
+  if (right == names.size()) return right_or_wrong(true);
+  if (reward_ == KnightsReward::kExact) return right_or_wrong(false);
+  return Score{static_cast<double>(right) / static_cast<double>(names.size()), false};
 }
 
 }  // namespace weightcast

@@ -9,8 +9,9 @@
 #include "base/nearest_name.h"
 #include "base/text.h"
 #include "tasks/arithmetic.h"
-#include "tasks/gsm8k.h"
 #include "tasks/knights_and_knaves.h"
+#include "tasks/math_task.h"
+#include "tasks/poker/poker_task.h"
 #include "tasks/sokoban_task.h"
 
 namespace weightcast {
@@ -18,8 +19,10 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::array kTaskNames{"arithmetic"sv, "gsm8k"sv, "knights_and_knaves"sv, "sokoban"sv};
+constexpr std::array kTaskNames{"arithmetic"sv, "gsm8k"sv, "knights_and_knaves"sv, "math"sv, "poker"sv, "sokoban"sv};
 constexpr std::array kAnswerMethods{"auto"sv, "strict"sv, "flexible"sv, "boxed"sv};  // in the order of AnswerMethod
+constexpr std::array kAnswerForms{"marked"sv, "boxed"sv, "whole"sv};                 // in the order of AnswerForm
+constexpr std::array kKnightsRewards{"exact"sv, "graded"sv};                         // in the order of KnightsReward
 
 Error refuse_option(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); }
 
@@ -65,28 +68,61 @@ Result<std::unique_ptr<Task>> make_arithmetic(const OptionReader& reader) {
   return ArithmeticTask::make(options);
 }
 
+/// One of `names`, whose place in them is its value in Enum.
+template <typename Enum>
+Status take_choice(const OptionReader& reader, std::string_view task, const std::string& option,
+                   std::span<const std::string_view> names, Enum& out) {
+  std::string chosen(names[static_cast<std::size_t>(out)]);
+  reader.take(option, chosen);
+  const auto found = std::find(names.begin(), names.end(), chosen);
+  if (found == names.end()) return refuse_option(fmt::format("task {}: {}", task, unknown_name(option, chosen, names)));
+  out = static_cast<Enum>(found - names.begin());
+  return {};
+}
+
+Result<std::unique_ptr<Task>> make_math(const OptionReader& reader, std::string_view name, const MathColumns& columns,
+                                        std::string_view data) {
+  AnswerMethod method = AnswerMethod::kAuto;
+  WC_TRY(take_choice(reader, name, "answer_method", kAnswerMethods, method));
+  std::vector<MathProblem> problems;
+  if (!data.empty()) {
+    WC_ASSIGN(problems, MathTask::read_problems(data, columns, name));
+  }
+  return std::unique_ptr<Task>(std::make_unique<MathTask>(std::move(problems), method, name));
+}
+
 Result<std::unique_ptr<Task>> make_gsm8k(const OptionReader& reader, std::string_view data) {
   WC_TRY(reader.check(std::array{"data"sv, "answer_method"sv}));
-  std::string method(kAnswerMethods[0]);
-  reader.take("answer_method", method);
-  const auto found = std::find(kAnswerMethods.begin(), kAnswerMethods.end(), method);
-  if (found == kAnswerMethods.end()) {
-    return refuse_option("task gsm8k: " + unknown_name("answer_method", method, kAnswerMethods));
-  }
-  std::vector<Gsm8kProblem> problems;
-  if (!data.empty()) {
-    WC_ASSIGN(problems, Gsm8kTask::read_problems(data));
-  }
-  const auto chosen = static_cast<AnswerMethod>(found - kAnswerMethods.begin());
-  return std::unique_ptr<Task>(std::make_unique<Gsm8kTask>(std::move(problems), chosen));
+  return make_math(reader, "gsm8k", {}, data);
+}
+
+Result<std::unique_ptr<Task>> make_math_of_columns(const OptionReader& reader, std::string_view data) {
+  WC_TRY(reader.check(
+      std::array{"data"sv, "answer_method"sv, "question_column"sv, "answer_column"sv, "answer_form"sv, "rows"sv}));
+  MathColumns columns;
+  reader.take("question_column", columns.question);
+  reader.take("answer_column", columns.answer);
+  reader.take("rows", columns.rows);
+  WC_TRY(take_choice(reader, "math", "answer_form", kAnswerForms, columns.answer_form));
+  return make_math(reader, "math", columns, data);
 }
 
 Result<std::unique_ptr<Task>> make_knights(const OptionReader& reader) {
-  WC_TRY(reader.check(std::array{"people_min"sv, "people_max"sv}));
+  WC_TRY(reader.check(std::array{"people_min"sv, "people_max"sv, "reward"sv}));
   unsigned people_min = kKnightsPeopleMin, people_max = kKnightsPeopleMax;
   WC_TRY(reader.take("people_min", people_min));
   WC_TRY(reader.take("people_max", people_max));
-  return KnightsTask::make(people_min, people_max);
+  KnightsReward reward = KnightsReward::kExact;
+  WC_TRY(take_choice(reader, "knights_and_knaves", "reward", kKnightsRewards, reward));
+  return KnightsTask::make(people_min, people_max, reward);
+}
+
+Result<std::unique_ptr<Task>> make_poker(const OptionReader& reader) {
+  WC_TRY(reader.check(std::array{"opponent"sv, "hands"sv}));
+  PokerOptions options;
+  WC_TRY(take_choice(reader, "poker", "opponent", kPokerRuleNames, options.opponent));
+  WC_TRY(reader.take("hands", options.hands));
+  return PokerTask::make(options);
 }
 
 Result<std::unique_ptr<Task>> make_sokoban(const OptionReader& reader) {
@@ -111,6 +147,8 @@ Result<std::unique_ptr<Task>> make_task(std::string_view name, const TaskOptions
   if (name == "arithmetic") return make_arithmetic(reader);
   if (name == "gsm8k") return make_gsm8k(reader, data);
   if (name == "knights_and_knaves") return make_knights(reader);
+  if (name == "math") return make_math_of_columns(reader, data);
+  if (name == "poker") return make_poker(reader);
   if (name == "sokoban") return make_sokoban(reader);
   return refuse_option(unknown_name("task", name, kTaskNames));
 }

@@ -103,16 +103,7 @@ Result<Prompt> SokobanTask::prompt(std::uint64_t index) const {
 Result<Score> SokobanTask::score(const Metadata& metadata, std::string_view response) const {
   SokobanEnvironment environment(*this, options_);
   WC_TRY(environment.begin(metadata));
-  Score score;
-  for (std::size_t begin = 0; begin <= response.size();) {
-    const std::size_t end = std::min(response.find('\n', begin), response.size());
-    WC_ASSIGN(const StepResult result, environment.step(response.substr(begin, end - begin)));
-    score.reward += result.reward;
-    score.success = result.success;
-    if (result.done) break;
-    begin = end + 1;
-  }
-  return score;
+  return score_lines(environment, response);
 }
 
 std::unique_ptr<Environment> SokobanTask::make_environment() const {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace weightcast {
 namespace {
 
@@ -45,6 +47,19 @@ Sample Task::materialise(const Trajectory& trajectory) const {
   if (trajectory.turns.empty()) sample.token_rewards[last] = static_cast<float>(trajectory.reward);
   for (const Turn& turn : trajectory.turns) sample.token_rewards[turn.end - 1] = static_cast<float>(turn.reward);
   return sample;
+}
+
+Result<Score> score_lines(Environment& environment, std::string_view response) {
+  Score score;
+  for (std::size_t begin = 0; begin <= response.size();) {
+    const std::size_t end = std::min(response.find('\n', begin), response.size());
+    WC_ASSIGN(const StepResult result, environment.step(response.substr(begin, end - begin)));
+    score.reward += result.reward;
+    score.success = result.success;
+    if (result.done) break;
+    begin = end + 1;
+  }
+  return score;
 }
 
 Result<std::string> metadata_value(const Metadata& metadata, const std::string& name) {

@@ -91,6 +91,10 @@ class Task {
   [[nodiscard]] virtual Sample materialise(const Trajectory& trajectory) const;
 };
 
+/// The score of an episode that has begun, whose actions are the lines of `response` up to its end. What comes after
+/// `done` is not read. Errors: as Environment::step().
+[[nodiscard]] Result<Score> score_lines(Environment& environment, std::string_view response);
+
 /// `metadata[name]`. Errors: kInvalidArgument, which names it, if it is not there.
 [[nodiscard]] Result<std::string> metadata_value(const Metadata& metadata, const std::string& name);
 

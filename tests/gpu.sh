@@ -6,8 +6,10 @@
 #   tests/gpu.sh run [BUNDLE]     runs all that is in the bundle, and prints what it measured. Needs Python with torch of
 #                                 the version that it was built against, and nothing installed beside
 #   tests/gpu.sh                  both
-#   tests/gpu.sh check            builds it into build/gpu-check against the LibTorch that gpu/requirements.txt pins, from the Python
-#                                 registry, and runs on the CPU the tests of model/ and trainer/ that need no transport. Takes nvcc
+#   tests/gpu.sh check [VERSION...]
+#                                 builds it into build/gpu-check-VERSION against each LibTorch that scripts/torch pins, from the
+#                                 Python registry, and runs on the CPU the tests of model/ and trainer/ that need no transport.
+#                                 Takes nvcc, since the registry has no LibTorch for Linux without CUDA
 #
 # WEIGHTCAST_TORCH names the directory of the LibTorch to build against; otherwise that of python3's torch. Exit status: 0 all
 # passed; 77 skipped, with the reason, where there is no GPU, no LibTorch with CUDA or no nvcc; 1 otherwise.
@@ -87,19 +89,31 @@ run() {
 }
 
 check() {
-  local found test failed=0
-  found=$(tests/gpu/environment.sh) || exit $?
+  local version status=0 one
+  (($#)) || set -- $(cd scripts/torch && printf '%s\n' *.txt | sed 's/\.txt$//' | sort -V)
+  for version in "$@"; do
+    one=0
+    check_version "$version" || one=$?
+    # A failure counts more than a version that was not to be had.
+    ((status == 1 || one == 0)) || status=$one
+  done
+  return "$status"
+}
+
+check_version() {
+  local found test failed=0 directory=build/gpu-check-$1
+  found=$(scripts/torch_environment.sh "$1") || return $?
   # These last two skip themselves without a GPU.
   local tests=(model/model_test trainer/trainer_test trainer/trainer_loss_test trainer/updates_test gpu/gpu_test
     patch/patch_cuda_test)
-  compile "${found%%$'\n'*}" build/gpu-check weightcast-bench-learner "${tests[@]##*/}"
-  export LD_LIBRARY_PATH=${found#*$'\n'}:${LD_LIBRARY_PATH:-}
+  compile "${found%%$'\n'*}" "$directory" weightcast-bench-learner "${tests[@]##*/}" || return 1
+  local -x LD_LIBRARY_PATH=${found#*$'\n'}:${LD_LIBRARY_PATH:-}
   for test in "${tests[@]}"; do
-    say "$test"
-    "build/gpu-check/tests/$test" --gtest_brief=1 || failed=1
+    say "$test, torch $1"
+    "$directory/tests/$test" --gtest_brief=1 || failed=1
   done
-  say "weightcast-bench-learner"
-  build/gpu-check/tools/weightcast-bench-learner sequences=1 tokens=16 repeat=1 init_num_hidden_layers=1 || failed=1
+  say "weightcast-bench-learner, torch $1"
+  "$directory/tools/weightcast-bench-learner" sequences=1 tokens=16 repeat=1 init_num_hidden_layers=1 || failed=1
   return "$failed"
 }
 
@@ -107,9 +121,12 @@ case ${1:-all} in
   build) build ;;
   run) run "$(readlink -f "${2:-build/gpu/bundle}")" ;;
   all) build && run "$PWD/build/gpu/bundle" ;;
-  check) check ;;
+  check)
+    shift
+    check "$@"
+    ;;
   *)
-    sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac

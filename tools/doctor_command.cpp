@@ -38,7 +38,7 @@ std::string_view name_of(Finding::Level level) {
 }
 
 /// What a daemon that runs there has found out itself; nothing where none runs.
-std::optional<client::StatusReply> running(const std::string& state) {
+std::optional<local::StatusReply> running(const std::string& state) {
   const auto deadline = client::deadline_after(5000);
   const auto client = client::Client::open(state, deadline);
   if (!client.has_value()) return std::nullopt;
@@ -47,14 +47,14 @@ std::optional<client::StatusReply> running(const std::string& state) {
   return *std::move(status);
 }
 
-void add_seen(const client::StatusReply& status, Findings& findings) {
+void add_seen(const local::StatusReply& status, Findings& findings) {
   if (status.nodes.empty()) return;
-  const client::NodeStatus& self = status.nodes.front();
+  const local::NodeStatus& self = status.nodes.front();
   findings.push_back(ok(
       "rates", fmt::format("uplink {}, downlink {}, as plans reckon with them",
                            format_rate(Rate{self.uplink_bytes_per_s}), format_rate(Rate{self.downlink_bytes_per_s}))));
-  for (const client::NodeStatus& node : status.nodes) {
-    for (const client::UnreachedNode& other : node.cannot_reach) {
+  for (const local::NodeStatus& node : status.nodes) {
+    for (const local::UnreachedNode& other : node.cannot_reach) {
       findings.push_back(
           fault("reached", fmt::format("{} cannot dial {} at {}: {}", node.name, other.name, other.address, other.why),
                 fmt::format("on the host of {}: let that port through its firewall, or --listen 0.0.0.0 in place of "
@@ -70,7 +70,7 @@ Result<Findings> examine(const DoctorFlags& flags) {
     for (Finding& one : more) findings.push_back(std::move(one));
   };
   add(check_keys(flags.keys));
-  std::optional<client::StatusReply> daemon;
+  std::optional<local::StatusReply> daemon;
   if (!flags.state.empty()) {
     StorageNeeds needs{flags.state, flags.memory, 0, flags.keep, flags.single_copy};
     if (!flags.snapshot.empty()) {

@@ -41,9 +41,14 @@ std::string progress_of(const json& n) {
   return text;
 }
 
-std::string remarks_of(const json& n, std::int64_t now_unix_s) {
+/// `protocol_newest`: that any of the nodes speaks.
+std::string remarks_of(const json& n, std::int64_t now_unix_s, std::uint64_t protocol_newest) {
   std::vector<std::string> remarks;
   if (n.at("earlier_run").get<bool>()) remarks.push_back("its version is of the run before");
+  const std::uint64_t protocol = count_of(n, "protocol");
+  if (protocol != 0 && protocol < protocol_newest) {
+    remarks.push_back(fmt::format("it speaks protocol {}, others {}", protocol, protocol_newest));
+  }
   const auto expires = static_cast<std::int64_t>(count_of(n, "keys_expire_unix_s"));
   if (expires != 0 && expires - now_unix_s <= kExpiryWarning_s) {
     remarks.push_back("! its keys expire on " + date_of(expires));
@@ -62,7 +67,10 @@ std::string remarks_of(const json& n, std::int64_t now_unix_s) {
 class Tree {
  public:
   Tree(const json& nodes, std::int64_t now_unix_s) : nodes_(nodes), now_unix_s_(now_unix_s), printed_(nodes.size()) {
-    for (std::size_t i = 0; i < nodes.size(); ++i) index_of_.emplace(text_of(nodes[i], "name"), i);
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      index_of_.emplace(text_of(nodes[i], "name"), i);
+      protocol_newest_ = std::max(protocol_newest_, count_of(nodes[i], "protocol"));
+    }
   }
 
   std::string render() {
@@ -105,11 +113,12 @@ class Tree {
                 text_of(n, "state"), progress_of(n),
                 payload.empty() ? payload : fmt::format("{} {}", payload, format_bytes(count_of(n, "payload_bytes"))),
                 is_scored ? fmt::format("{:.2f}", score) : std::string(), text_of(n, "standing")},
-               remarks_of(n, now_unix_s_));
+               remarks_of(n, now_unix_s_, protocol_newest_));
   }
 
   const json& nodes_;
   const std::int64_t now_unix_s_;
+  std::uint64_t protocol_newest_ = 0;
   std::unordered_map<std::string, std::size_t> index_of_;
   std::vector<bool> printed_;
   TextTable table_{{{"NODE"},

@@ -30,7 +30,7 @@ constexpr Duration kExportMax = std::chrono::seconds(10);
 
 /// Sends the publication's spans to the collector at `url`, as OTLP over HTTP. Errors: kInvalidArgument (no such URL),
 /// those of HttpClient::call(), kIo (the collector refuses them; its words follow).
-Status export_spans(const std::string& url, const client::HistoryReply& history) {
+Status export_spans(const std::string& url, const local::HistoryReply& history) {
   const auto refuse = [&](Errc code, const std::string& why) {
     return fail(code, Op::kSend, fmt::format("--otlp-endpoint {}: {}", url, why));
   };
@@ -61,7 +61,7 @@ Status export_spans(const std::string& url, const client::HistoryReply& history)
 Status run(const TraceFlags& flags) {
   const auto deadline = client::deadline_after(5000);
   WC_ASSIGN(const auto client, client::Client::open(flags.state, deadline));
-  WC_ASSIGN(const client::HistoryReply history, client->history(flags.version, deadline));
+  WC_ASSIGN(const local::HistoryReply history, client->history(flags.version, deadline));
   if (!flags.otlp_endpoint.empty()) {
     if (history.publications.empty()) return fail(Errc::kNotFound, Op::kRead, "the origin does not know that version");
     WC_TRY(export_spans(flags.otlp_endpoint, history));

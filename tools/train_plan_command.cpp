@@ -47,8 +47,9 @@ void add_train_plan_command(CLI::App& app, CommandBody& selected) {
   const auto flags = std::make_shared<PlanFlags>();
   CLI::App* command = app.add_subcommand("plan", "Which workers a training loop needs, and what they cost");
   command
-      ->add_option("--pool", flags->pool,
-                   "JSON: {T_s, R, t_bcast_s, kappa, S, alpha, workers: [{name, mu, price_per_hour}]}")
+      ->add_option(
+          "--pool", flags->pool,
+          "JSON: {T_s, R, t_bcast_s, kappa, S, alpha, learner_price_per_hour, workers: [{name, mu, price_per_hour}]}")
       ->required();
   command->add_option("--activation", flags->activation, "Who is activated first: cost or random")
       ->capture_default_str();

@@ -8,7 +8,7 @@
 namespace weightcast {
 namespace {
 
-Status run(const WorkerConfig& config, const LogStyle& log, const HttpFlags& flags) {
+Status run(const RolloutWorkerConfig& config, const LogStyle& log, const HttpFlags& flags) {
   PosixFileSystem files;
   const auto at = [&log](std::string_view level) {
     return [&log, level](const std::string& line) { write_log_line(log, level, line); };
@@ -34,9 +34,9 @@ Status run(const WorkerConfig& config, const LogStyle& log, const HttpFlags& fla
 }  // namespace
 
 void add_worker_run_command(CLI::App& app, CommandBody& selected) {
-  add_configured_command<WorkerConfig>(app, selected, "Generate rollouts for a learner, under the versions that arrive",
-                                       "docs/WORKERS.md",
-                                       {make_worker_config, worker_config_table, worker_config_text, "engine", run});
+  add_configured_command<RolloutWorkerConfig>(
+      app, selected, "Generate rollouts for a learner, under the versions that arrive", "docs/WORKERS.md",
+      {make_worker_config, worker_config_table, worker_config_text, "engine", run});
 }
 
 }  // namespace weightcast

@@ -133,12 +133,9 @@ void read_all(std::span<const WeightMatrix> matrices, unsigned threads) {
 
 Result<const kernels::Kernels*> kernels_named(const std::string& name) {
   if (name.empty()) return &kernels::best();
-  if (name == "plain") return &kernels::plain();
-#if defined(WEIGHTCAST_ENGINE_X86)
-  if (name == "avx2" && std::string_view(kernels::best().name) != "plain") return &kernels::avx2();
-  if (name == kernels::best().name) return &kernels::best();
-  if (name == "avx512" && std::string_view(kernels::best().name) == "amx") return &kernels::avx512();
-#endif
+  for (const kernels::Kernels* here : kernels::available()) {
+    if (name == here->name) return here;
+  }
   return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("kernels {}: this processor has none of them", name));
 }
 

@@ -291,6 +291,15 @@ Result<RolloutSuite> rollout_suite(std::string_view name, const RolloutWorldOpti
   return suite;
 }
 
+void shrink(RolloutSuite& suite, std::uint64_t divisor) {
+  for (RolloutCase& c : suite.cases) {
+    const std::uint64_t groups =
+        std::max<std::uint64_t>(1, c.options.rollout_batch_size / c.options.scheduler.group_size / divisor);
+    c.options.rollout_batch_size = groups * c.options.scheduler.group_size;
+    if (c.options.num_env_groups > 0) c.options.num_env_groups = groups;
+  }
+}
+
 Status run_rollout_suite(RolloutSuite& suite, const std::function<void(const RolloutCase&)>& on_case) {
   for (RolloutCase& c : suite.cases) {
     auto result = run_rollout_world(c.options);

@@ -36,6 +36,9 @@ struct RolloutSuite {
 /// `base` gives steps, warm-up and seed. Errors: kInvalidArgument, with the nearest name.
 [[nodiscard]] Result<RolloutSuite> rollout_suite(std::string_view name, const RolloutWorldOptions& base);
 
+/// Divides the batches of all cases, and their groups of environments, by `divisor`; a group is left of each at least.
+void shrink(RolloutSuite& suite, std::uint64_t divisor);
+
 /// Runs all cases. Errors: those of run_rollout_world(); kCorrupt, if a realised sum breaks proposition 1.
 [[nodiscard]] Status run_rollout_suite(RolloutSuite& suite, const std::function<void(const RolloutCase&)>& on_case);
 

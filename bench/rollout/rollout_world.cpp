@@ -36,6 +36,9 @@ Status validate(const RolloutWorldOptions& o) {
   WC_TRY(check("turns", o.turns, 1, 10'000));
   WC_TRY(check("environment_s_mean", o.environment_s_mean, 0, 1e6));
   WC_TRY(check("environment_s_sd", o.environment_s_sd, 0, 1e6));
+  WC_TRY(check("slow_environment_share", o.slow_environment_share, 0, 1));
+  WC_TRY(check("slow_group_share", o.slow_group_share, 0, 1));
+  WC_TRY(check("slow_environment_s", o.slow_environment_s, 0, 1e6));
   WC_TRY(check("dead_environment_share", o.dead_environment_share, 0, 0.9));
   WC_TRY(check("no_signal_share", o.no_signal_share, 0, 0.99));
   WC_TRY(check("publish_interval", static_cast<double>(o.publish_interval), 1, 1e6));
@@ -492,7 +495,7 @@ class World {
     t.oldest_version = Version{made->second.version};
     t.version_runs = {{t.oldest_version, 1}};
     t.reward = reward_of(rollout);
-    if (buffer_.handle_trajectory(instant(), std::move(t)).admission == Admission::kAdmitted) {
+    if (buffer_.handle_trajectory(instant(), std::move(t)).admission == AdmissionOutcome::kAdmitted) {
       granted.slot_s += made->second.slot_s;
       granted.alone_s = std::max(granted.alone_s, alone_s(rollout));
       granted.whole_at = now_;
@@ -601,8 +604,11 @@ class World {
   [[nodiscard]] double environment_s(const RolloutKey& rollout, std::uint32_t turn) const {
     Random random = random_for(o_.seed, rollout, turn, 2);
     const double seconds = std::max(0.0, o_.environment_s_mean + o_.environment_s_sd * gaussian(random));
-    const bool is_slow = random_for(o_.seed, rollout, 0, 4).chance(o_.slow_environment_share);
-    return is_slow ? seconds * o_.slow_environment_factor : seconds;
+    return turn == 0 && is_slow(rollout) ? seconds + o_.slow_environment_s : seconds;
+  }
+  [[nodiscard]] bool is_slow(const RolloutKey& rollout) const {
+    return random_for(o_.seed, rollout, 0, 4).chance(o_.slow_environment_share) ||
+           random_for(o_.seed, {rollout.group, 0, 0}, 0, 6).chance(o_.slow_group_share);
   }
   /// Of a rollout whose environment answers, in an engine of its own at full speed.
   [[nodiscard]] double alone_s(const RolloutKey& rollout) const {
@@ -664,27 +670,26 @@ class World {
   }
 
   void set_bounds(RolloutWorldResult& r, double slot_s, double longest_s, double count) const {
-    const double slots = static_cast<double>(workers_.size()) * static_cast<double>(workers_[0].scheduler.slots());
     const SchedulerOptions& s = o_.scheduler;
     const bool is_plain = s.queue_scheduling && s.prompt_replication && o_.turns == 1 && o_.reward_s == 0 &&
                           o_.environment_s_mean == 0 && o_.environment_s_sd == 0 && !s.filter_equal_rewards &&
-                          o_.dead_environment_share == 0;
+                          o_.dead_environment_share == 0 && o_.slow_environment_share == 0 && o_.slow_group_share == 0;
     if (!is_plain) return;
+    const double gpus = o_.gpus, trains = std::round(o_.train_share * gpus);
+    r.work = {slot_s / count, longest_s, o_.train_gpu_s_per_rollout * static_cast<double>(o_.rollout_batch_size), gpus,
+              static_cast<double>(o_.slots_per_gpu)};
     if (is_synchronous()) {
       for (const SimulatedStep& step : steps_) {
         // A synchronous step begins to generate when the version is installed.
         const double generate_s = step.generate_s - o_.t_bcast_s;
-        r.bound_1_share = std::max(r.bound_1_share, generate_s / (step.slot_s / slots + step.longest_s));
+        BatchWork realised = r.work;
+        realised.slot_s = step.slot_s;
+        realised.longest_s = step.longest_s;
+        r.bound_1_share = std::max(r.bound_1_share, generate_s / generation_bound_s(realised, gpus));
       }
-    }
-    const double train_gpu_s = o_.train_gpu_s_per_rollout * static_cast<double>(o_.rollout_batch_size);
-    const double mean_slot_s = slot_s / count;
-    if (is_synchronous()) {
-      r.bound_2_s = mean_slot_s / slots + longest_s + train_gpu_s / o_.gpus;
+      r.bound_2_s = synchronous_step_bound_s(r.work);
     } else {
-      const double ratio = s.async_generation_ratio.value_or(0);
-      r.bound_2_s =
-          std::max(mean_slot_s / slots + longest_s / (ratio + 1), train_gpu_s / std::round(o_.train_share * o_.gpus));
+      r.bound_2_s = asynchronous_step_bound_s(r.work, s.async_generation_ratio.value_or(0), trains / gpus);
     }
     for (const SimulatedStep& step : steps_) r.bound_2_violations += step.seconds > r.bound_2_s * (1 + 1e-9) ? 1 : 0;
   }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "bench/rollout/propositions.h"
 #include "worker/rollout/rollout_scheduler.h"
 
 namespace weightcast::bench {
@@ -41,8 +42,9 @@ struct RolloutWorldOptions {
 
   double environment_s_mean = 0;  ///< from an action to the observation; Gaussian, not below 0
   double environment_s_sd = 0;
-  double slow_environment_share = 0;
-  double slow_environment_factor = 5;
+  double slow_environment_share = 0;  ///< of rollouts whose environment is slow, each for itself
+  double slow_group_share = 0;        ///< of groups of which all environments are slow
+  double slow_environment_s = 200;    ///< that a slow one takes beyond the others, on its first turn
   double dead_environment_share = 0;  ///< of rollouts whose environment never answers
   double reward_s = 0;
 
@@ -102,10 +104,10 @@ struct RolloutWorldResult {
   /// replication, one turn, no filtering and rewards that take no time; elsewhere these are 0. This one is also 0 for
   /// asynchronous runs, whose generations have no common begin.
   double bound_1_share = 0;
-  /// Proposition 2, with realised means: synchronous (N mu + train) / K + L, asynchronous the larger of
-  /// N mu / ((1 - beta) K) + L / (alpha + 1) and train / (beta K). It speaks of means, so single steps may exceed it.
+  /// Proposition 2 with realised means, for this run's share of GPUs that train. Single steps may exceed it.
   double bound_2_s = 0;
   std::uint64_t bound_2_violations = 0;  ///< steps that took longer
+  BatchWork work;                        ///< what the propositions take, as realised
 
   SchedulerStats scheduler;
 };

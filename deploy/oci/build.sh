@@ -17,10 +17,8 @@ buildah() { command buildah --root "$out/storage" --runroot "$out/run" --storage
 
 debian() {
   local mirror container
-  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)
-  [[ -n $mirror ]] || { echo "apt knows no mirror of Debian 12: name one in /etc/apt/sources.list" >&2; return 1; }
-  # What debootstrap mounts ends with its namespace.
-  unshare --mount debootstrap --variant=minbase bookworm "$work/root" "$mirror" >"$work/log" 2>&1 || { tail -n 5 "$work/log" >&2; return 1; }
+  "$here/../../scripts/debian_root.sh" "$work/root" || return 1
+  mirror=$(awk '{ print $2; exit }' "$work/root/etc/apt/sources.list")
   printf 'deb %s %s main\n' "$mirror" bookworm "$mirror" bookworm-updates "${mirror%/debian/}/debian-security/" bookworm-security \
     >"$work/root/etc/apt/sources.list"
   rm -rf "$work/root"/var/cache/apt/* "$work/root"/var/lib/apt/lists/* "$work/root"/var/log/*.log

@@ -180,7 +180,7 @@ struct Tokenizer::State {
   }
 
   /// Text without those added tokens that are looked for before it is normalised.
-  Status encode_stretch(std::string_view text, const EncodeOptions& options, std::vector<TokenId>& ids) const {
+  Status encode_stretch(std::string_view text, const TokenizeOptions& options, std::vector<TokenId>& ids) const {
     const std::string normal = nfc && options.normalize ? to_nfc(text) : std::string(text);
     for (const TextPart& part : normalized_finder.split(normal, !options.special_tokens)) {
       if (part.token) {
@@ -263,7 +263,7 @@ Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json) {
   return Tokenizer(std::move(state));
 }
 
-Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, const TokenizeOptions& options) const {
   if (text.size() > kTextBytesMax) {
     return fail(Errc::kTooLarge, Op::kEncode,
                 fmt::format("tokenizer: a text of {} bytes; at most {}", text.size(), kTextBytesMax));

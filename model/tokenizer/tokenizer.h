@@ -13,7 +13,7 @@
 
 namespace weightcast {
 
-struct EncodeOptions {
+struct TokenizeOptions {
   /// What tokenizer.json asks for (Unicode's normal form C). Without it any bytes come back exactly.
   bool normalize = true;
   /// Special tokens in the text are themselves. Without it, as for text from strangers, they are text.
@@ -35,7 +35,7 @@ class Tokenizer {
 
   /// The tokens of any bytes. Bytes that are not UTF-8 are pieces of their own. Adds no token at either end.
   /// Errors: kTooLarge beyond kTextBytesMax; kInvalidArgument if a pattern takes too much, or if a byte has no token.
-  [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, const TokenizeOptions& options = {}) const;
   /// The bytes of the tokens. A token may end within a character, so they need not be UTF-8.
   /// Errors: kInvalidArgument, which gives the position of an id that is no token.
   [[nodiscard]] Result<std::string> decode(std::span<const TokenId> ids, bool skip_special_tokens = false) const;

@@ -79,12 +79,6 @@ bool looks_random(Bytes plane) {
 
 }  // namespace
 
-void PlanesEncoder::release() {
-  planes_ = {};
-  coded_ = {};
-  words_ = {};
-}
-
 std::size_t PlanesEncoder::zstd_bytes(Bytes data) {
   coded_.resize(ZSTD_compressBound(data.size()));
   const std::size_t size = ZSTD_compress(coded_.data(), coded_.size(), data.data(), data.size(), kZstdLevel);

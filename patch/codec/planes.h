@@ -24,8 +24,6 @@ class PlanesEncoder {
   /// because the caller then drops the result.
   void encode(CellKind kind, Bytes cells, const std::byte* before, std::size_t limit_bytes,
               std::vector<std::byte>& out);
-  /// Frees the buffers.
-  void release();
 
  private:
   void encode_plane(Bytes plane, std::vector<std::byte>& out);

@@ -520,11 +520,10 @@ std::size_t take_cells(const ByteSlots& slots, ByteStates& states, const std::by
 
 }  // namespace
 
-const Kernels* avx2_kernels() {
+const Kernels& avx2_kernels() {
   static constexpr Kernels kernels{"avx2",      weigh, diff,      split,      merge,     weighted_sum,
                                    count_equal, range, put_bytes, take_bytes, take_cells};
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt") ? &kernels
-                                                                                                             : nullptr;
+  return kernels;
 }
 
 }  // namespace weightcast

@@ -112,21 +112,16 @@ std::size_t take_cells(const ByteSlots& slots, ByteStates& states, const std::by
 
 }  // namespace
 
-const Kernels* avx512_kernels() {
-  static const Kernels* const avx2 = avx2_kernels();
-  if (avx2 == nullptr || !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-      !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512vbmi2")) {
-    return nullptr;
-  }
+const Kernels& avx512_kernels() {
   static const Kernels kernels = [] {
-    Kernels mixed = *avx2;
+    Kernels mixed = avx2_kernels();
     mixed.name = "avx512";
     mixed.diff = diff;
     mixed.take_bytes = take_bytes;
     mixed.take_cells = take_cells;
     return mixed;
   }();
-  return &kernels;
+  return kernels;
 }
 
 }  // namespace weightcast

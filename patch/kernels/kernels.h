@@ -79,13 +79,13 @@ struct Kernels {
 };
 
 [[nodiscard]] const Kernels& scalar_kernels();
-/// Null if they were not compiled, or if the processor lacks the instructions.
-[[nodiscard]] const Kernels* avx2_kernels();
-[[nodiscard]] const Kernels* avx512_kernels();
+/// Compiled for x86 alone, and only to be called where instruction_set() is kAvx2 at least; kAvx512Vbmi2.
+[[nodiscard]] const Kernels& avx2_kernels();
+[[nodiscard]] const Kernels& avx512_kernels();
 
-/// The fastest that this processor runs, unless WEIGHTCAST_KERNELS (scalar, avx2, avx512) names another that it runs.
-[[nodiscard]] const Kernels& best_kernels();
-/// Every set that this processor runs, scalar first.
+/// Those for instruction_set() and the sets before it, scalar first.
 [[nodiscard]] std::span<const Kernels* const> available_kernels();
+/// The last of them, which is the fastest.
+[[nodiscard]] const Kernels& best_kernels();
 
 }  // namespace weightcast

@@ -18,10 +18,9 @@ constexpr Duration kCatchUpLimit = std::chrono::seconds(180);
 
 std::string state_of(Host& host) {
   if (!host.runs()) return "it does not run";
-  const local::NodeStatus self = host.node->status().nodes(0);
-  return fmt::format("{}, has {} of {} chunks of version {} from {}, last error: {}", self.state(),
-                     self.chunks_verified(), self.chunks_total(), self.receiving_version(), self.parent(),
-                     self.last_error());
+  const local::NodeStatus self = host.node->status().nodes.front();
+  return fmt::format("{}, has {} of {} chunks of version {} from {}, last error: {}", self.state, self.chunks_verified,
+                     self.chunks_total, self.receiving_version, self.parent, self.last_error);
 }
 
 /// Puts the files where the trainer keeps its latest; what to publish.
@@ -123,7 +122,8 @@ void WorldRun::publish_last(unsigned tries) {
               host->node->store().current() == last);
     });
   };
-  // A bit that rotted before may have gone on to this version: the origin withdraws it, and the trainer publishes again.
+  // A bit that rotted before may have gone on to this version: the origin withdraws it, and the trainer publishes
+  // again.
   const auto withdrawn = [&] {
     return hosts_[0]->rotten_somewhere && hosts_[0]->runs() && hosts_[0]->node->store().current() < last;
   };

@@ -24,9 +24,9 @@ struct ClientTest : testing::Test {
   ScriptedDaemon daemon;
   wc::Client client{daemon.state_dir()};
 
-  static local::Message last_page() {
-    local::Message page;
-    page.mutable_status_reply()->set_last(true);
+  static local::StatusReply last_page() {
+    local::StatusReply page;
+    page.last = true;
     return page;
   }
 };
@@ -49,11 +49,10 @@ TEST_F(ClientTest, LateAnswerIsNotTakenForTheNextCalls) {
     const auto status = daemon.receive();
     const auto versions = daemon.receive();
     ASSERT_TRUE(status && versions);
-    daemon.send(last_page(), status->request_id());
-    daemon.send(error_reply(Errc::kBusy, "the first call's"), status->request_id());
-    local::Message wanted;
-    wanted.mutable_versions_reply()->add_versions()->set_version(7);
-    daemon.send(wanted, versions->request_id());
+    daemon.send(last_page(), status->request_id);
+    daemon.send(error_reply(Errc::kBusy, "the first call's"), status->request_id);
+    const local::VersionsReply wanted{{local::VersionEntry{.version = 7}}};
+    daemon.send(wanted, versions->request_id);
   });
   const auto versions = nlohmann::json::parse(client.versions()).at("versions");
   ASSERT_EQ(versions.size(), 1u);
@@ -63,19 +62,14 @@ TEST_F(ClientTest, LateAnswerIsNotTakenForTheNextCalls) {
 TEST_F(ClientTest, TellsOfOnePublicationWithItsWorkers) {
   daemon.play([this] {
     const auto request = daemon.receive();
-    ASSERT_TRUE(request && request->has_history_request());
-    EXPECT_EQ(request->history_request().version(), 7u);
-    local::Message message;
-    local::HistoryReply& reply = *message.mutable_history_reply();
-    reply.add_publications()->set_version(7);
-    reply.mutable_publications(0)->set_t100_s(4.5);
-    reply.add_workers()->set_name("a");
-    reply.mutable_workers(0)->set_has_phases(true);
-    reply.mutable_workers(0)->set_receiving_s(3.5);
-    reply.mutable_workers(0)->set_installed_s(4.5);
-    reply.add_workers()->set_name("b");
-    reply.set_workers_total(2);
-    daemon.send(message, request->request_id());
+    ASSERT_TRUE(request && request->get<local::HistoryRequest>());
+    EXPECT_EQ(as<local::HistoryRequest>(*request).version, 7u);
+    local::HistoryReply reply;
+    reply.publications.push_back({.version = 7, .t100_s = 4.5});
+    reply.workers.push_back({.name = "a", .installed_s = 4.5, .has_phases = true, .receiving_s = 3.5});
+    reply.workers.push_back({.name = "b"});
+    reply.workers_total = 2;
+    daemon.send(reply, request->request_id);
   });
   const auto told = nlohmann::json::parse(client.history(7));
   EXPECT_EQ(told.at("publications")[0].at("t100_s"), 4.5);
@@ -94,10 +88,10 @@ TEST_F(ClientTest, AnswersDoNotMoveACallsDeadline) {
   daemon.play([this, progress] {
     const auto request = daemon.receive();
     ASSERT_TRUE(request);
-    local::Message page;
-    page.mutable_status_reply()->set_latest_version(1);
+    local::StatusReply page;
+    page.latest_version = 1;
     for (int i = 0; i < 1000 && !progress->call_ended; ++i) {
-      daemon.send(page, request->request_id());
+      daemon.send(page, request->request_id);
       std::this_thread::sleep_for(20ms);
     }
     progress->answers_ended = true;
@@ -112,14 +106,13 @@ TEST_F(ClientTest, StatusIsPutTogetherFromItsParts) {
     const auto request = daemon.receive();
     ASSERT_TRUE(request);
     for (int i = 0; i < 3; ++i) {
-      local::Message part;
-      local::StatusReply& reply = *part.mutable_status_reply();
-      reply.set_latest_version(9);
-      local::NodeStatus* node = reply.add_nodes();
-      node->set_name("n" + std::to_string(i));
-      if (i > 0) node->set_parent("n" + std::to_string(i - 1));
-      reply.set_last(i == 2);
-      daemon.send(part, request->request_id());
+      local::StatusReply part;
+      part.latest_version = 9;
+      local::NodeStatus& node = part.nodes.emplace_back();
+      node.name = "n" + std::to_string(i);
+      if (i > 0) node.parent = "n" + std::to_string(i - 1);
+      part.last = i == 2;
+      daemon.send(part, request->request_id);
     }
   });
   const auto status = nlohmann::json::parse(client.status());
@@ -136,7 +129,7 @@ TEST_F(ClientTest, AnErrorOfTheDaemonComesAsItIs) {
   daemon.play([this] {
     const auto request = daemon.receive();
     ASSERT_TRUE(request);
-    daemon.send(error_reply(Errc::kAlreadyExists, "version 3: not greater"), request->request_id());
+    daemon.send(error_reply(Errc::kAlreadyExists, "version 3: not greater"), request->request_id);
   });
   const auto refused = attempt([&] { return client.publish_path("/weights", {.version = 3}, 5s); });
   ASSERT_FALSE(refused.has_value());
@@ -149,7 +142,7 @@ TEST_F(ClientTest, AnUnknownCodeIsAnError) {
   daemon.play([this] {
     const auto request = daemon.receive();
     ASSERT_TRUE(request);
-    daemon.send(error_reply(static_cast<Errc>(1'000'000'000), "something new"), request->request_id());
+    daemon.send(error_reply(static_cast<Errc>(1'000'000'000), "something new"), request->request_id);
   });
   EXPECT_EQ(code_of([&] { return client.status(); }), WC_IO);
 }
@@ -159,8 +152,8 @@ TEST_F(ClientTest, ARequestAboveTheLimitIsAnErrorAndTheNextOneWorks) {
   daemon.play([this] {
     const auto request = daemon.receive();
     ASSERT_TRUE(request);
-    EXPECT_EQ(request->publish_request().path(), "/weights");
-    daemon.send(accepted_reply(1), request->request_id());
+    EXPECT_EQ(as<local::PublishRequest>(*request).path, "/weights");
+    daemon.send(accepted_reply(1), request->request_id);
   });
   EXPECT_EQ(client.publish_path("/weights", {}, 5s), 1u);
 }
@@ -174,8 +167,8 @@ TEST_F(ClientTest, ARequestThatWasSentInPartEndsTheConnection) {
   daemon.play([this] {
     const auto request = daemon.receive();
     ASSERT_TRUE(request);
-    EXPECT_TRUE(request->has_status_request());
-    daemon.send(last_page(), request->request_id());
+    EXPECT_TRUE(request->get<local::StatusRequest>());
+    daemon.send(last_page(), request->request_id);
   });
   EXPECT_EQ(code_of([&] { return client.status(); }), WC_OK);
 }
@@ -186,7 +179,7 @@ TEST_F(ClientTest, ConnectsAgainAfterTheDaemonsEnd) {
   daemon.play([this] {
     const auto request = daemon.receive();
     ASSERT_TRUE(request);
-    daemon.send(last_page(), request->request_id());
+    daemon.send(last_page(), request->request_id);
   });
   EXPECT_EQ(code_of([&] { return client.status(); }), WC_OK);
 }
@@ -203,9 +196,8 @@ TEST_F(ClientTest, AnyTimeOutIsTaken) {
   daemon.play([this] {
     const auto request = daemon.receive();
     ASSERT_TRUE(request);
-    local::Message answer;
-    answer.mutable_versions_reply();
-    daemon.send(answer, request->request_id());
+    const local::VersionsReply answer;
+    daemon.send(answer, request->request_id);
   });
   EXPECT_EQ(code_of([&] { return client.versions(wc::Milliseconds::max()); }), WC_OK);
   EXPECT_EQ(code_of([&] { return client.versions(wc::Milliseconds::min()); }), WC_TIMED_OUT);
@@ -280,7 +272,7 @@ TEST_F(ClientTest, ADaemonOfAnotherReleaseIsNamed) {
   daemon.play([this] {
     const auto request = daemon.receive();
     ASSERT_TRUE(request);
-    daemon.send(accepted_reply(1), request->request_id());
+    daemon.send(accepted_reply(1), request->request_id);
   });
   EXPECT_EQ(code_of([&] { return client.status(); }), WC_UNSUPPORTED);
 }

@@ -43,7 +43,7 @@ struct Offered {
     if (fd >= 0) ::close(fd);
     if (files_fd >= 0) ::close(files_fd);
   }
-  [[nodiscard]] std::uint64_t id() const { return request.request_id(); }
+  [[nodiscard]] std::uint64_t id() const { return request.request_id; }
   static std::string bytes_of(int from, std::uint64_t size_bytes) {
     struct stat info {};
     EXPECT_EQ(::fstat(from, &info), 0);
@@ -51,10 +51,13 @@ struct Offered {
     EXPECT_EQ(::pread(from, out.data(), out.size(), 0), ssize_t(out.size()));
     return out;
   }
-  [[nodiscard]] std::string bytes() const { return bytes_of(fd, request.publish_request().region_bytes()); }
+  [[nodiscard]] std::string bytes() const {
+    const auto* whole = request.get<local::PublishRequest>();
+    return bytes_of(fd, whole != nullptr ? whole->region_bytes : 0);
+  }
   /// Name and contents of each file that came beside the weights.
   [[nodiscard]] std::map<std::string, std::string> files() const {
-    const std::string file = bytes_of(files_fd, request.publish_request().files_bytes());
+    const std::string file = bytes_of(files_fd, as<local::PublishRequest>(request).files_bytes);
     const auto header = parse_safetensors_header(std::as_bytes(std::span(file)), file.size(), "files");
     EXPECT_TRUE(header.has_value()) << header.error().message();
     std::map<std::string, std::string> out;
@@ -81,7 +84,7 @@ struct PublishTest : testing::Test {
     if (auto request = daemon.receive()) offered.request = *request;
     offered.fd = daemon.take_descriptor();
     offered.files_fd = daemon.take_descriptor();
-    EXPECT_TRUE(offered.request.has_publish_request() || offered.request.has_publish_changes_request());
+    EXPECT_TRUE(offered.request.get<local::PublishRequest>() || offered.request.get<local::PublishChangesRequest>());
     return offered;
   }
   /// Publishes changes of `count` cells of "w" to `value`; the daemon accepts them.
@@ -136,9 +139,9 @@ TEST_F(PublishTest, WhatIsFilledArrivesAsASealedSafetensorsFile) {
   std::memcpy(places[1], a, sizeof a);
   std::memcpy(places[3], &one, sizeof one);
   const Offered offered = commit(12);
-  EXPECT_TRUE(offered.request.publish_request().region());
-  EXPECT_EQ(offered.request.publish_request().version(), 12u);
-  EXPECT_EQ(offered.request.publish_request().path(), "");
+  EXPECT_TRUE(as<local::PublishRequest>(offered.request).region);
+  EXPECT_EQ(as<local::PublishRequest>(offered.request).version, 12u);
+  EXPECT_EQ(as<local::PublishRequest>(offered.request).path, "");
   ASSERT_GE(offered.fd, 0);
   EXPECT_EQ(::fcntl(offered.fd, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW), F_SEAL_SHRINK | F_SEAL_GROW);
 
@@ -228,9 +231,9 @@ TEST_F(PublishTest, ACommitThatTimesOutLeavesTheRegionToTheOrigin) {
   daemon.send(taken_reply(5), first.id());
   daemon.play([this] {
     const auto wait = daemon.receive();
-    ASSERT_TRUE(wait && wait->has_wait_request());
-    EXPECT_EQ(wait->wait_request().version(), 5u);
-    daemon.send(result_reply(5), wait->request_id());
+    ASSERT_TRUE(wait && wait->get<local::WaitRequest>());
+    EXPECT_EQ(as<local::WaitRequest>(*wait).version, 5u);
+    daemon.send(result_reply(5), wait->request_id);
   });
   EXPECT_EQ(client.wait(0, {}, 5s).version, 5u);
 }
@@ -250,10 +253,10 @@ TEST_F(PublishTest, WhatTheOriginRefusesCanBeCommittedAgain) {
   fill('a', {.version = 3});
   daemon.play([this] {
     const Offered refused = receive();
-    EXPECT_EQ(refused.request.publish_request().version(), 3u);
+    EXPECT_EQ(as<local::PublishRequest>(refused.request).version, 3u);
     daemon.send(error_reply(Errc::kAlreadyExists, "not greater"), refused.id());
     const Offered accepted = receive();
-    EXPECT_EQ(accepted.request.publish_request().version(), 0u);
+    EXPECT_EQ(as<local::PublishRequest>(accepted.request).version, 0u);
     EXPECT_THAT(accepted.bytes(), HasSubstr(std::string(kBytes, 'a')));
     daemon.send(accepted_reply(9), accepted.id());
   });
@@ -277,8 +280,8 @@ TEST_F(PublishTest, AFailedTakeoverFreesTheRegionAndIsToldByWait) {
   daemon.send(taken_reply(1), second.id());
   daemon.play([this] {
     const auto wait = daemon.receive();
-    ASSERT_TRUE(wait && wait->has_wait_request());
-    daemon.send(result_reply(1), wait->request_id());
+    ASSERT_TRUE(wait && wait->get<local::WaitRequest>());
+    daemon.send(result_reply(1), wait->request_id);
   });
   EXPECT_EQ(client.wait(0, {}, 5s).version, 1u) << "the last one";
 
@@ -286,7 +289,7 @@ TEST_F(PublishTest, AFailedTakeoverFreesTheRegionAndIsToldByWait) {
   daemon.send(error_reply(Errc::kNoSpace, "the disk is full"), third.id());
   daemon.play([this] {
     const auto wait = daemon.receive();
-    if (wait) daemon.send(error_reply(Errc::kNotFound, "not known"), wait->request_id());
+    if (wait) daemon.send(error_reply(Errc::kNotFound, "not known"), wait->request_id);
   });
   EXPECT_EQ(code_of([&] { return client.wait(2, {}, 5s); }), WC_NO_SPACE) << "why it is not known";
 }
@@ -296,26 +299,24 @@ TEST_F(PublishTest, WaitAsksForTheShareOfWorkersAndTellsProgress) {
   daemon.send(taken_reply(1), first.id());
   daemon.play([this] {
     const auto wait = daemon.receive();
-    ASSERT_TRUE(wait && wait->has_wait_request());
-    EXPECT_EQ(wait->wait_request().fraction(), 0.5);
-    EXPECT_TRUE(wait->wait_request().progress());
-    EXPECT_GT(wait->wait_request().timeout_s(), 4);
-    EXPECT_LE(wait->wait_request().timeout_s(), 5);
-    local::Message progress;
-    progress.mutable_publish_progress()->set_workers_total(3);
-    progress.mutable_publish_progress()->add_workers()->set_name("gpu-1");
-    daemon.send(progress, wait->request_id());
-    local::Message result;
-    local::PublishResult& outcome = *result.mutable_publish_result();
-    outcome.set_version(1);
-    outcome.set_kind(wire::PAYLOAD_KIND_PATCH);
-    outcome.set_workers(3);
-    outcome.set_installed(1);
-    outcome.set_t50_s(0.25);
-    outcome.add_missing("gpu-2");
-    outcome.add_missing("gpu-3");
-    outcome.set_topology("chain");
-    daemon.send(result, wait->request_id());
+    ASSERT_TRUE(wait && wait->get<local::WaitRequest>());
+    EXPECT_EQ(as<local::WaitRequest>(*wait).fraction, 0.5);
+    EXPECT_TRUE(as<local::WaitRequest>(*wait).progress);
+    EXPECT_GT(as<local::WaitRequest>(*wait).timeout_s, 4);
+    EXPECT_LE(as<local::WaitRequest>(*wait).timeout_s, 5);
+    local::PublishProgress progress;
+    progress.workers_total = 3;
+    progress.workers.push_back({.name = "gpu-1"});
+    daemon.send(progress, wait->request_id);
+    local::PublishResult outcome;
+    outcome.version = 1;
+    outcome.kind = static_cast<std::uint32_t>(PayloadKind::kPatch);
+    outcome.workers = 3;
+    outcome.installed = 1;
+    outcome.t50_s = 0.25;
+    outcome.missing = {"gpu-2", "gpu-3"};
+    outcome.topology = "chain";
+    daemon.send(outcome, wait->request_id);
   });
   std::vector<std::string> seen;
   const wc::Outcome outcome = client.wait(
@@ -390,12 +391,12 @@ TEST_F(PublishTest, ChangesArriveAsATableOfIndicesAndValues) {
                 {.version = 12, .allow_nonfinite = true}, 5s),
             12u);
   origin.join();
-  const local::PublishChangesRequest& request = offered.request.publish_changes_request();
-  EXPECT_EQ(request.version(), 12u);
-  EXPECT_EQ(request.base_version(), 11u);
-  EXPECT_TRUE(request.allow_nonfinite());
-  const std::string file = offered.bytes().substr(0, request.changes_bytes());
-  ASSERT_EQ(file.size(), request.changes_bytes());
+  const local::PublishChangesRequest request = as<local::PublishChangesRequest>(offered.request);
+  EXPECT_EQ(request.version, 12u);
+  EXPECT_EQ(request.base_version, 11u);
+  EXPECT_TRUE(request.allow_nonfinite);
+  const std::string file = offered.bytes().substr(0, request.changes_bytes);
+  ASSERT_EQ(file.size(), request.changes_bytes);
   const auto header = parse_safetensors_header(std::as_bytes(std::span(file)), file.size(), "changes");
   ASSERT_TRUE(header.has_value()) << header.error().message();
   std::map<std::string, std::string> found;
@@ -446,7 +447,7 @@ TEST_F(PublishTest, ChangesThatAreRefusedLeaveWhatWasBegun) {
   const Offered whole = commit(8);
   EXPECT_THAT(whole.bytes(), HasSubstr(std::string(kBytes, 'a')));
   const Offered changes = publish_changes(9, 'b', 10);
-  EXPECT_TRUE(changes.request.has_publish_changes_request());
+  EXPECT_TRUE(changes.request.get<local::PublishChangesRequest>());
 }
 
 TEST_F(PublishTest, RefusesWhatAreNoChanges) {
@@ -662,11 +663,11 @@ TEST_F(PublishTest, ChangesAreFilledInPlaceByPieces) {
   EXPECT_EQ(code_of([&] { return client.commit(1s); }), WC_BUSY);
   theirs.done(client.region_id(), 1);
   const Offered offered = commit(12);
-  ASSERT_TRUE(offered.request.has_publish_changes_request());
-  const local::PublishChangesRequest& request = offered.request.publish_changes_request();
-  EXPECT_EQ(request.base_version(), 11u);
-  EXPECT_TRUE(request.allow_nonfinite());
-  const std::string file = offered.bytes().substr(0, request.changes_bytes());
+  ASSERT_TRUE(offered.request.get<local::PublishChangesRequest>());
+  const local::PublishChangesRequest request = as<local::PublishChangesRequest>(offered.request);
+  EXPECT_EQ(request.base_version, 11u);
+  EXPECT_TRUE(request.allow_nonfinite);
+  const std::string file = offered.bytes().substr(0, request.changes_bytes);
   const auto header = parse_safetensors_header(std::as_bytes(std::span(file)), file.size(), "changes");
   ASSERT_TRUE(header.has_value()) << header.error().message();
   std::map<std::string, std::string> found;
@@ -677,7 +678,7 @@ TEST_F(PublishTest, ChangesAreFilledInPlaceByPieces) {
                        {"values[0+4,0+2]/m", "abcd"}, {"values[0+4,2+3]/m", "ef"}, {"values/v", "xyz"}}));
   // The memory is the changes', which come and go beside the whole tensors'.
   fill('a');
-  EXPECT_TRUE(commit(13).request.has_publish_request());
+  EXPECT_TRUE(commit(13).request.get<local::PublishRequest>());
 }
 
 TEST_F(PublishTest, RefusesWhatAreNoPieces) {
@@ -769,13 +770,13 @@ TEST_F(PublishTest, FilesTravelBesideTheWeights) {
   fill('a', {.files = {{"config.json", "{}", 2, 0}, {"empty.txt", nullptr, 0, 0}}});
   Offered offered = commit(1);
   EXPECT_EQ(offered.files(), (std::map<std::string, std::string>{{"config.json", "{}"}, {"empty.txt", ""}}));
-  EXPECT_FALSE(offered.request.publish_request().new_model());
+  EXPECT_FALSE(as<local::PublishRequest>(offered.request).new_model);
   daemon.send(taken_reply(1), offered.id());
   fill('b', {.new_model = true});
   offered = commit(2);
   EXPECT_EQ(offered.files_fd, -1);
-  EXPECT_EQ(offered.request.publish_request().files_bytes(), 0u);
-  EXPECT_TRUE(offered.request.publish_request().new_model());
+  EXPECT_EQ(as<local::PublishRequest>(offered.request).files_bytes, 0u);
+  EXPECT_TRUE(as<local::PublishRequest>(offered.request).new_model);
   daemon.play([this] { daemon.send(accepted_reply(3), receive().id()); });
   EXPECT_EQ(code_of([&] {
               client.publish_path("/x.safetensors", {.files_directory = "/nowhere"}, 5s);
@@ -797,10 +798,10 @@ TEST_F(PublishTest, ChangesOfCellsKeepTheFilesOfTheirBase) {
 
 TEST_F(PublishTest, WhatTheOriginNoticedIsToldByWait) {
   const Offered offered = publish(1, 'a');
-  local::Message taken = taken_reply(1);
-  taken.mutable_publish_taken()->set_notice("without tokenizer.json");
+  local::PublishTaken taken = taken_reply(1);
+  taken.notice = "without tokenizer.json";
   daemon.send(taken, offered.id());
-  daemon.play([this] { daemon.send(result_reply(1), daemon.receive()->request_id()); });
+  daemon.play([this] { daemon.send(result_reply(1), daemon.receive()->request_id); });
   EXPECT_EQ(client.wait(1, {}, 5s).notice, "without tokenizer.json");
 }
 

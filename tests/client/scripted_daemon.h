@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "proto/frame.h"
-#include "proto/local.pb.h"
+#include "tests/local_message.h"
 
 namespace weightcast {
 
@@ -65,9 +65,9 @@ class ScriptedDaemon {
     const auto header = decode_frame_header(std::as_bytes(std::span(*head)));
     EXPECT_TRUE(header.has_value());
     const auto body = read_bytes(header->body_bytes);
-    local::Message message;
-    if (!body || !message.ParseFromString(*body)) return std::nullopt;
-    return message;
+    if (!body) return std::nullopt;
+    Result<local::Message> message = local::decode(*body);
+    return message.has_value() ? std::optional(*std::move(message)) : std::nullopt;
   }
 
   /// The next descriptor that came with what receive() gave last; the test closes it. -1 for none.
@@ -79,9 +79,8 @@ class ScriptedDaemon {
   }
 
   /// Whoever has gone hears nothing.
-  void send(local::Message message, std::uint64_t request_id) {
-    message.set_request_id(request_id);
-    const std::string body = message.SerializeAsString();
+  void send(local::Message::Kind kind, std::uint64_t request_id) {
+    const std::string body = local::encode({.kind = std::move(kind), .request_id = request_id});
     const FrameHeaderBytes header =
         encode_frame_header({.type = FrameType::kControl, .body_bytes = static_cast<std::uint32_t>(body.size())});
     const std::string frame = std::string(reinterpret_cast<const char*>(header.data()), header.size()) + body;
@@ -131,30 +130,14 @@ class ScriptedDaemon {
   std::future<void> playing_;
 };
 
-inline local::Message error_reply(Errc code, const std::string& detail) {
-  local::Message message;
-  message.mutable_error_reply()->set_code(static_cast<std::uint32_t>(code));
-  message.mutable_error_reply()->set_detail(detail);
-  return message;
+inline local::ErrorReply error_reply(Errc code, const std::string& detail) {
+  return {.code = static_cast<std::uint32_t>(code), .detail = detail};
 }
 
-inline local::Message accepted_reply(std::uint64_t version) {
-  local::Message message;
-  message.mutable_publish_accepted()->set_version(version);
-  return message;
-}
+inline local::PublishAccepted accepted_reply(std::uint64_t version) { return {.version = version}; }
 
-inline local::Message taken_reply(std::uint64_t version) {
-  local::Message message;
-  message.mutable_publish_taken()->set_version(version);
-  return message;
-}
+inline local::PublishTaken taken_reply(std::uint64_t version) { return {.version = version}; }
 
-inline local::Message result_reply(std::uint64_t version) {
-  local::Message message;
-  message.mutable_publish_result()->set_version(version);
-  message.mutable_publish_result()->set_reached(true);
-  return message;
-}
+inline local::PublishResult result_reply(std::uint64_t version) { return {.version = version, .reached = true}; }
 
 }  // namespace weightcast

@@ -12,12 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-local::Message installed(std::uint64_t version) {
-  local::Message message;
-  message.mutable_version_installed()->set_version(version);
-  message.mutable_version_installed()->set_path("/versions/" + std::to_string(version));
-  message.mutable_version_installed()->set_digest("abc");
-  return message;
+local::VersionInstalled installed(std::uint64_t version) {
+  return {.version = version, .path = "/versions/" + std::to_string(version), .digest = "abc"};
 }
 
 bool readable(int fd, int timeout_ms) {
@@ -30,11 +26,10 @@ TEST(Subscription, TellsVersionsAndWhenToLetGo) {
   wc::Subscription subscription(daemon.state_dir());
   daemon.play([&] {
     const auto request = daemon.receive();
-    ASSERT_TRUE(request && request->has_subscribe_request());
-    local::Message preparing;
-    preparing.mutable_version_preparing()->set_version(4);
-    daemon.send(preparing, request->request_id());
-    daemon.send(installed(4), request->request_id());
+    ASSERT_TRUE(request && request->get<local::SubscribeRequest>());
+    const local::VersionPreparing preparing{.version = 4};
+    daemon.send(preparing, request->request_id);
+    daemon.send(installed(4), request->request_id);
   });
   const auto first = subscription.next(5s);
   ASSERT_TRUE(first);
@@ -56,8 +51,8 @@ TEST(Subscription, ItsDescriptorIsReadableForEachEvent) {
   const auto request = daemon.receive();
   ASSERT_TRUE(request);
   // Both are read from the socket at once: the second one must not be forgotten.
-  daemon.send(installed(1), request->request_id());
-  daemon.send(installed(2), request->request_id());
+  daemon.send(installed(1), request->request_id);
+  daemon.send(installed(2), request->request_id);
   for (const std::uint64_t version : {1u, 2u}) {
     ASSERT_TRUE(readable(subscription.fd(), 5000)) << version;
     const auto event = subscription.next(0ms);
@@ -73,8 +68,8 @@ TEST(Subscription, ConnectsAgainByItself) {
   wc::Subscription subscription(daemon.state_dir());
   for (std::uint64_t round = 1; round <= 3; ++round) {
     const auto request = daemon.receive();
-    ASSERT_TRUE(request && request->has_subscribe_request()) << round;
-    daemon.send(installed(round), request->request_id());
+    ASSERT_TRUE(request && request->get<local::SubscribeRequest>()) << round;
+    daemon.send(installed(round), request->request_id);
     const auto event = subscription.next(5s);
     ASSERT_TRUE(event && event->kind == WC_EVENT_INSTALLED) << round;
     EXPECT_EQ(event->version, round);
@@ -105,7 +100,7 @@ TEST(Subscription, TriesLessAndLessOftenWhileThereIsNoDaemon) {
   }
 }
 
-local::Message pinned_reply(std::uint64_t version) { return installed(version); }
+local::VersionInstalled pinned_reply(std::uint64_t version) { return installed(version); }
 
 TEST(Subscription, AcquiresAndReleases) {
   ScriptedDaemon daemon;
@@ -113,10 +108,10 @@ TEST(Subscription, AcquiresAndReleases) {
   daemon.play([&] {
     const auto subscribed = daemon.receive();
     const auto acquire = daemon.receive();
-    ASSERT_TRUE(subscribed && acquire && acquire->has_acquire_request());
-    EXPECT_EQ(acquire->acquire_request().version(), 0u);
-    daemon.send(installed(8), subscribed->request_id());  // comes between
-    daemon.send(pinned_reply(7), acquire->request_id());
+    ASSERT_TRUE(subscribed && acquire && acquire->get<local::AcquireRequest>());
+    EXPECT_EQ(as<local::AcquireRequest>(*acquire).version, 0u);
+    daemon.send(installed(8), subscribed->request_id);  // comes between
+    daemon.send(pinned_reply(7), acquire->request_id);
   });
   const wc::Event pinned = subscription.acquire();
   EXPECT_EQ(pinned.version, 7u);
@@ -125,8 +120,8 @@ TEST(Subscription, AcquiresAndReleases) {
   EXPECT_EQ(subscription.next(0ms)->version, 8u);
   subscription.release(7);
   const auto release = daemon.receive();
-  ASSERT_TRUE(release && release->has_release_request());
-  EXPECT_EQ(release->release_request().version(), 7u);
+  ASSERT_TRUE(release && release->get<local::ReleaseRequest>());
+  EXPECT_EQ(as<local::ReleaseRequest>(*release).version, 7u);
   try {
     subscription.release(7);
     ADD_FAILURE() << "it was released already";
@@ -148,11 +143,11 @@ TEST(Subscription, APinThatComesAfterItsTimeIsGivenBack) {
   ASSERT_TRUE(daemon.receive());
   const auto acquire = daemon.receive();
   ASSERT_TRUE(acquire);
-  daemon.send(pinned_reply(3), acquire->request_id());
+  daemon.send(pinned_reply(3), acquire->request_id);
   EXPECT_FALSE(subscription.next(50ms));
   const auto release = daemon.receive();
-  ASSERT_TRUE(release && release->has_release_request());
-  EXPECT_EQ(release->release_request().version(), 3u);
+  ASSERT_TRUE(release && release->get<local::ReleaseRequest>());
+  EXPECT_EQ(as<local::ReleaseRequest>(*release).version, 3u);
 }
 
 TEST(Subscription, PinsOfALostConnectionAreReleasedByItsEnd) {
@@ -162,7 +157,7 @@ TEST(Subscription, PinsOfALostConnectionAreReleasedByItsEnd) {
     ASSERT_TRUE(daemon.receive());
     const auto acquire = daemon.receive();
     ASSERT_TRUE(acquire);
-    daemon.send(pinned_reply(3), acquire->request_id());
+    daemon.send(pinned_reply(3), acquire->request_id);
   });
   static_cast<void>(subscription.acquire(3));
   daemon.play([&] { daemon.end(); });
@@ -174,7 +169,7 @@ TEST(Subscription, PinsOfALostConnectionAreReleasedByItsEnd) {
     ASSERT_TRUE(daemon.receive());
     const auto acquire = daemon.receive();
     ASSERT_TRUE(acquire);
-    daemon.send(pinned_reply(4), acquire->request_id());
+    daemon.send(pinned_reply(4), acquire->request_id);
   });
   EXPECT_EQ(subscription.acquire(4).version, 4u);
   std::this_thread::sleep_for(100ms);
@@ -189,10 +184,10 @@ TEST(Subscription, AcquireConnectsAgainByItself) {
   daemon.play([&] {
     const auto subscribed = daemon.receive();
     const auto acquire = daemon.receive();
-    ASSERT_TRUE(subscribed && subscribed->has_subscribe_request());
-    ASSERT_TRUE(acquire && acquire->has_acquire_request());
-    daemon.send(installed(6), subscribed->request_id());
-    daemon.send(pinned_reply(6), acquire->request_id());
+    ASSERT_TRUE(subscribed && subscribed->get<local::SubscribeRequest>());
+    ASSERT_TRUE(acquire && acquire->get<local::AcquireRequest>());
+    daemon.send(installed(6), subscribed->request_id);
+    daemon.send(pinned_reply(6), acquire->request_id);
   });
   EXPECT_EQ(subscription.acquire(6).version, 6u);
   ASSERT_TRUE(readable(subscription.fd(), 0)) << "the end is still to be told";
@@ -239,7 +234,7 @@ TEST(Subscription, WhatTheDaemonRefusesIsAnError) {
   wc::Subscription subscription(daemon.state_dir());
   const auto request = daemon.receive();
   ASSERT_TRUE(request);
-  daemon.send(error_reply(Errc::kNotAllowed, "not here"), request->request_id());
+  daemon.send(error_reply(Errc::kNotAllowed, "not here"), request->request_id);
   try {
     static_cast<void>(subscription.next(5s));
     ADD_FAILURE() << "it was not refused";

@@ -30,14 +30,10 @@ build() {
 }
 
 clean_root() {
-  local mirror
-  ((EUID == 0)) || skip "debootstrap takes root"
-  command -v debootstrap >/dev/null || skip "debootstrap is not installed"
+  local made
   ls "$packages"/weightcast_*-2_*.deb >/dev/null 2>&1 || skip "there are no packages: see the test deb.build"
   work=$(mktemp -d "${TMPDIR:-/var/tmp}/weightcast-root-XXXXXX")
-  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)
-  debootstrap --variant=minbase --include=python3 bookworm "$work/root" ${mirror:+"$mirror"} >"$work/log" 2>&1 ||
-    skip "debootstrap made no root: $(tail -n 3 "$work/log")"
+  made=$("$source/scripts/debian_root.sh" "$work/root" python3 2>&1) || skip "$made"
   mkdir -p "$work/root/try"
   cp "$packages"/*.deb "$here/use.sh" "$work/root/try"
   # apt reaches its mirror in the root as it does here.

@@ -4,9 +4,12 @@ Whatever is made here ends with the namespaces that deploy_test.sh has made arou
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import time
+
+from scratch import ScratchTest
 
 # As the profiles that container runtimes use by default.
 NO_IO_URING = {
@@ -149,3 +152,13 @@ class Container:
         """As an orchestrator ends it: SIGTERM, and ten seconds. Its exit status."""
         self.signal("TERM")
         return self.wait(10)
+
+
+class ImageTest(ScratchTest):
+    """Tests of a class share the image and a network, too."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.image = Image(os.environ["WEIGHTCAST_IMAGE"], cls.directory)
+        cls.network = Network(cls.directory)

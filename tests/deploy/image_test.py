@@ -1,26 +1,15 @@
 """The image, in containers as docs/DEPLOY.md starts them: an origin and two workers, with keys by enrolment."""
 
 import json
-import os
-import pathlib
-import tempfile
 import unittest
 
-from containers import Container, Image, Network, bind, eventually, run
+from containers import Container, ImageTest, bind, eventually, run
 from weights import write_weights
 
 MIB = 2**20
 
 
-class ImageTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        directory = tempfile.TemporaryDirectory(prefix="weightcast-image-", dir=os.environ.get("TMPDIR", "/var/tmp"))
-        cls.addClassCleanup(directory.cleanup)
-        cls.directory = pathlib.Path(directory.name)
-        cls.image = Image(os.environ["WEIGHTCAST_IMAGE"], cls.directory)
-        cls.network = Network(cls.directory)
-
+class Fleet(ImageTest):
     def container(self, host, command, name=None, stdin=None, **options):
         """As `docker run` with volumes for state and keys, which have the owners that the image's directories have."""
         mounts = []

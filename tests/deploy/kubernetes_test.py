@@ -2,14 +2,11 @@
 
 import hashlib
 import json
-import os
-import pathlib
 import subprocess
-import tempfile
 import unittest
 
 from chart import find, render
-from containers import Image, Network, eventually
+from containers import ImageTest, eventually
 from pods import Pod
 from weights import write_weights
 
@@ -20,14 +17,10 @@ ENGINE = {"image": "localhost/weightcast:latest",
                                    "exec weightcast exec --pin -- sleep 300"]}
 
 
-class Kubernetes(unittest.TestCase):
+class Kubernetes(ImageTest):
     @classmethod
     def setUpClass(cls):
-        directory = tempfile.TemporaryDirectory(prefix="weightcast-kubernetes-", dir=os.environ.get("TMPDIR", "/var/tmp"))
-        cls.addClassCleanup(directory.cleanup)
-        cls.directory = pathlib.Path(directory.name)
-        cls.image = Image(os.environ["WEIGHTCAST_IMAGE"], cls.directory)
-        cls.network = Network(cls.directory)
+        super().setUpClass()
         cls.addClassCleanup(lambda: subprocess.run(["umount", *map(str, cls.directory.glob("node-*/memory*"))], check=False))
 
     def pod(self, values, kind, name, host, secrets, tries=""):

@@ -2,10 +2,11 @@
 
 import os
 import pathlib
-import tempfile
 import unittest
 
-HOME = tempfile.TemporaryDirectory(prefix="weightcast-sky-", dir=os.environ.get("TMPDIR", "/var/tmp"))  # not the user's own settings
+from scratch import scratch_directory
+
+HOME = scratch_directory("sky")  # not the user's own settings
 os.environ |= {"HOME": HOME.name, "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
 
 import sky  # noqa: E402

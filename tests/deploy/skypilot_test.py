@@ -4,22 +4,21 @@ import os
 import pathlib
 import signal
 import subprocess
-import tempfile
 import unittest
 
 import yaml
 from containers import Network, eventually, run
+from scratch import ScratchTest
 from weights import write_weights
 
 FILE = pathlib.Path(__file__).resolve().parent.parent.parent / "deploy" / "skypilot" / "fleet.yaml"
 MIB = 2**20
 
 
-class Task(unittest.TestCase):
+class Task(ScratchTest):
     def test_its_nodes_exchange_a_version(self):
         task = yaml.safe_load(FILE.read_text())
-        with tempfile.TemporaryDirectory(prefix="weightcast-sky-", dir=os.environ.get("TMPDIR", "/var/tmp")) as directory:
-            self.run_task(task, pathlib.Path(directory))
+        self.run_task(task, self.directory)
 
     def run_task(self, task, directory):
         program, network = os.environ["WEIGHTCAST_PROGRAM"], Network(directory)

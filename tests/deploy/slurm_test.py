@@ -4,10 +4,10 @@ import os
 import pathlib
 import pwd
 import subprocess
-import tempfile
 import unittest
 
 from containers import eventually, run
+from scratch import ScratchTest
 from weights import write_weights
 
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent.parent / "deploy" / "slurm" / "weightcast.sbatch"
@@ -16,12 +16,10 @@ USER = "nobody"
 MIB = 2**20
 
 
-class Slurm(unittest.TestCase):
+class Slurm(ScratchTest):
     @classmethod
     def setUpClass(cls):
-        directory = tempfile.TemporaryDirectory(prefix="weightcast-slurm-", dir=os.environ.get("TMPDIR", "/var/tmp"))
-        cls.addClassCleanup(directory.cleanup)
-        cls.directory = pathlib.Path(directory.name)
+        super().setUpClass()
         cls.directory.chmod(0o755)
         cls.shared = cls.directory / "shared"
         cls.shared.mkdir()

@@ -1,4 +1,4 @@
-// What deploy/ has for operators works as it stands: units, configurations, and the keys that README tells them to
+// What deploy/ has for operators works as it stands: units, configurations, and the keys that docs/FLEET.md tells them to
 // make.
 #include <gmock/gmock.h>
 #include <signal.h>

@@ -166,10 +166,14 @@ TEST_F(LoopTest, LearnerAndWorkersTellPrometheusWhatTheyAreAt) {
   EXPECT_GT(sample_of(text, "learner_cost_per_step"), 0) << text;
   EXPECT_GT(sample_of(text, "learner_phase_seconds_total{phase=\"collect\"}"), 0) << text;
   EXPECT_GT(sample_of(text, "learner_gradient_norm"), 0) << text;
-  const std::string worker = scrape("w1-spool");
+  // The worker's samples are those of its last pass, which may be older than what the learner has admitted since.
+  std::string worker;
+  EXPECT_TRUE(Cluster::eventually([&] {
+    worker = scrape("w1-spool");
+    return sample_of(worker, "worker_rollouts_total{outcome=\"sent\"}") >= 48;
+  })) << worker;
   EXPECT_THAT(worker, HasSubstr("role=\"engine\"} 1\n"));
   EXPECT_GE(sample_of(worker, "worker_weight_version"), 1) << worker;
-  EXPECT_GE(sample_of(worker, "worker_rollouts_total{outcome=\"sent\"}"), 48) << worker;
   EXPECT_GE(sample_of(worker, "worker_answer_tokens_total"), 48) << worker;
   EXPECT_GE(sample_of(worker, "worker_versions_total"), 1) << worker;
   EXPECT_GT(sample_of(worker, "worker_install_seconds_total{phase=\"prepare\"}"), 0) << worker;

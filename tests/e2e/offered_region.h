@@ -16,7 +16,7 @@ namespace weightcast {
 
 /// Offers a daemon a sealed memfd of `size_bytes` that begins with `bytes`, as any program of the same user may.
 /// Returns "taken over", or the error's message.
-inline std::string offer_region(const std::string& state_dir, client::Message::Kind request, std::string_view bytes,
+inline std::string offer_region(const std::string& state_dir, local::Message::Kind request, std::string_view bytes,
                                 std::uint64_t size_bytes) {
   const int fd = ::memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   EXPECT_EQ(::pwrite(fd, bytes.data(), bytes.size(), 0), ssize_t(bytes.size()));
@@ -30,8 +30,8 @@ inline std::string offer_region(const std::string& state_dir, client::Message::K
   for (;;) {
     const auto answer = (*channel)->receive(deadline);
     if (!answer.has_value()) return answer.error().message();
-    if (const auto* error = answer->get<client::ErrorReply>()) return client::error_of(*error).message();
-    if (answer->get<client::PublishTaken>() != nullptr) return "taken over";
+    if (const auto* error = answer->get<local::ErrorReply>()) return client::error_of(*error).message();
+    if (answer->get<local::PublishTaken>() != nullptr) return "taken over";
   }
 }
 

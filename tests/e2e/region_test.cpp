@@ -166,7 +166,7 @@ TEST_F(RegionTest, AnOriginThatIsKilledIsFoundAgainByItsTrainer) {
 // A program of the same user may send anything. The daemon refuses it, and goes on.
 TEST_F(RegionTest, WhatIsNoSnapshotIsRefusedAndTheOriginGoesOn) {
   const auto offer = [&](std::string_view bytes, std::uint64_t size_bytes) {
-    client::PublishRequest request;
+    local::PublishRequest request;
     request.region = true;
     return offer_region(cluster.state("origin"), request, bytes, size_bytes);
   };

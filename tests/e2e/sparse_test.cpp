@@ -190,7 +190,7 @@ TEST_F(SparseTest, WhatAreNoChangesIsRefusedAndTheOriginGoesOn) {
   trainer.publish(tensors(), {}, 30s);
   trainer.wait(1, {}, 30s);
   const auto offer = [&](std::string_view bytes, std::uint64_t changes_bytes) {
-    client::PublishChangesRequest request;
+    local::PublishChangesRequest request;
     request.base_version = 1;
     request.changes_bytes = changes_bytes;
     return offer_region(cluster.state("origin"), request, bytes, 100'000);
@@ -260,7 +260,7 @@ TEST_F(SparseTest, AListThatChangesWhileItIsReadHarmsNobody) {
   for (std::uint64_t round = 0; round < 4; ++round) {
     const client::Deadline deadline = client::deadline_after(60'000);
     auto channel = client::LocalChannel::open(cluster.state("origin"), deadline, cancellation);
-    client::PublishChangesRequest request;
+    local::PublishChangesRequest request;
     request.base_version = cluster.version("origin");
     request.allow_nonfinite = true;
     request.changes_bytes = layout->file_bytes;
@@ -268,8 +268,8 @@ TEST_F(SparseTest, AListThatChangesWhileItIsReadHarmsNobody) {
     for (;;) {
       const auto answer = (*channel)->receive(deadline);
       ASSERT_TRUE(answer.has_value()) << answer.error().message();
-      if (answer->get<client::PublishTaken>() != nullptr) break;
-      if (const auto* error = answer->get<client::ErrorReply>()) {
+      if (answer->get<local::PublishTaken>() != nullptr) break;
+      if (const auto* error = answer->get<local::ErrorReply>()) {
         EXPECT_EQ(static_cast<Errc>(error->code), Errc::kInvalidArgument) << error->detail;
         break;
       }

@@ -1,18 +1,20 @@
-// Arbitrary bytes as a message of the local socket: both readers refuse them, or the client library's reader writes
-// again what it has read.
-#include "client/local_messages.h"
-#include "proto/local.pb.h"
+// Arbitrary bytes as a message of the local socket, and as a history on disk: an error, or what is written again as it
+// was read.
+#include "base/result.h"
+#include "proto/local_messages.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace weightcast;
-  local::Message daemon;
-  const bool is_protobuf = daemon.ParseFromArray(data, static_cast<int>(size));
-  const auto read = client::decode({reinterpret_cast<const char*>(data), size});
-  if (!read.has_value()) return 0;
-  const std::string written = client::encode(*read);
-  const auto again = client::decode(written);
-  WC_CHECK(again.has_value() && client::encode(*again) == written);
-  // What the daemon understands, the client does.
-  if (is_protobuf) WC_CHECK(daemon.ParseFromString(written));
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  if (const auto read = local::decode(bytes); read.has_value()) {
+    const std::string written = local::encode(*read);
+    const auto again = local::decode(written);
+    WC_CHECK(again.has_value() && local::encode(*again) == written);
+  }
+  if (const auto read = local::decode_history(bytes); read.has_value()) {
+    const std::string written = local::encode_history(*read);
+    const auto again = local::decode_history(written);
+    WC_CHECK(again.has_value() && local::encode_history(*again) == written);
+  }
   return 0;
 }

@@ -10,9 +10,9 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-client::NodeStatus node(const std::string& name, const std::string& role, std::uint64_t version,
-                        const std::string& state) {
-  client::NodeStatus node;
+local::NodeStatus node(const std::string& name, const std::string& role, std::uint64_t version,
+                       const std::string& state) {
+  local::NodeStatus node;
   node.name = name;
   node.role = role;
   node.version = version;
@@ -30,7 +30,7 @@ FleetState fleet() {
 }
 
 std::string metrics_of(const FleetState& state, bool ready = true) {
-  client::ReadyReply reply;
+  local::ReadyReply reply;
   reply.ready = ready;
   return daemon_metrics(state, reply, "1.2.3");
 }

@@ -43,34 +43,31 @@ class DaemonViewTest : public testing::Test {
     daemon_.play([this] {
       while (const auto asked = daemon_.receive()) {
         ++questions_;
-        if (version_moves_ && asked->has_status_request()) ++version_;
-        daemon_.send(reply_to(*asked), asked->request_id());
+        if (version_moves_ && asked->get<local::StatusRequest>() != nullptr) ++version_;
+        daemon_.send(reply_to(*asked), asked->request_id);
       }
     });
     start(daemon_.state_dir());
   }
-  [[nodiscard]] local::Message reply_to(const local::Message& asked) const {
-    local::Message out;
-    if (asked.has_status_request()) {
-      local::StatusReply& status = *out.mutable_status_reply();
-      status.set_latest_version(version_);
-      status.set_last(true);
+  [[nodiscard]] local::Message::Kind reply_to(const local::Message& asked) const {
+    if (asked.get<local::StatusRequest>() != nullptr) {
+      local::StatusReply status;
+      status.latest_version = version_;
+      status.last = true;
       for (int i = 0; i < workers_; ++i) {
-        local::NodeStatus& node = *status.add_nodes();
-        node.set_name("w" + std::to_string(i));
-        node.set_role("worker");
-        node.set_version(version_);
-        node.set_last_error(std::string(error_bytes_, 'e'));
+        local::NodeStatus& node = status.nodes.emplace_back();
+        node.name = "w" + std::to_string(i);
+        node.role = "worker";
+        node.version = version_;
+        node.last_error = std::string(error_bytes_, 'e');
       }
-    } else if (asked.has_versions_request()) {
-      out.mutable_versions_reply();
-    } else if (asked.has_ready_request()) {
-      out.mutable_ready_reply()->set_ready(version_ > 1);
-      out.mutable_ready_reply()->set_why(version_ > 1 ? "" : "nothing here yet");
-    } else {
-      return error_reply(Errc::kNotAllowed, "this node is a worker");
+      return status;
     }
-    return out;
+    if (asked.get<local::VersionsRequest>() != nullptr) return local::VersionsReply{};
+    if (asked.get<local::ReadyRequest>() != nullptr) {
+      return local::ReadyReply{.ready = version_ > 1, .why = version_ > 1 ? "" : "nothing here yet"};
+    }
+    return error_reply(Errc::kNotAllowed, "this node is a worker");
   }
   [[nodiscard]] RawClient dial(int receive_bytes = 0) const { return RawClient(port_->endpoint().port, receive_bytes); }
   std::string get(const std::string& path) {

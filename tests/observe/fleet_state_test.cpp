@@ -9,8 +9,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-client::NodeStatus worker(const std::string& name, std::uint64_t version) {
-  client::NodeStatus node;
+local::NodeStatus worker(const std::string& name, std::uint64_t version) {
+  local::NodeStatus node;
   node.name = name;
   node.role = "worker";
   node.version = version;

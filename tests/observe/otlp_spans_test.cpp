@@ -9,9 +9,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-client::HistoryReply history() {
-  client::HistoryReply history;
-  client::PublicationEntry& entry = history.publications.emplace_back();
+local::HistoryReply history() {
+  local::HistoryReply history;
+  local::PublicationEntry& entry = history.publications.emplace_back();
   entry.version = 7;
   entry.published_unix_ms = 1'700'000'000'123;
   entry.state = "complete";
@@ -19,7 +19,7 @@ client::HistoryReply history() {
   entry.take_over_s = 0.25;
   entry.take_over_at_s = 0;
   entry.t100_s = 1.5;
-  client::WorkerCourse& course = history.workers.emplace_back();
+  local::WorkerCourse& course = history.workers.emplace_back();
   course.name = "a";
   course.told_s = 0.5;
   course.has_phases = true;
@@ -27,7 +27,7 @@ client::HistoryReply history() {
   course.bytes = 4096;
   course.switching_s = 0.25;
   course.installed_s = 1.5;
-  client::WorkerCourse& failed = history.workers.emplace_back();
+  local::WorkerCourse& failed = history.workers.emplace_back();
   failed.name = "b";
   failed.told_s = 0.5;
   failed.failure = "the disk is full";
@@ -67,7 +67,7 @@ TEST(OtlpSpans, AWorkerThatFailedSaysSo) {
 
 TEST(OtlpSpans, ASecondExportIsTheSame) {
   EXPECT_EQ(otlp_spans(history()), otlp_spans(history()));
-  client::HistoryReply later = history();
+  local::HistoryReply later = history();
   later.publications.front().version = 8;
   EXPECT_NE(span_of(otlp_spans(later), "a")["traceId"], span_of(otlp_spans(history()), "a")["traceId"]);
 }

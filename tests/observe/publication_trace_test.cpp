@@ -11,8 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-client::WorkerCourse course(const std::string& name, double told_s, const std::string& fed_by) {
-  client::WorkerCourse course;
+local::WorkerCourse course(const std::string& name, double told_s, const std::string& fed_by) {
+  local::WorkerCourse course;
   course.name = name;
   course.payload = "full";
   course.told_s = told_s;
@@ -29,9 +29,9 @@ client::WorkerCourse course(const std::string& name, double told_s, const std::s
   return course;
 }
 
-client::HistoryReply history() {
-  client::HistoryReply history;
-  client::PublicationEntry& entry = history.publications.emplace_back();
+local::HistoryReply history() {
+  local::HistoryReply history;
+  local::PublicationEntry& entry = history.publications.emplace_back();
   entry.version = 7;
   entry.state = "complete";
   entry.elapsed_s = 5;
@@ -101,8 +101,8 @@ TEST(PublicationTrace, AnArrowLeadsFromWhoFedToWhoWasFed) {
 }
 
 TEST(PublicationTrace, WhoHadItFirstComesFirst) {
-  client::HistoryReply three = history();
-  client::WorkerCourse never;
+  local::HistoryReply three = history();
+  local::WorkerCourse never;
   never.name = "never";
   three.workers.insert(three.workers.begin(), never);
   const Json trace = publication_trace(three);
@@ -111,9 +111,9 @@ TEST(PublicationTrace, WhoHadItFirstComesFirst) {
 }
 
 TEST(PublicationTrace, TellsWhatOneWithoutPhasesSays) {
-  client::HistoryReply history;
+  local::HistoryReply history;
   history.publications.emplace_back().version = 7;
-  client::WorkerCourse& old = history.workers.emplace_back();
+  local::WorkerCourse& old = history.workers.emplace_back();
   old.name = "old";
   old.told_s = 1;
   old.installed_s = 3;

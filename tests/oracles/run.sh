@@ -1,7 +1,7 @@
 #!/bin/sh
 # run.sh [--torch | --directories | --s3 | --sglang] SCRIPT ARGUMENT...: runs a Python script in a virtual environment with Debian's packages, made on first use.
 # It has what requirements.txt pins. torch is Debian's (python3-torch), where it is installed: the registry's brings gigabytes
-# for GPUs. With --torch the environment has what torch_requirements.txt pins, and the registry's torch (gpu/requirements.txt).
+# for GPUs. With --torch the environment has what torch_requirements.txt pins, and the registry's torch 2.11 (scripts/torch).
 # With --directories it has what directories_requirements.txt pins, over that.
 # With --s3 it has what s3_requirements.txt pins, and nothing else.
 # With --sglang it has SGLang and what that needs to be imported (sglang_requirements.txt), over the torch of ../vllm/run.sh.
@@ -13,7 +13,7 @@ name=oracle list=$here/requirements.txt options=--no-deps
 if [ "$1" = --torch ]; then
   shift
   name=oracle-torch list=$here/torch_requirements.txt
-  found=$("$here/../gpu/environment.sh") || exit $?
+  found=$("$here/../../scripts/torch_environment.sh" 2.11) || exit $?
   PYTHONPATH=$(dirname "$(echo "$found" | head -n 1)")${PYTHONPATH:+:$PYTHONPATH}
   LD_LIBRARY_PATH=$(echo "$found" | tail -n 1)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 elif [ "$1" = --directories ]; then

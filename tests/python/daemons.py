@@ -25,7 +25,8 @@ def eventually(condition, limit_s=30.0):
 
 
 class Daemon:
-    def __init__(self, directory, name, *flags):
+    def __init__(self, directory, name, *flags, program=None):
+        self.program = program or PROGRAM
         self.state = str(pathlib.Path(directory) / name)
         self.name = name
         self._flags = ["--state", self.state, "--name", name, "--insecure", *flags]
@@ -35,7 +36,7 @@ class Daemon:
 
     def start(self):
         self.process = subprocess.Popen(
-            [PROGRAM, "daemon", *self._flags], stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL
+            [self.program, "daemon", *self._flags], stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL
         )
         eventually(self._is_up)
 
@@ -58,6 +59,11 @@ class Daemon:
         self.process.kill()
         self.process.wait()
 
+    def stop(self, limit_s=30.0):
+        """As an operator does it, by SIGTERM."""
+        self.process.terminate()
+        self.process.wait(limit_s)
+
     def close(self):
         self.kill()
         self._log.close()
@@ -65,6 +71,9 @@ class Daemon:
 
 class DaemonTest(unittest.TestCase):
     """A test with an origin, and workers as it asks for them."""
+
+    origin_flags = ()
+    program = None  # of the daemons that it starts; None: PROGRAM
 
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="weightcast-python-", dir=os.environ.get("TMPDIR", "/var/tmp"))
@@ -75,10 +84,10 @@ class DaemonTest(unittest.TestCase):
         )
         self.addCleanup(memory.cleanup)
         self.memory = memory.name
-        self.origin = self.start("origin", "--role", "origin", "--listen", "127.0.0.1:0")
+        self.origin = self.start("origin", "--role", "origin", "--listen", "127.0.0.1:0", *self.origin_flags)
 
     def start(self, name, *flags):
-        daemon = Daemon(self.directory, name, "--memory-dir", self.memory, *flags)
+        daemon = Daemon(self.directory, name, "--memory-dir", self.memory, *flags, program=self.program)
         self.addCleanup(daemon.close)
         return daemon
 

@@ -83,6 +83,27 @@ class InstallsTooSoon : public WorkerCore {
   ActionQueue soon_;
 };
 
+/// Welcomes every child, also those whose release does not know that.
+class WelcomesAll : public WorkerCore {
+ public:
+  using WorkerCore::WorkerCore;
+  void handle_message(Instant now, ConnId conn, const wire::Message& message) override {
+    WorkerCore::handle_message(now, conn, message);
+    if (message.has_hello()) welcomed_.push_back(conn);
+  }
+  std::optional<Action> poll_action() override {
+    if (welcomed_.empty()) return WorkerCore::poll_action();
+    wire::Message message;
+    message.mutable_welcome()->set_protocol(kProtocolVersion);
+    const ConnId conn = welcomed_.back();
+    welcomed_.pop_back();
+    return action::Send{conn, std::move(message)};
+  }
+
+ private:
+  std::vector<ConnId> welcomed_;
+};
+
 /// Does not tell its store that a payload has grown.
 class MakesNoRoom : public WorkerCore {
  public:
@@ -131,6 +152,14 @@ TEST(Invariants, ADeadlineThatIsNotKeptIsCaught) {
 }
 TEST(Invariants, InstallingAPartIsCaught) {
   EXPECT_THAT(found_with<InstallsTooSoon>(), testing::HasSubstr("which is not whole"));
+}
+
+TEST(Invariants, SayingWhatTheReleaseBeforeDoesNotKnowIsCaught) {
+  SimOptions options = small_chain("");
+  options.nodes.older = {1, 2, 3, 4};
+  EXPECT_EQ(simulate(options).violation.value_or("nothing"), "nothing");
+  options.make_worker = [](NodeIndex, const WorkerConfig& config) { return std::make_unique<WelcomesAll>(config); };
+  EXPECT_THAT(simulate(options).violation.value_or("nothing"), testing::HasSubstr("does not know it"));
 }
 
 TEST(Invariants, StoringWhatThereIsNoRoomForIsCaught) {

@@ -13,7 +13,7 @@ constexpr std::string_view kOneProblem = R"({"question": "1+1?", "answer": "1+1=
 
 TEST(Tasks, EqualIndicesGiveEqualPrompts) {
   for (const std::string_view name : task_names()) {
-    const auto task = make_task(name, {}, name == "gsm8k" ? kOneProblem : "");
+    const auto task = make_task(name, {}, name == "gsm8k" || name == "math" ? kOneProblem : "");
     ASSERT_TRUE(task.has_value()) << task.error().message();
     EXPECT_EQ((*task)->name(), name);
     for (const std::uint64_t index : {std::uint64_t{0}, std::uint64_t{1}, ~std::uint64_t{0}}) {
@@ -67,6 +67,12 @@ TEST(Tasks, EverySingleTurnTaskSaysWhatSucceeds) {
   const Metadata ella{{"names", "Ella"}, {"solution", "knight"}};
   EXPECT_EQ(*knights->score(ella, "Ella is a knight"), (Score{1, true}));
   EXPECT_EQ(*knights->score(ella, "Ella is a knave"), (Score{0, false}));
+  const auto graded = *make_task("knights_and_knaves", {{"reward", "graded"}});
+  const Metadata both{{"names", "Ella,Jack"}, {"solution", "knight,knave"}};
+  EXPECT_EQ(*graded->score(both, "Ella is a knight and Jack is a knave"), (Score{1, true}));
+  EXPECT_EQ(*graded->score(both, "Ella is a knight"), (Score{0.5, false}));
+  EXPECT_EQ(*graded->score(both, "Ella is a knave, and Jack is a knight"), (Score{0, false}));
+  EXPECT_EQ(*knights->score(both, "Ella is a knight"), (Score{0, false}));
 }
 
 TEST(Tasks, MaterialiseMakesColumnsOfTheTokens) {

@@ -12,7 +12,7 @@ std::string refusal(std::string_view name, const TaskOptions& options, std::stri
 
 TEST(TaskRegistry, RefusesUnknownNamesByTheNearest) {
   EXPECT_EQ(refusal("gsm8", {}),
-            "'gsm8' is no task; the nearest is 'gsm8k' (all: arithmetic, gsm8k, knights_and_knaves, sokoban)");
+            "'gsm8' is no task; the nearest is 'gsm8k' (all: arithmetic, gsm8k, knights_and_knaves, math, poker, sokoban)");
   EXPECT_EQ(refusal("arithmetic", {{"digits", "3"}}),
             "'digits' is no option of task arithmetic; the nearest is 'digits_max' (all: digits_max, operators)");
   EXPECT_EQ(refusal("gsm8k", {{"answer_method", "box"}}),

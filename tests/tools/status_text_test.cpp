@@ -30,6 +30,7 @@ json node(const std::string& name, const std::string& role) {
           {"payload_bytes", 0},
           {"keys_expire_unix_s", 0},
           {"earlier_run", false},
+          {"protocol", 0},
           {"offence", ""},
           {"complaints", 0},
           {"complains", 0},
@@ -91,6 +92,16 @@ TEST(StatusText, SaysWhatCameFromAnArchiveAndWhyNothingComes) {
       {"latest_version", 7}, {"run", ""}, {"topology", ""}, {"predicted_s", 0}, {"nodes", {some, none}}};
   EXPECT_THAT(status_text(status, 1), testing::EndsWith("gpu-1: 3.40 GiB came from the archive\n"
                                                         "gpu-2: 0 B came from the archive; no such\\nobject\n"));
+}
+
+TEST(StatusText, SaysWhoIsOfAnOlderRelease) {
+  json origin = node("trainer", "origin"), old = node("gpu-1", "worker"), lost = node("gpu-2", "worker");
+  origin["protocol"] = 8, old["protocol"] = 7;
+  const json status = {
+      {"latest_version", 7}, {"run", ""}, {"topology", ""}, {"predicted_s", 0}, {"nodes", {origin, old, lost}}};
+  const std::string text = status_text(status, 1);
+  EXPECT_THAT(text, HasSubstr("  it speaks protocol 7, others 8\n"));
+  EXPECT_EQ(text.find("it speaks"), text.rfind("it speaks")) << "of who has not joined nothing is known";
 }
 
 // A download that is over has no share of its chunks, whatever was said of it last.

@@ -272,7 +272,8 @@ class AdaptersTest(Adapters):
         told = self.told()
         self.assertEqual(told["version"], version)
         self.expect_adapter(version, path)
-        self.assertEqual(self.copies(), [told["model"]])
+        eventually(lambda: self.told("code")["version"] is not None, INSTALL_S_MAX)
+        self.assertEqual(self.copies(), [self.told("code")["model"], told["model"]])
         self.assertFalse(left.exists())
         self.assertNotIn("version", self.status())
 

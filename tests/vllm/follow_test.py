@@ -31,7 +31,7 @@ def write_site(folder, **more):
     points = {group: dict(found) for group, found in project["entry-points"].items()}
     points["vllm.general_plugins"].update(more)
     information = folder / "weightcast-0.dist-info"
-    information.mkdir(parents=True)
+    information.mkdir(parents=True, exist_ok=True)  # a test may start its vLLM again
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: weightcast\nVersion: 0\n")
     lines = [line for group, found in points.items() for line in (f"[{group}]", *(f"{k} = {v}" for k, v in found.items()))]
     (information / "entry_points.txt").write_text("\n".join(lines) + "\n")

@@ -5,26 +5,18 @@ WEIGHTCAST_LIBRARY=build/release/client/libweightcast.so.0 WEIGHTCAST_PROGRAM=bu
   tests/vllm/run.sh sh -c '"$(dirname "$WEIGHTCAST_VLLM")/python" tests/vllm/measure_adapters.py'
 """
 
-import pathlib
-import statistics
-import sys
 import threading
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1] / "python"), str(HERE.parent / "python"), str(HERE)]
-
-import transformers  # noqa: E402
-from adapters_test import Adapters  # noqa: E402
+from measuring import milliseconds, model_config, run  # first: it says where the others are
+from adapters_test import Adapters
 
 VERSIONS, PAUSE_S, RANK = 20, 1.0, 16
 
 
 class Measure(Adapters):
     def make_config(self):
-        return transformers.Qwen3Config(
-            vocab_size=8192, hidden_size=512, intermediate_size=1536, num_hidden_layers=8, num_attention_heads=8,
-            num_key_value_heads=4, head_dim=64, max_position_embeddings=1024, tie_word_embeddings=False)
+        return model_config(vocab_size=8192, hidden_size=512, layers=8, heads=8)
 
     def runTest(self):
         self.serve_adapters(rank=RANK)
@@ -43,9 +35,8 @@ class Measure(Adapters):
             if thread is not None:
                 thread.join()
             for name in told[0]:
-                values = [1e3 * one[name] for one in told]
-                print(f"{'an answer under way' if is_busy else 'nothing under way'}: {name}: median {statistics.median(values):.1f} ms, "
-                      f"{min(values):.1f} to {max(values):.1f}", flush=True)
+                print(f"{'an answer under way' if is_busy else 'nothing under way'}: {name}: "
+                      f"{milliseconds(one[name] for one in told)}", flush=True)
 
     def keep_generating(self, done):
         while not done.is_set():
@@ -66,9 +57,4 @@ class Measure(Adapters):
 
 
 if __name__ == "__main__":
-    measure = Measure()
-    measure.setUp()
-    try:
-        measure.runTest()
-    finally:
-        measure.doCleanups()
+    run(Measure())

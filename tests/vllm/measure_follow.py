@@ -5,29 +5,21 @@ WEIGHTCAST_LIBRARY=build/release/client/libweightcast.so.0 WEIGHTCAST_PROGRAM=bu
   tests/vllm/run.sh sh -c '"$(dirname "$WEIGHTCAST_VLLM")/python" tests/vllm/measure_follow.py'
 """
 
-import pathlib
-import statistics
-import sys
 import threading
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1] / "python"), str(HERE.parent / "python"), str(HERE)]
-
-import torch  # noqa: E402
-import transformers  # noqa: E402
-import weightcast  # noqa: E402
-from daemons import eventually  # noqa: E402
-from follow_test import Following  # noqa: E402
+from measuring import milliseconds, model_config, run  # first: it says where the others are
+import torch
+import weightcast
+from daemons import eventually
+from follow_test import Following
 
 VERSIONS, SHARE, PAUSE_S = 5, 0.01, 2.0
 
 
 class Measure(Following):
     def make_config(self):
-        return transformers.Qwen3Config(
-            vocab_size=32768, hidden_size=768, intermediate_size=2304, num_hidden_layers=15, num_attention_heads=12,
-            num_key_value_heads=4, head_dim=64, max_position_embeddings=1024, tie_word_embeddings=False)
+        return model_config(vocab_size=32768, hidden_size=768, layers=15, heads=12)
 
     def make_model(self, config):
         return super().make_model(config).to(torch.bfloat16)
@@ -45,18 +37,18 @@ class Measure(Following):
             told = [self.follow() for _ in range(VERSIONS)]
             self.assertEqual({one["kind"] for one in told}, {"cells"})
             for name in ("prepare_s", "pausing_s", "write_s", "paused_s", "install_s"):
-                self.print_ms(name, [one[name] for one in told])
+                self.tell(name, [one[name] for one in told])
             dense = [self.follow(dense=True) for _ in range(VERSIONS)]
             self.assertEqual({one["kind"] for one in dense}, {"copies"})
             for name in ("write_s", "paused_s"):
-                self.print_ms(f"all cells changed: {name}", [one[name] for one in dense])
-            self.print_ms("vLLM's reload_weights: paused", [self.reload() for _ in range(VERSIONS)])
+                self.tell(f"all cells changed: {name}", [one[name] for one in dense])
+            self.tell("vLLM's reload_weights: paused", [self.reload() for _ in range(VERSIONS)])
         finally:
             self.done.set()
             thread.join()
 
-    def print_ms(self, what, seconds):
-        print(f"{what}: median {1e3 * statistics.median(seconds):.1f} ms of {' '.join(f'{1e3 * s:.1f}' for s in seconds)}", flush=True)
+    def tell(self, what, seconds):
+        print(f"{what}: {milliseconds(seconds)}", flush=True)
 
     def keep_generating(self):
         while not self.done.is_set():
@@ -81,9 +73,4 @@ class Measure(Following):
 
 
 if __name__ == "__main__":
-    measure = Measure()
-    measure.setUp()
-    try:
-        measure.runTest()
-    finally:
-        measure.doCleanups()
+    run(Measure())

@@ -7,29 +7,23 @@ tests/vllm/run.sh sh -c '"$(dirname "$WEIGHTCAST_VLLM")/python" tests/vllm/measu
 import json
 import os
 import pathlib
-import statistics
-import sys
 import tempfile
 import threading
 import time
 import urllib.request
 
+from measuring import milliseconds, model_config  # first: it says where the others are
 import torch
 import transformers
+from loop_test import Vllm
 from safetensors.torch import save_file
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from loop_test import Vllm  # noqa: E402
 
 RANK, ROUNDS, TOKENS, PAUSE_S = 16, 3, 200, 0.4
 MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 def write_model(folder):
-    config = transformers.Qwen3Config(
-        vocab_size=8192, hidden_size=512, intermediate_size=1536, num_hidden_layers=8, num_attention_heads=8,
-        num_key_value_heads=4, head_dim=64, max_position_embeddings=1024, tie_word_embeddings=False)
-    model = transformers.Qwen3ForCausalLM(config)
+    model = transformers.Qwen3ForCausalLM(model_config(vocab_size=8192, hidden_size=512, layers=8, heads=8))
     model.save_pretrained(folder)
     return model
 
@@ -129,9 +123,8 @@ def measure(server, folder, model):
             done.set()
             thread.join()
 
-        def ms(values):
-            return f"median {1e3 * statistics.median(values):.1f} ms, longest {1e3 * max(values):.1f} ms"
-        print(f"{kind}: {len(installs)} installs: {ms(installs)}; between tokens: {ms(busy)}; without: {ms(quiet)}", flush=True)
+        print(f"{kind}: {len(installs)} installs: {milliseconds(installs)}; between tokens: {milliseconds(busy)}; "
+              f"without: {milliseconds(quiet)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # wheel_test.sh PART SOURCE_DIR: builds the wheel and the sdist (build), uses the wheel in each interpreter that is to be had
-# (use) and in a Debian without compilers (clean_root), and builds the sdist as pip does (sdist). Exit status 77, with the
+# (use) and in a Debian without compilers (clean_root), and builds the sdist as pip does (sdist). Of the learner's wheel:
+# build_train and use_train, which is in the Debian without compilers, too, where that can be made. Exit status 77, with the
 # reason, where something that the part needs is missing.
 set -euo pipefail
 work=
@@ -16,18 +17,23 @@ skip() {
   exit 77
 }
 
-# The wheel that part build made.
+# The wheel that part build made; with an argument the one of build_train.
 wheel() {
-  local found=("$dist"/*.whl)
-  [[ -f ${found[0]} ]] || skip "there is no wheel: see the test wheel.build"
+  local found=("$dist"/weightcast"${1:-}"-*.whl)
+  [[ -f ${found[0]} ]] || skip "there is no wheel: see the test wheel.build${1:-}"
   echo "${found[0]}"
 }
 
 build() {
-  rm -rf "$dist"
   PYTHON=/usr/bin/python3 "$source/scripts/python_environment.sh" wheel "$source/scripts/wheel_requirements.txt" --no-deps ||
     skip "auditwheel is not to be had"
-  (unset PIP_NO_INDEX && "$source/run" wheel)
+  (unset PIP_NO_INDEX && "$source/run" wheel daemons)
+}
+
+build_train() {
+  rm -f "$dist"/weightcast_train-*
+  (unset PIP_NO_INDEX && "$source/run" wheel train)
+  wheel _train >/dev/null
 }
 
 # interpreter MINOR: a Python of that release that can make virtual environments: the path's, pyenv's or uv's.
@@ -75,27 +81,59 @@ assert importlib.metadata.version("weightcast") == weightcast.library_version(),
   [[ -z $(ls "$work/venv/bin" | grep weightcast) ]] || { echo "it has commands: $(ls "$work/venv/bin")" >&2; exit 1; }
 }
 
+# make_root DIRECTORY: a Debian with Python and without compilers.
+make_root() {
+  local root=$1 made compiler
+  made=$("$source/scripts/debian_root.sh" "$root" python3 python3-venv 2>&1) || skip "$made"
+  for compiler in cc gcc g++ clang cmake; do
+    [[ ! -e $root/usr/bin/$compiler ]] || { echo "the root has $compiler" >&2; exit 1; }
+  done
+}
+
+# in_root ROOT DIRECTORIES COMMAND...: with a few DIRECTORIES of this host, separated by colons, at the same paths.
+in_root() {
+  # The mounts end with the namespace that they are in.
+  unshare --mount --pid --fork sh -c '
+    root=$1 directories=$2 && shift 2
+    mount -t proc proc "$root/proc" && mount -t tmpfs tmpfs "$root/dev/shm" || exit 1
+    IFS=:
+    for directory in $directories; do
+      mkdir -p "$root$directory" && mount --bind -o ro "$directory" "$root$directory" || exit 1
+    done
+    exec chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/root PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INDEX=1 "$@"' sh "$@"
+}
+
 clean_root() {
-  local mirror compiler
-  ((EUID == 0)) || skip "debootstrap takes root"
-  command -v debootstrap >/dev/null || skip "debootstrap is not installed"
   wheel >/dev/null
   work=$(mktemp -d "${TMPDIR:-/var/tmp}/weightcast-root-XXXXXX")
-  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)
-  debootstrap --variant=minbase --include=python3,python3-venv bookworm "$work/root" ${mirror:+"$mirror"} >"$work/log" 2>&1 ||
-    skip "debootstrap made no root: $(tail -n 3 "$work/log")"
-  for compiler in cc gcc g++ clang cmake; do
-    [[ ! -e $work/root/usr/bin/$compiler ]] || { echo "the root has $compiler" >&2; exit 1; }
-  done
+  make_root "$work/root"
   mkdir -p "$work/root/try/tests/wheel" "$work/root/try/tests/oracles"
   cp "$(wheel)" "$source/README.md" "$work/root/try"
   cp "$here/use.py" "$work/root/try/tests/wheel"
   cp "$source/tests/oracles/served_model.py" "$work/root/try/tests/oracles"
-  # The mounts end with the namespace that they are in.
-  unshare --mount --pid --fork sh -c '
-    mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/dev/shm" &&
-    exec chroot "$1" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/root PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INDEX=1 \
-      python3 -B /try/tests/wheel/use.py "/try/$2" /try' sh "$work/root" "$(basename "$(wheel)")"
+  in_root "$work/root" "" python3 -B /try/tests/wheel/use.py "/try/$(basename "$(wheel)")" /try
+}
+
+# The registry's torch for Linux is the one with CUDA. It is not installed anew, since it has gigabytes: the new environments
+# see the one that the wheel was built against, and CUDA's libraries where CUDA's compiler has them.
+use_train() {
+  local torch found site libraries made=0 logits=$source/tests/model/golden/hf_models.jsonl
+  wheel _train >/dev/null
+  torch=$(sed -n 's/^wheel_torch=//p' "$source/scripts/wheel.sh")
+  found=$("$source/scripts/torch_environment.sh" "$torch") || exit $?
+  site=$(dirname "$(echo "$found" | head -n 1)") libraries=$(echo "$found" | tail -n 1)
+  libraries=${libraries##*:}
+  work=$(mktemp -d "${TMPDIR:-/var/tmp}/weightcast-train-XXXXXX")
+  mkdir -p "$work/host/bin" "$work/root/try"
+  ln -s /usr/bin/python3 "$work/host/bin/python3"
+  env -i PATH="$work/host/bin" HOME="$work/host" TMPDIR="$work/host" PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INDEX=1 \
+    "$work/host/bin/python3" -B "$here/use_train.py" "$(wheel _train)" "$site" "$libraries" "$logits"
+  (make_root "$work/root") || made=$?
+  ((made != 77)) || { echo "not tried in a Debian without compilers" && return; }
+  ((made == 0)) || exit "$made"
+  cp "$(wheel _train)" "$here/use_train.py" "$logits" "$work/root/try"
+  in_root "$work/root" "$site:$libraries" python3 -B /try/use_train.py "/try/$(basename "$(wheel _train)")" "$site" "$libraries" \
+    "/try/${logits##*/}"
 }
 
 "$part"

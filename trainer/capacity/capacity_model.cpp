@@ -33,17 +33,16 @@ double bubble_ratio(const LoopRates& rates, double mu) {
   return 1 / (1 + static_cast<double>(rates.kappa) * rates.step_s / wait_s);
 }
 
+double cost_per_step(const LoopRates& rates, double mu, double price_per_hour) {
+  return price_per_hour / 3600 * (rates.step_s + wait_per_publication_s(rates, mu) / static_cast<double>(rates.kappa));
+}
+
 std::uint64_t staleness_bound(const LoopRates& rates, double mu) {
   return rates.kappa + steps_in(rates.t_bcast_s + rates.rollouts_per_step / mu, rates.step_s) - 1;
 }
 
 std::uint64_t staleness_bound_of_oldest_token(const LoopRates& rates, double mu, double rollout_s) {
   return staleness_bound(rates, mu) + steps_in(rollout_s, rates.step_s);
-}
-
-std::uint64_t tightened_staleness_bound(const LoopRates& rates) {
-  const auto kappa = static_cast<double>(rates.kappa);
-  return rates.kappa + steps_in((1 - 1 / kappa) * rates.t_bcast_s, rates.step_s);
 }
 
 }  // namespace weightcast

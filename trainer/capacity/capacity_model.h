@@ -25,14 +25,14 @@ struct LoopRates {
 /// The share of time in which the learner waits: wait / (kappa T + wait).
 [[nodiscard]] double bubble_ratio(const LoopRates& rates, double mu);
 
+/// What a training step costs with its share of the wait, where all machines together cost `price_per_hour`.
+[[nodiscard]] double cost_per_step(const LoopRates& rates, double mu, double price_per_hour);
+
 /// (7): kappa + ceil((T_bcast + R / mu) / T) - 1, the most steps by which a rollout lags that counts from the version
 /// under which it began to arrive.
 [[nodiscard]] std::uint64_t staleness_bound(const LoopRates& rates, double mu);
 
 /// (7'): the same where versions count from a rollout's oldest token. It adds ceil(rollout_s / T).
 [[nodiscard]] std::uint64_t staleness_bound_of_oldest_token(const LoopRates& rates, double mu, double rollout_s);
-
-/// (12): kappa + ceil((1 - 1 / kappa) T_bcast / T), which holds where mu reaches mu_min.
-[[nodiscard]] std::uint64_t tightened_staleness_bound(const LoopRates& rates);
 
 }  // namespace weightcast

@@ -81,6 +81,7 @@ Result<PoolPlan> plan_of(const Pool& pool, const std::vector<std::size_t>& activ
                     static_cast<double>(rates.kappa) * rates.step_s, rates.t_bcast_s));
   }
   plan.target = pool.alpha * plan.mu_min;
+  plan.price_per_hour = pool.learner_price_per_hour;
   for (const std::size_t worker : active) {
     plan.active.push_back(pool.workers[worker].name);
     plan.mu += pool.workers[worker].mu;
@@ -90,14 +91,15 @@ Result<PoolPlan> plan_of(const Pool& pool, const std::vector<std::size_t>& activ
   plan.wait_s = wait_per_publication_s(rates, plan.mu);
   plan.bubble_ratio = bubble_ratio(rates, plan.mu);
   plan.s_max_bound = staleness_bound(rates, plan.mu);
-  plan.cost_per_step = plan.price_per_hour / 3600 * (rates.step_s + plan.wait_s / static_cast<double>(rates.kappa));
+  plan.cost_per_step = cost_per_step(rates, plan.mu, plan.price_per_hour);
   return plan;
 }
 
 }  // namespace
 
 Result<Pool> parse_pool(std::string_view text) {
-  constexpr std::array<std::string_view, 7> kMembers{"T_s", "R", "t_bcast_s", "kappa", "S", "alpha", "workers"};
+  constexpr std::array<std::string_view, 8> kMembers{
+      "T_s", "R", "t_bcast_s", "kappa", "S", "alpha", "learner_price_per_hour", "workers"};
   const Json json = parse_json(text);
   if (json.is_discarded()) return refuse(fmt::format("no JSON, or nested deeper than {} levels", kJsonDepthMax));
   const std::string what = "the pool";
@@ -112,6 +114,9 @@ Result<Pool> parse_pool(std::string_view text) {
   }
   if (json.contains("alpha")) {
     WC_ASSIGN(pool.alpha, number_of(json, what, "alpha", 0, true));
+  }
+  if (json.contains("learner_price_per_hour")) {
+    WC_ASSIGN(pool.learner_price_per_hour, number_of(json, what, "learner_price_per_hour", 0, false));
   }
   const auto workers = json.find("workers");
   if (workers == json.end() || !workers->is_array() || workers->empty() || workers->size() > kWorkersMax) {
@@ -164,12 +169,12 @@ std::string describe(const Pool& pool, const PoolPlan& plan) {
   std::string text = fmt::format(
       "the learner needs {:.4g} rollouts/s (mu_min), and {:.4g} to be safe (alpha {:g})\n"
       "{} of {} workers give {:.4g}: {}\n"
-      "they cost {:.4g} per step, {:.4g} per hour, {:.4g} per day of {:.4g} steps\n"
+      "{} cost {:.4g} per step, {:.4g} per hour, {:.4g} per day of {:.4g} steps\n"
       "the learner waits {:.4g} s per publication, {:.2f} % of its time\n"
       "rollouts lag at most {} steps\n",
-      plan.mu_min, plan.target, pool.alpha, plan.active.size(), pool.workers.size(), plan.mu, names, plan.cost_per_step,
-      plan.price_per_hour, plan.cost_per_step * per_day, per_day, plan.wait_s, 100 * plan.bubble_ratio,
-      plan.s_max_bound);
+      plan.mu_min, plan.target, pool.alpha, plan.active.size(), pool.workers.size(), plan.mu, names,
+      pool.learner_price_per_hour > 0 ? "learner and workers" : "they", plan.cost_per_step, plan.price_per_hour,
+      plan.cost_per_step * per_day, per_day, plan.wait_s, 100 * plan.bubble_ratio, plan.s_max_bound);
   if (!reaches(plan.mu, plan.target)) {
     text +=
         fmt::format("these workers do not reach the target: {:.4g} rollouts/s are missing\n", plan.target - plan.mu);

@@ -18,10 +18,12 @@ struct Pool {
   LoopRates rates;
   std::optional<std::uint64_t> max_staleness;  ///< S, to be compared with the bound
   double alpha = 1.1;                          ///< how much more than mu_min is wanted
+  double learner_price_per_hour = 0;           ///< in the workers' currency
   std::vector<PoolWorker> workers;
 };
 
-/// Reads {T_s, R, t_bcast_s, kappa, S, alpha, workers: [{name, mu, price_per_hour}]}; S and alpha may be absent.
+/// Reads {T_s, R, t_bcast_s, kappa, S, alpha, learner_price_per_hour, workers: [{name, mu, price_per_hour}]}; S, alpha
+/// and learner_price_per_hour may be absent.
 /// Errors: kInvalidArgument, which names the member, its value and its range.
 [[nodiscard]] Result<Pool> parse_pool(std::string_view json);
 
@@ -30,8 +32,8 @@ struct PoolPlan {
   double target = 0;  ///< alpha times mu_min
   double mu = 0;      ///< of `active`
   std::vector<std::string> active;
-  double price_per_hour = 0;  ///< of `active`
-  double cost_per_step = 0;   ///< of `active`, for a step with its share of the wait
+  double price_per_hour = 0;  ///< of `active` and the learner
+  double cost_per_step = 0;   ///< of these, for a step with its share of the wait
   double wait_s = 0;          ///< per publication, that is once in kappa steps
   double bubble_ratio = 0;
   std::uint64_t s_max_bound = 0;  ///< (7)

@@ -56,18 +56,18 @@ RolloutBodies bodies_of(const HttpRequest& request, const TrajectoryLimits& limi
 
 }  // namespace
 
-Intake::Intake(FileSystem& files, Options options, SharedReplayBuffer& buffer)
+RolloutIntake::RolloutIntake(FileSystem& files, Options options, SharedReplayBuffer& buffer)
     : files_(files), options_(std::move(options)), buffer_(buffer), table_(options_.silence_max), kept_(kKeptBytesMax) {
   if (options_.sync) sync_.emplace(*options_.sync);
   life_ = fmt::format("{:016x}", host_entropy());
 }
 
-Intake::~Intake() {
+RolloutIntake::~RolloutIntake() {
   if (server_) server_->stop(kStopGrace);
   server_.reset();  // before the threads that its handler posts to
 }
 
-Status Intake::open(RunDescription run, bool resumed) {
+Status RolloutIntake::open(RunDescription run, bool resumed) {
   WC_ASSIGN(leases_, GroupLeases::open(files_, options_.directory / GroupLeases::kFile, resumed));
   run_ = std::move(run);
   run_.run_id = leases_->run_id();
@@ -102,7 +102,7 @@ Status Intake::open(RunDescription run, bool resumed) {
 
 // ---- requests
 
-void Intake::handle(HttpRequest request, HttpResponder responder) {
+void RolloutIntake::handle(HttpRequest request, HttpResponder responder) {
   const bool is_get = request.method == "GET";
   const auto found = [&](std::string_view path, std::string_view method) {
     return request.path == path && request.method == method;
@@ -121,13 +121,13 @@ void Intake::handle(HttpRequest request, HttpResponder responder) {
                                     "publishes adapters alone, adapter_config.json")
                        : HttpResponse{.body = file->second});
   } else if (found("/v1/status", "GET")) {
-    post(*calls_, &Intake::tell_status, std::move(request), std::move(responder));
+    post(*calls_, &RolloutIntake::tell_status, std::move(request), std::move(responder));
   } else if (found("/v1/starts", "POST")) {
-    post(*calls_, &Intake::start_groups, std::move(request), std::move(responder));
+    post(*calls_, &RolloutIntake::start_groups, std::move(request), std::move(responder));
   } else if (found("/v1/heartbeats", "POST")) {
-    post(*calls_, &Intake::take_heartbeat, std::move(request), std::move(responder));
+    post(*calls_, &RolloutIntake::take_heartbeat, std::move(request), std::move(responder));
   } else if (found("/v1/rollouts", "POST")) {
-    post(*bodies_, &Intake::take_rollouts, std::move(request), std::move(responder));
+    post(*bodies_, &RolloutIntake::take_rollouts, std::move(request), std::move(responder));
   } else {
     constexpr std::string_view kPaths[] = {"/health",    "/v1/run",        "/v1/task_data", "/v1/status",
                                            "/v1/starts", "/v1/heartbeats", "/v1/rollouts"};
@@ -137,7 +137,7 @@ void Intake::handle(HttpRequest request, HttpResponder responder) {
   }
 }
 
-void Intake::post(Queue& queue, Handler handler, HttpRequest request, HttpResponder responder) {
+void RolloutIntake::post(Queue& queue, Handler handler, HttpRequest request, HttpResponder responder) {
   if (&queue == calls_.get() && request.body.size() > kCallBytesMax) {
     responder.send(
         http_error(413, fmt::format("the body has {} bytes; at most {}", request.body.size(), kCallBytesMax)));
@@ -169,7 +169,7 @@ void Intake::post(Queue& queue, Handler handler, HttpRequest request, HttpRespon
   }
 }
 
-HttpResponse Intake::take_rollouts(const HttpRequest& request) {
+HttpResponse RolloutIntake::take_rollouts(const HttpRequest& request) {
   const std::string_view key = request.header("Idempotency-Key");
   if (key.empty()) return judge_rollouts(request);
   if (key.size() > kKeyBytesMax) throw Refused{400, "Idempotency-Key is too long"};
@@ -186,7 +186,7 @@ HttpResponse Intake::take_rollouts(const HttpRequest& request) {
   return answer;
 }
 
-HttpResponse Intake::judge_rollouts(const HttpRequest& request) {
+HttpResponse RolloutIntake::judge_rollouts(const HttpRequest& request) {
   RolloutBodies bodies = bodies_of(request, options_.limits);
   if (!bodies.run().empty() && bodies.run() != run_.run_id) {
     throw Refused{409, fmt::format("this learner is at run {}", run_.run_id)};
@@ -219,21 +219,21 @@ HttpResponse Intake::judge_rollouts(const HttpRequest& request) {
     const Instant now = steady_now();
     const Arrival arrival = buffer_->handle_trajectory(now, std::move(*one));
     switch (arrival.admission) {
-      case Admission::kAdmitted: {
+      case AdmissionOutcome::kAdmitted: {
         verdict["verdict"] = "admitted";
         has_admitted = true;
         const std::scoped_lock lock(table_mutex_);
         if (IntakeWorker* row = table_.handle_heard(now, worker)) ++row->admitted;
         break;
       }
-      case Admission::kDuplicate: verdict["verdict"] = "duplicate"; break;
-      case Admission::kRefused:
+      case AdmissionOutcome::kDuplicate: verdict["verdict"] = "duplicate"; break;
+      case AdmissionOutcome::kRefused:
         verdict["verdict"] = "refused";
         verdict["reason"] = arrival.reason;
         verdict["detail"] = arrival.detail;
         count_refused(now, worker, arrival.reason);
         break;
-      case Admission::kFull:
+      case AdmissionOutcome::kFull:
         verdict["verdict"] = "full";
         ++full;
         break;
@@ -257,7 +257,7 @@ HttpResponse Intake::judge_rollouts(const HttpRequest& request) {
   return response;
 }
 
-HttpResponse Intake::start_groups(const HttpRequest& request) {
+HttpResponse RolloutIntake::start_groups(const HttpRequest& request) {
   const Json json = call::parse_object(request);
   const std::string worker = call::worker_of(request, call::text(json, "worker"));
   const std::string run = call::text(json, "run");
@@ -311,7 +311,7 @@ HttpResponse Intake::start_groups(const HttpRequest& request) {
   return json_response(answer);
 }
 
-HttpResponse Intake::take_heartbeat(const HttpRequest& request) {
+HttpResponse RolloutIntake::take_heartbeat(const HttpRequest& request) {
   const Json json = call::parse_object(request);
   const std::string worker = call::worker_of(request, call::text(json, "worker"));
   IntakeWorker said;
@@ -345,7 +345,7 @@ HttpResponse Intake::take_heartbeat(const HttpRequest& request) {
   return json_response(answer);
 }
 
-Json Intake::state_of(const ReplayBuffer& buffer) const {
+Json RolloutIntake::state_of(const ReplayBuffer& buffer) const {
   const std::uint64_t begun = copies_begun_;
   return {{"run", run_.run_id},
           {"life", life_},
@@ -356,17 +356,17 @@ Json Intake::state_of(const ReplayBuffer& buffer) const {
           {"ended", ended_.load()}};
 }
 
-bool Intake::knows_this_life(const Json& json) const {
+bool RolloutIntake::knows_this_life(const Json& json) const {
   const std::string life = call::text(json, "life");
   return life.empty() || life == life_;
 }
 
-bool Intake::must_wait(Instant now, const Json& json) const {
+bool RolloutIntake::must_wait(Instant now, const Json& json) const {
   const std::scoped_lock lock(table_mutex_);
   return !knows_this_life(json) || table_.awaits(now);
 }
 
-void Intake::take_held(ReplayBuffer& buffer, const std::string& worker, const Json& json) {
+void RolloutIntake::take_held(ReplayBuffer& buffer, const std::string& worker, const Json& json) {
   const auto found = json.find("held");
   if (found == json.end()) return;
   const auto refuse = [] { throw Refused{400, "'held' is no array of arrays of sequence numbers"}; };
@@ -381,7 +381,7 @@ void Intake::take_held(ReplayBuffer& buffer, const std::string& worker, const Js
   }
 }
 
-Json Intake::take_worker_news(ReplayBuffer& buffer, Instant now, const std::string& worker, const Json& json) {
+Json RolloutIntake::take_worker_news(ReplayBuffer& buffer, Instant now, const std::string& worker, const Json& json) {
   std::vector<std::uint64_t> abandoned;
   if (const auto found = json.find("abandoned"); found != json.end()) {
     if (!found->is_array() || found->size() > kStartsMax) throw Refused{400, "'abandoned' is no array"};
@@ -415,14 +415,14 @@ Json Intake::take_worker_news(ReplayBuffer& buffer, Instant now, const std::stri
   return answer;
 }
 
-void Intake::count_refused(Instant now, const std::string& worker, std::string_view reason) {
+void RolloutIntake::count_refused(Instant now, const std::string& worker, std::string_view reason) {
   const std::scoped_lock lock(table_mutex_);
   IntakeWorker* row = table_.handle_heard(now, worker);
   if (row == nullptr) return;
   ++row->refused[std::string(reason)];
 }
 
-HttpResponse Intake::tell_status(const HttpRequest&) {
+HttpResponse RolloutIntake::tell_status(const HttpRequest&) {
   Json answer;
   {
     const auto buffer = buffer_.lock();
@@ -468,26 +468,26 @@ HttpResponse Intake::tell_status(const HttpRequest&) {
   return json_response(answer);
 }
 
-void Intake::handle_figures(std::map<std::string, double, std::less<>> figures) {
+void RolloutIntake::handle_figures(std::map<std::string, double, std::less<>> figures) {
   const std::scoped_lock lock(figures_mutex_);
   figures_ = std::move(figures);
 }
 
-void Intake::look_for_silent(ReplayBuffer& buffer, Instant now) {
+void RolloutIntake::look_for_silent(ReplayBuffer& buffer, Instant now) {
   const std::scoped_lock lock(table_mutex_);
   for (const std::string& name : table_.poll_silent(now)) buffer.handle_worker_lost(name);
 }
 
 // ---- the learner's side
 
-void Intake::expect_restored() {
+void RolloutIntake::expect_restored() {
   const Instant now = steady_now();
   const std::scoped_lock lock(table_mutex_);
   for (const auto& [name, incarnation] : restored_) table_.handle_restored(now, name, incarnation);
   restored_.clear();
 }
 
-Result<bool> Intake::fill(Instant now, SharedReplayBuffer& buffer) {
+Result<bool> RolloutIntake::fill(Instant now, SharedReplayBuffer& buffer) {
   {
     const auto access = buffer.lock();
     access->handle_time(now);
@@ -504,7 +504,7 @@ Result<bool> Intake::fill(Instant now, SharedReplayBuffer& buffer) {
   return true;
 }
 
-std::uint64_t Intake::handle_copied() {
+std::uint64_t RolloutIntake::handle_copied() {
   const auto buffer = buffer_.lock();
   const std::scoped_lock lock(table_mutex_);
   copied_incarnations_ = table_.incarnations();
@@ -512,20 +512,20 @@ std::uint64_t Intake::handle_copied() {
   return ++copies_begun_;
 }
 
-void Intake::handle_durable(std::uint64_t copy) {
+void RolloutIntake::handle_durable(std::uint64_t copy) {
   copies_durable_ = copy;
   // A copy that was begun since says less of what is needed.
   if (copy != copies_begun_) return;
   journal_needed_from_ = std::exchange(durable_next_group_, copied_next_group_);
 }
 
-std::string Intake::save() const {
+std::string RolloutIntake::save() const {
   const std::scoped_lock lock(table_mutex_);
   return json_text(
       {{"malformed", malformed_.load()}, {"workers", copied_incarnations_}, {"next_group", copied_next_group_}});
 }
 
-Status Intake::restore(std::string_view state) {
+Status RolloutIntake::restore(std::string_view state) {
   try {
     const Json json = parse_json(state);
     malformed_ = natural_of(json.at("malformed"), std::numeric_limits<std::uint64_t>::max()).value_or(0);
@@ -540,7 +540,7 @@ Status Intake::restore(std::string_view state) {
   return {};
 }
 
-void Intake::wait_for_workers(Duration limit) const {
+void RolloutIntake::wait_for_workers(Duration limit) const {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   while (ended_ && std::chrono::steady_clock::now() < deadline) {
     const std::vector<IntakeWorker> all = workers();
@@ -549,12 +549,12 @@ void Intake::wait_for_workers(Duration limit) const {
   }
 }
 
-std::vector<IntakeWorker> Intake::workers() const {
+std::vector<IntakeWorker> RolloutIntake::workers() const {
   const std::scoped_lock lock(table_mutex_);
   return table_.all();
 }
 
-std::vector<std::string> Intake::take_faults(Instant now) {
+std::vector<std::string> RolloutIntake::take_faults(Instant now) {
   std::vector<std::string> news;
   if (now < faults_at_) return news;
   faults_at_ = now + kFaultsInterval;
@@ -572,17 +572,17 @@ std::vector<std::string> Intake::take_faults(Instant now) {
   return news;
 }
 
-void Intake::set_wanted(const std::string& worker, bool is_wanted) {
+void RolloutIntake::set_wanted(const std::string& worker, bool is_wanted) {
   const std::scoped_lock lock(table_mutex_);
   if (IntakeWorker* row = table_.find(worker)) row->is_wanted = is_wanted;
 }
 
-void Intake::handle_published(Version version) {
+void RolloutIntake::handle_published(Version version) {
   const std::scoped_lock lock(table_mutex_);
   if (sync_) sync_->handle_published(version);
 }
 
-bool Intake::handle_step(Instant now, Version version) {
+bool RolloutIntake::handle_step(Instant now, Version version) {
   const std::scoped_lock lock(table_mutex_);
   if (!sync_) return false;
   sync_->handle_workers(now, table_.all());

@@ -37,7 +37,7 @@ namespace weightcast {
 /// bodies full of rollouts. They reach the buffer under its lock, so that nothing waits for a training step.
 /// An acknowledged rollout is in the buffer. handle_copied() and handle_durable() tell workers when a checkpoint has
 /// it.
-class Intake final : public RolloutSource {
+class RolloutIntake final : public RolloutSource {
  public:
   struct Options {
     Endpoint listen = {};
@@ -59,8 +59,8 @@ class Intake final : public RolloutSource {
   };
 
   /// Does not listen yet. `files` and `buffer` outlive it.
-  Intake(FileSystem& files, Options options, SharedReplayBuffer& buffer);
-  ~Intake() override;
+  RolloutIntake(FileSystem& files, Options options, SharedReplayBuffer& buffer);
+  ~RolloutIntake() override;
 
   /// Listens. `run` is complete but for its id and the digest of the task's data. `resumed`: the run goes on. Writes
   /// where it listens to rollout_address. Errors: those of HttpServer::start() and GroupLeases::open().
@@ -94,7 +94,7 @@ class Intake final : public RolloutSource {
   [[nodiscard]] bool handle_step(Instant now, Version version);
 
  private:
-  using Handler = HttpResponse (Intake::*)(const HttpRequest&);
+  using Handler = HttpResponse (RolloutIntake::*)(const HttpRequest&);
 
   void handle(HttpRequest request, HttpResponder responder);
   /// A thread for requests, and how many of each worker wait for it.

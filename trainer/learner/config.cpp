@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "model/device_name.h"
+#include "tasks/program/open_task.h"
 #include "trainer/learner/presets.h"
 
 namespace weightcast {
@@ -34,11 +35,10 @@ constexpr std::array kLevels{"token"sv, "sequence"sv};
 constexpr std::array kLoraPublish{"merged"sv, "adapter"sv};
 constexpr std::array kNorms{"std"sv, "none"sv, "rloo"sv, "batch"sv};
 constexpr std::array kKlTypes{"k1"sv, "k2"sv, "k3"sv};
-constexpr std::array kTasks{"arithmetic"sv, "gsm8k"sv, "knights_and_knaves"sv, "sokoban"sv};
 
 /// The one table of keys: reading, printing and checking all go through it.
 std::vector<SettingField> fields_of(LearnerConfig& c) {
-  return {
+  std::vector<SettingField> fields{
       {"output_dir", &c.output_dir, "where metrics, checkpoints and the configuration go"},
       {"seed", &c.seed, "of the first weights, prompts and samples", 0, 9e18},
       {"threads", &c.threads, "of LibTorch's operations", 1, 1024},
@@ -46,7 +46,7 @@ std::vector<SettingField> fields_of(LearnerConfig& c) {
        kDtypes},
       {"device", &c.device, "cpu, cuda or cuda:N: where the model computes and learns"},
       {"tf32", &c.tf32, "on a GPU: products of float32 matrices may round their factors to TF32"},
-      {"task", &c.task, "where prompts and rewards come from", 0, 0, kTasks},
+      {"task", &c.task, "where prompts and rewards come from", 0, 0, configured_task_names()},
       {"task_data", &c.task_data, "the task's file of problems"},
       {"model", &c.model, "a directory in Hugging Face's layout; empty: random weights of the sizes below"},
       {"init_hidden_size", &c.init_hidden_size, "of a model with random weights", 8, 65536},
@@ -174,6 +174,9 @@ std::vector<SettingField> fields_of(LearnerConfig& c) {
       {"paced_step_s", &c.paced_step_s, "learn nothing, and let each step take so long; 0: learn", 0, 1e6},
       {"paced_jitter", &c.paced_jitter, "share by which a paced step is longer or shorter", 0, 1},
   };
+  const std::vector<SettingField> program = task_program_fields(c.task_program);
+  fields.insert(fields.end(), program.begin(), program.end());
+  return fields;
 }
 
 Status apply(LearnerConfig& config, std::span<const SettingField> fields, const Setting& setting) {
@@ -354,16 +357,6 @@ Result<PolicyLossOptions> loss_options(const LearnerConfig& c) {
 std::uint64_t rollout_tokens_max(const LearnerConfig& c) {
   const std::uint64_t all_turns = c.turns_max * (c.max_prompt_length + c.max_new_tokens);
   return c.max_sequence_length == 0 ? all_turns : std::min(all_turns, c.max_sequence_length);
-}
-
-std::vector<std::string> split_names(std::string_view text) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    if (end > begin) parts.emplace_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
 }
 
 bool publishes_adapter(const LearnerConfig& c) { return c.lora_rank > 0 && c.lora_publish == "adapter"; }

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "base/settings.h"
 #include "model/lora_config.h"
+#include "tasks/program/program_settings.h"
 #include "tasks/registry.h"
 #include "trainer/loss/policy_loss_options.h"
 #include "trainer/optimiser/schedule.h"
@@ -143,6 +144,8 @@ struct LearnerConfig {
   double provision_alpha = 1.1;
   double paced_step_s = 0;
   double paced_jitter = 0;
+
+  TaskProgramSettings task_program;  ///< keys task_program.NAME
 };
 
 /// The configuration that `settings` make; a later one wins. `preset` among them is applied before all others.
@@ -165,9 +168,6 @@ struct LearnerConfig {
 
 /// The most tokens of a rollout: prompt, answers and observations.
 [[nodiscard]] std::uint64_t rollout_tokens_max(const LearnerConfig& config);
-
-/// The texts between the commas of a value; empty ones are left out.
-[[nodiscard]] std::vector<std::string> split_names(std::string_view text);
 
 /// Whether advantages need a value head, and whether the loss or the reward reads the reference model.
 [[nodiscard]] bool has_value_head(const LearnerConfig& config);

@@ -91,7 +91,7 @@ Result<bool> Generator::fill(Instant now, SharedReplayBuffer& buffer) {
   groups_ += groups;
   for (Trajectory& trajectory : made) {
     const Arrival arrival = buffer->handle_trajectory(now, std::move(trajectory));
-    if (arrival.admission == Admission::kAdmitted) continue;
+    if (arrival.admission == AdmissionOutcome::kAdmitted) continue;
     return fail(Errc::kInvalidArgument, Op::kVerify,
                 fmt::format("the buffer does not take the generator's rollout: {} {}", arrival.reason, arrival.detail));
   }

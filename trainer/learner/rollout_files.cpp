@@ -39,10 +39,10 @@ Result<bool> RolloutFiles::fill(Instant now, SharedReplayBuffer& buffer) {
   }
   const Arrival arrival = buffer->handle_trajectory(now, std::move(*trajectory));
   switch (arrival.admission) {
-    case Admission::kAdmitted: break;
-    case Admission::kDuplicate: tell("its worker and sequence number were there before"); break;
-    case Admission::kRefused: tell(fmt::format("{}: {}", arrival.reason, arrival.detail)); break;
-    case Admission::kFull: tell(arrival.detail); break;
+    case AdmissionOutcome::kAdmitted: break;
+    case AdmissionOutcome::kDuplicate: tell("its worker and sequence number were there before"); break;
+    case AdmissionOutcome::kRefused: tell(fmt::format("{}: {}", arrival.reason, arrival.detail)); break;
+    case AdmissionOutcome::kFull: tell(arrival.detail); break;
   }
   return true;
 }

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "patch/snapshot/adapter_names.h"
 #include "patch/snapshot/write_file.h"
-#include "tasks/registry.h"
+#include "tasks/program/open_task.h"
 #include "trainer/learner/ranks.h"
 #include "trainer/learner/rollout_files.h"
 
@@ -71,7 +71,7 @@ Result<std::unique_ptr<RunState>> RunState::open(FileSystem& files, const Learne
 
 TrajectoryRules RunState::rules() const {
   TrajectoryRules rules;
-  rules.task = config.task;
+  rules.task = task->name();
   rules.model_digest = identity_.model_digest;
   rules.tokenizer_digest = identity_.tokenizer_digest;
   rules.vocab_size = static_cast<std::int32_t>(policy->decoder().config().vocab_size);
@@ -85,7 +85,8 @@ Status RunState::build() {
   if (!config.task_data.empty()) {
     WC_ASSIGN(data, read_file(files, config.task_data, kTaskDataBytesMax));
   }
-  WC_ASSIGN(task, make_task(config.task, config.task_options, data));
+  WC_ASSIGN(task, open_task(config.task, config.task_options, data, config.task_program,
+                            [this](const std::string& what) { console.print(what); }));
   WC_ASSIGN(InitialModel model, make_initial_model(files, config));
   model_files = std::move(model.files);
   WC_ASSIGN(Tokenizer tokenizer, Tokenizer::parse(model_files.at("tokenizer.json")));
@@ -112,7 +113,7 @@ Status RunState::build() {
     generator = made.get();
     source = std::move(made);
   } else if (config.rollout_source == "http") {
-    WC_ASSIGN(std::unique_ptr<Intake> made, make_intake(std::move(data)));
+    WC_ASSIGN(std::unique_ptr<RolloutIntake> made, make_intake(std::move(data)));
     intake = made.get();
     source = std::move(made);
   } else {
@@ -199,7 +200,7 @@ Status RunState::poll_checkpoint() {
 RunDescription RunState::description() const {
   RunDescription run;
   run.seed = config.seed;
-  run.task = config.task;
+  run.task = task->name();
   run.task_options = config.task_options;
   run.eval_prompts = config.eval_interval > 0 ? config.eval_prompts : 0;
   run.chat_template = chat_template_name(codec->chat_style());
@@ -225,25 +226,25 @@ RunDescription RunState::description() const {
   return run;
 }
 
-Result<std::unique_ptr<Intake>> RunState::make_intake(std::string task_data) {
+Result<std::unique_ptr<RolloutIntake>> RunState::make_intake(std::string task_data) {
   Result<Endpoint> listen = Endpoint::parse(config.rollout_listen);
   if (!listen.has_value()) return about("rollout_listen", std::move(listen).error());
   std::map<std::string, std::string> served = model_files;
   // So that a worker knows before the first version what its server has to take.
   if (publishes_adapter(config)) served.merge(published_files());
-  Intake::Options options{.listen = std::move(*listen),
-                          .trust = {.keys = config.rollout_keys, .insecure = config.rollout_insecure},
-                          .directory = config.output_dir,
-                          .task_data = std::move(task_data),
-                          .model_files = std::move(served),
-                          .writes_checkpoints = config.checkpoint_interval > 0,
-                          .limits = {rules().tokens_max, rules().metadata_bytes_max},
-                          .warn = [this](const std::string& why) { console.warn(why); }};
+  RolloutIntake::Options options{.listen = std::move(*listen),
+                                 .trust = {.keys = config.rollout_keys, .insecure = config.rollout_insecure},
+                                 .directory = config.output_dir,
+                                 .task_data = std::move(task_data),
+                                 .model_files = std::move(served),
+                                 .writes_checkpoints = config.checkpoint_interval > 0,
+                                 .limits = {rules().tokens_max, rules().metadata_bytes_max},
+                                 .warn = [this](const std::string& why) { console.warn(why); }};
   if (config.sync_drift_max) options.sync = {.drift_max = *config.sync_drift_max};
   if (!config.publish_state.empty() && !config.rollout_keys.empty()) {
     options.trust.revocation_directories = {config.publish_state};
   }
-  return std::make_unique<Intake>(files, std::move(options), buffer);
+  return std::make_unique<RolloutIntake>(files, std::move(options), buffer);
 }
 
 Result<Checkpoint> RunState::copy() {

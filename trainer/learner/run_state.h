@@ -67,8 +67,8 @@ class RunState {
   std::optional<Decoder> reference;
   SharedReplayBuffer buffer;  // before the source, whose threads use it
   std::unique_ptr<RolloutSource> source;
-  Generator* generator = nullptr;  // source, if it is one
-  Intake* intake = nullptr;        // the same
+  Generator* generator = nullptr;   // source, if it is one
+  RolloutIntake* intake = nullptr;  // the same
   std::optional<Publisher> publisher;
   std::optional<MetricsFile> metrics;
   std::optional<CheckpointWriter> checkpoints;
@@ -94,7 +94,7 @@ class RunState {
   [[nodiscard]] Status begin();
   [[nodiscard]] Status resume(const Checkpoint& checkpoint);
   [[nodiscard]] TrajectoryRules rules() const;
-  [[nodiscard]] Result<std::unique_ptr<Intake>> make_intake(std::string task_data);
+  [[nodiscard]] Result<std::unique_ptr<RolloutIntake>> make_intake(std::string task_data);
   [[nodiscard]] RunDescription description() const;
 
   RunIdentity identity_;

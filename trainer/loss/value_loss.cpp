@@ -37,11 +37,4 @@ Result<ValueLoss> value_loss(const Tensor& values, const Tensor& old_values, con
                    aggregate.token_mean((clipped > error).to(values.scalar_type())).detach()};
 }
 
-Tensor proximal_log_probs(const Tensor& rollout_log_probs, const Tensor& log_probs, const Tensor& versions,
-                          std::int64_t version) {
-  const Tensor behind = (version - versions).to(log_probs.scalar_type());
-  const Tensor share = torch::where(behind > 0, (behind - 1) / behind.clamp_min(1), torch::zeros_like(behind));
-  return rollout_log_probs.detach() + share * (log_probs - rollout_log_probs).detach();
-}
-
 }  // namespace weightcast

@@ -31,10 +31,4 @@ struct ValueLoss {
                                            const torch::Tensor& returns, const torch::Tensor& mask, double clip_range,
                                            LossAggMode mode, const LossCounts& counts = {});
 
-/// The proximal policy's log-probabilities without a pass of their own (AReaL): on the line, in the logarithm, between
-/// the policy that sampled, of version `versions` [B, T], and the one that learns, `version`; the proximal policy is
-/// the version before. Without gradient. A token of this version or a later one keeps what the sampler said.
-[[nodiscard]] torch::Tensor proximal_log_probs(const torch::Tensor& rollout_log_probs, const torch::Tensor& log_probs,
-                                               const torch::Tensor& versions, std::int64_t version);
-
 }  // namespace weightcast

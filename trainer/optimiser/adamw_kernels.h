@@ -41,10 +41,10 @@ struct AdamWKernels {
 
 [[nodiscard]] AdamWKernels adamw_kernels_plain();
 #if defined(WEIGHTCAST_ADAMW_X86)
-/// Only to be called on a processor with AVX2.
+/// Only to be called where instruction_set() is kAvx2 at least.
 [[nodiscard]] AdamWKernels adamw_kernels_avx2();
 #endif
-/// The best ones for this processor.
+/// The best ones for instruction_set().
 [[nodiscard]] const AdamWKernels& adamw_kernels();
 
 }  // namespace weightcast

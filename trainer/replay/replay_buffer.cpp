@@ -84,7 +84,7 @@ Arrival ReplayBuffer::refuse(std::string_view reason, std::string detail) {
   } else {
     stats_.refused.emplace(reason, 1);
   }
-  return {Admission::kRefused, reason, std::move(detail)};
+  return {AdmissionOutcome::kRefused, reason, std::move(detail)};
 }
 
 Arrival ReplayBuffer::handle_trajectory(Instant now, Trajectory trajectory) {
@@ -103,7 +103,7 @@ Arrival ReplayBuffer::handle_trajectory(Instant now, Trajectory trajectory) {
   if (worker != workers_.end()) {
     switch (worker->second.sequences.look_up(trajectory.sequence)) {
       case SequenceSet::Seen::kNew: break;
-      case SequenceSet::Seen::kSeen: ++stats_.duplicates; return {Admission::kDuplicate, {}, {}};
+      case SequenceSet::Seen::kSeen: ++stats_.duplicates; return {AdmissionOutcome::kDuplicate, {}, {}};
       case SequenceSet::Seen::kTooOld:
         return refuse(kSequenceTooOld,
                       fmt::format("sequence number {} is too far behind the worker's others", trajectory.sequence));
@@ -125,7 +125,7 @@ Arrival ReplayBuffer::handle_trajectory(Instant now, Trajectory trajectory) {
   const std::uint64_t bytes = trajectory.size_bytes();
   if (!make_room(bytes, trajectory.group)) {
     ++stats_.full;
-    return {Admission::kFull,
+    return {AdmissionOutcome::kFull,
             {},
             fmt::format("the buffer holds {} rollouts in {} bytes; send it again later", buffered_, buffered_bytes_)};
   }

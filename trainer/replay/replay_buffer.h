@@ -22,7 +22,7 @@
 namespace weightcast {
 
 /// What became of a rollout that arrived. After all but kFull its worker forgets it.
-enum class Admission {
+enum class AdmissionOutcome {
   kAdmitted,
   kDuplicate,  ///< its worker has sent it before, and it was admitted then
   kRefused,    ///< for good; the reason says why
@@ -30,7 +30,7 @@ enum class Admission {
 };
 
 struct Arrival {
-  Admission admission = Admission::kAdmitted;
+  AdmissionOutcome admission = AdmissionOutcome::kAdmitted;
   std::string_view reason;  ///< of kRefused, for metrics: a TrajectoryFault's name or one of those in replay_buffer.cpp
   std::string detail;       ///< for people
 };

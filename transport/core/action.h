@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "proto/wire.pb.h"
+#include "transport/core/agreed_protocols.h"
 #include "transport/core/chunk_set.h"
 #include "transport/core/manifest.h"
 #include "transport/core/refusal.h"
@@ -183,9 +184,18 @@ using Action = std::variant<action::Connect, action::Send, action::SendChunk, ac
                             action::ReadArchived, action::EndArchived, action::Log>;
 
 /// What a core wants done, first in, first out. All parts of a core share one queue.
+/// Invariant: no Send in it has a message that the other end's release does not know. Whoever pushes one must be right
+/// without it, too.
 class ActionQueue {
  public:
-  void push(Action action) { actions_.push_back(std::move(action)); }
+  void push(Action action) {
+    if (const auto* send = std::get_if<action::Send>(&action)) {
+      if (!protocols_.is_known(send->conn, send->message.kind_case())) return;
+    } else if (const auto* close = std::get_if<action::Close>(&action)) {
+      protocols_.forget(close->conn);
+    }
+    actions_.push_back(std::move(action));
+  }
   [[nodiscard]] std::optional<Action> poll() {
     if (actions_.empty()) return std::nullopt;
     std::optional<Action> first(std::move(actions_.front()));
@@ -193,8 +203,12 @@ class ActionQueue {
     return first;
   }
 
+  [[nodiscard]] AgreedProtocols& protocols() { return protocols_; }
+  [[nodiscard]] const AgreedProtocols& protocols() const { return protocols_; }
+
  private:
   std::deque<Action> actions_;
+  AgreedProtocols protocols_;
 };
 
 /// A chunk as it came off a connection. `digest` was computed over its bytes, and has not been compared yet.

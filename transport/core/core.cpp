@@ -9,8 +9,9 @@
 
 namespace weightcast {
 
-Core::Core(const Timeouts& timeouts)
+Core::Core(const Timeouts& timeouts, const ProtocolRange& protocols)
     : timeouts_(timeouts),
+      protocols_spoken_(protocols),
       uploads_(timeouts_, holdings_, actions_),
       unidentified_(timeouts.greeting),
       self_check_(holdings_, actions_) {}
@@ -76,18 +77,12 @@ void Core::handle_child_message(Instant now, ConnId conn, const wire::Message& m
     case Kind::kSkip: return uploads_.handle_skip(conn, message.skip());
     case Kind::kChunkDamaged:
       if (!uploads_.is_child(conn)) return;
-      return self_check_.handle_suspected(now, payload_of(message.chunk_damaged()),
-                                          ChunkIndex{message.chunk_damaged().chunk()});
+      return handle_suspected(now, payload_of(message.chunk_damaged()), ChunkIndex{message.chunk_damaged().chunk()});
     default: return;  // a newer child may say more
   }
 }
 
 Status Core::check_hello(ConnId conn, const wire::Hello& hello) const {
-  if (hello.protocol() != kProtocolVersion) {
-    return fail(Errc::kUnsupported, Op::kReceive,
-                fmt::format("hello: it speaks protocol {}, this node {}; run the same release", hello.protocol(),
-                            kProtocolVersion));
-  }
   if (!unidentified_.contains(conn)) {
     return fail(Errc::kNotAllowed, Op::kReceive, "hello: this connection is introduced already");
   }
@@ -102,11 +97,18 @@ Status Core::check_hello(ConnId conn, const wire::Hello& hello) const {
 }
 
 void Core::handle_hello(ConnId conn, const wire::Hello& hello) {
+  const Result<std::uint32_t> protocol =
+      agree_protocol(protocols_spoken_, protocol_range(hello.protocol(), hello.protocol_max()), "node");
+  if (!protocol.has_value()) return refuse(conn, protocol.error());
   if (const Status fits = check_hello(conn, hello); !fits.has_value()) {
     return refuse(conn, fits.error(), fits.error().op == Op::kVerify ? Refusal::kIdentity : Refusal::kMessage);
   }
   unidentified_.erase(conn);
   uploads_.handle_hello(conn, {child_id(hello), hello.name().substr(0, kNameBytesMax)});
+  actions_.protocols().agree(conn, *protocol);
+  wire::Message message;
+  message.mutable_welcome()->set_protocol(*protocol);
+  actions_.push(action::Send{conn, std::move(message)});
 }
 
 void Core::close(ConnId conn, const Error& why) {
@@ -124,10 +126,11 @@ void Core::forget(ConnId conn) {
   unidentified_.erase(conn);
   budgets_.erase(conn);
   uploads_.handle_closed(conn);
+  actions_.protocols().forget(conn);
 }
 
 void Core::handle_chunk_unreadable(Instant now, PayloadId payload, ChunkIndex chunk) {
-  self_check_.handle_suspected(now, payload, chunk);
+  handle_suspected(now, payload, chunk);
 }
 
 void Core::handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, const Result<ContentDigest>& digest) {

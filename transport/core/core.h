@@ -76,13 +76,15 @@ class Core {
   [[nodiscard]] std::vector<std::string> children() const { return uploads_.children(); }
   /// Of chunks whose last byte has left, since the start.
   [[nodiscard]] std::uint64_t bytes_sent() const { return uploads_.bytes_sent(); }
+  /// Which protocol version each connection speaks.
+  [[nodiscard]] const AgreedProtocols& protocols() const { return actions_.protocols(); }
 
   virtual void handle_timeout(Instant now);
   [[nodiscard]] virtual std::optional<Action> poll_action() { return actions_.poll(); }
   [[nodiscard]] virtual std::optional<Instant> poll_deadline() const;
 
  protected:
-  explicit Core(const Timeouts& timeouts);
+  Core(const Timeouts& timeouts, const ProtocolRange& protocols);
 
   /// What is held of `payload` was found to be damaged on disk.
   virtual void handle_damaged(Instant now, PayloadId payload, const Error& why) = 0;
@@ -102,10 +104,15 @@ class Core {
   virtual void handle_refused(Instant now, ConnId conn, const Error& why);
   /// A child asks for what it has no place for, on a connection that is closed next.
   virtual void handle_placeless(Instant /*now*/, ConnId /*conn*/) {}
+  /// Somebody says that this node's copy of a chunk is damaged.
+  void handle_suspected(Instant now, PayloadId payload, ChunkIndex chunk) {
+    self_check_.handle_suspected(now, payload, chunk);
+  }
   /// The connection of a child, or an unidentified one, is gone.
   void forget(ConnId conn);
 
   const Timeouts timeouts_;
+  const ProtocolRange protocols_spoken_;
   ActionQueue actions_;
   ConnIds conn_ids_;
   Holdings holdings_;

@@ -56,6 +56,7 @@ bool is_read(Speaker speaker, Kind kind) {
     case Kind::kRevocations: return speaker == Speaker::kOrigin;
     case Kind::kDigestPart:
     case Kind::kUpToDate:
+    case Kind::kWelcome:
     case Kind::kUnsubscribed: return speaker == Speaker::kParent;
     case Kind::kNotAvailable: return speaker == Speaker::kOrigin || speaker == Speaker::kParent;
     case Kind::kEnrolled:

@@ -69,7 +69,8 @@ class Attempt {
   void ask() {
     wire::Message message;
     wire::Enroll* enroll = message.mutable_enroll();
-    enroll->set_protocol(kProtocolVersion);
+    enroll->set_protocol(kProtocolVersionMin);
+    enroll->set_protocol_max(kProtocolVersion);
     enroll->set_token_id(std::string(chars_of(order_.token.id)));
     enroll->set_token_secret(std::string(chars_of(order_.token.secret)));
     enroll->set_name(order_.name);

@@ -27,14 +27,14 @@ EarlierPublications HistoryArchive::read() const {
     bytes += at->second;
     if (replies.size() >= kFilesMax || bytes > kBytesMax) break;
     Result<std::string> reply = read_file(*files_, path_of(at->first), kFileBytesMax);
-    local::HistoryReply parsed;
-    if (!reply.has_value() || !parsed.ParseFromString(*reply) || parsed.publications_size() != 1 ||
-        parsed.publications(0).version() != at->first.value) {
+    Result<local::HistoryReply> parsed = reply.has_value() ? local::decode_history(*reply) : reply.error();
+    if (!parsed.has_value() || parsed->publications.size() != 1 ||
+        parsed->publications.front().version != at->first.value) {
       log_warning("history of version {}: {} is not readable, and left out", at->first.value,
                   path_of(at->first).native());
       continue;
     }
-    replies.emplace(at->first, EarlierPublication{parsed.publications(0), *std::move(reply)});
+    replies.emplace(at->first, EarlierPublication{std::move(parsed->publications.front()), *std::move(reply)});
   }
   return replies;
 }

@@ -12,9 +12,9 @@
 
 namespace weightcast {
 
-/// DIR/history/N: what an origin told of publication N when that had ended, a HistoryReply (proto/local.proto) with its
-/// workers. So an origin that starts again tells of what the processes before it published. It may be deleted.
-/// At most kFilesMax files and kBytesMax bytes are kept, the newest.
+/// DIR/history/N: what an origin told of publication N when that had ended, a local::HistoryReply with its workers. So
+/// an origin that starts again tells of what the processes before it published. It may be deleted. At most kFilesMax
+/// files and kBytesMax bytes are kept, the newest.
 class HistoryArchive {
  public:
   static constexpr std::size_t kFilesMax = PublicationHistory::kVersionsMax;

@@ -17,33 +17,33 @@ namespace {
 
 local::PublicationEntry entry_of(const PublicationRecord& record, Instant now) {
   local::PublicationEntry entry;
-  entry.set_version(record.version.value);
-  entry.set_published_unix_ms(record.published_unix_ms);
-  entry.set_state(std::string(to_string(record.end)));
-  entry.set_kind(std::string(kind_of({record.version, record.kind})));
-  entry.set_snapshot_bytes(record.snapshot_bytes);
-  entry.set_payload_bytes(record.payload_bytes);
-  entry.set_sent_bytes(record.sent_bytes);
-  if (record.times.t50) entry.set_t50_s(to_seconds(*record.times.t50));
-  if (record.times.t90) entry.set_t90_s(to_seconds(*record.times.t90));
-  if (record.times.t100) entry.set_t100_s(to_seconds(*record.times.t100));
-  entry.set_predicted_s(to_seconds(record.predicted));
-  entry.set_topology(std::string(to_string(record.topology)));
-  entry.set_workers(record.workers);
-  entry.set_installed(record.installed);
-  entry.set_take_over_s(to_seconds(record.taking_over.lasted()));
-  entry.set_encode_s(to_seconds(record.encoding().lasted()));
-  entry.set_pack_s(to_seconds(record.packing().lasted()));
+  entry.version = record.version.value;
+  entry.published_unix_ms = record.published_unix_ms;
+  entry.state = to_string(record.end);
+  entry.kind = kind_of({record.version, record.kind});
+  entry.snapshot_bytes = record.snapshot_bytes;
+  entry.payload_bytes = record.payload_bytes;
+  entry.sent_bytes = record.sent_bytes;
+  if (record.times.t50) entry.t50_s = to_seconds(*record.times.t50);
+  if (record.times.t90) entry.t90_s = to_seconds(*record.times.t90);
+  if (record.times.t100) entry.t100_s = to_seconds(*record.times.t100);
+  entry.predicted_s = to_seconds(record.predicted);
+  entry.topology = to_string(record.topology);
+  entry.workers = record.workers;
+  entry.installed = record.installed;
+  entry.take_over_s = to_seconds(record.taking_over.lasted());
+  entry.encode_s = to_seconds(record.encoding().lasted());
+  entry.pack_s = to_seconds(record.packing().lasted());
   const auto begun = [&](const PublicationRecord::Making& making) {
     return making.began_at ? std::optional(to_seconds(*making.began_at - record.started_at)) : std::nullopt;
   };
-  if (const auto at_s = begun(record.taking_over)) entry.set_take_over_at_s(*at_s);
-  if (const auto at_s = begun(record.encoding())) entry.set_encode_at_s(*at_s);
-  if (const auto at_s = begun(record.packing())) entry.set_pack_at_s(*at_s);
-  entry.set_elapsed_s(to_seconds(record.ended_at.value_or(now) - record.started_at));
-  entry.set_slowest(record.slowest);
-  entry.set_cause(record.cause);
-  entry.set_why(std::string(cut_text(record.why, kReasonBytesMax)));
+  entry.take_over_at_s = begun(record.taking_over);
+  entry.encode_at_s = begun(record.encoding());
+  entry.pack_at_s = begun(record.packing());
+  entry.elapsed_s = to_seconds(record.ended_at.value_or(now) - record.started_at);
+  entry.slowest = record.slowest;
+  entry.cause = record.cause;
+  entry.why = cut_text(record.why, kReasonBytesMax);
   return entry;
 }
 
@@ -51,34 +51,33 @@ local::WorkerCourse course_of(const WorkerCourse& course, const PublicationRecor
                               std::string_view origin_name) {
   const auto since_start = [&](Instant at) { return to_seconds(at - record.started_at); };
   local::WorkerCourse out;
-  out.set_name(course.name);
-  if (course.payload.version != kNoVersion) out.set_payload(std::string(kind_of(course.payload)));
-  if (const auto joined = course.joined_at ? course.joined_at : course.rejoined_at)
-    out.set_joined_s(since_start(*joined));
-  if (course.told_at) out.set_told_s(since_start(*course.told_at));
-  if (course.installed_at) out.set_installed_s(since_start(*course.installed_at));
-  out.set_failure(std::string(cut_text(course.failure, 256)));
-  out.set_has_phases(course.phases.has_value());
+  out.name = course.name;
+  if (course.payload.version != kNoVersion) out.payload = kind_of(course.payload);
+  if (const auto joined = course.joined_at ? course.joined_at : course.rejoined_at) out.joined_s = since_start(*joined);
+  if (course.told_at) out.told_s = since_start(*course.told_at);
+  if (course.installed_at) out.installed_s = since_start(*course.installed_at);
+  out.failure = cut_text(course.failure, 256);
+  out.has_phases = course.phases.has_value();
   if (!course.phases) return out;
   const InstallPhases& phases = *course.phases;
-  out.set_waiting_s(to_seconds(phases.waiting));
-  out.set_asking_s(to_seconds(phases.asking));
-  out.set_receiving_s(to_seconds(phases.receiving));
-  out.set_storing_s(to_seconds(phases.storing));
-  out.set_applying_s(to_seconds(phases.applying));
-  out.set_switching_s(to_seconds(phases.switching));
-  out.set_disk_behind_s(to_seconds(phases.disk_behind));
-  out.set_interrupted_s(to_seconds(phases.interrupted));
-  out.set_given_up_s(to_seconds(phases.given_up));
-  out.set_parents_left(phases.parents_left);
-  out.set_bytes(phases.bytes);
-  out.set_fed_bytes(phases.fed_bytes);
+  out.waiting_s = to_seconds(phases.waiting);
+  out.asking_s = to_seconds(phases.asking);
+  out.receiving_s = to_seconds(phases.receiving);
+  out.storing_s = to_seconds(phases.storing);
+  out.applying_s = to_seconds(phases.applying);
+  out.switching_s = to_seconds(phases.switching);
+  out.disk_behind_s = to_seconds(phases.disk_behind);
+  out.interrupted_s = to_seconds(phases.interrupted);
+  out.given_up_s = to_seconds(phases.given_up);
+  out.parents_left = phases.parents_left;
+  out.bytes = phases.bytes;
+  out.fed_bytes = phases.fed_bytes;
   if (phases.fed_bytes == 0) return out;
   const auto parent = record.courses.find(phases.fed_by);
   if (phases.fed_by == kOriginId) {
-    out.set_fed_by(std::string(origin_name));
+    out.fed_by = origin_name;
   } else if (parent != record.courses.end()) {
-    out.set_fed_by(parent->second.name);
+    out.fed_by = parent->second.name;
   }
   return out;
 }
@@ -94,14 +93,13 @@ Result<local::HistoryReply> history_reply(const PublicationHistory& history, Ver
     for (const auto& [known, record] : history.all()) entries.emplace(known, entry_of(record, now));
     for (const auto& [known, before] : earlier) entries.emplace(known, before.entry);
     while (entries.size() > PublicationHistory::kVersionsMax) entries.erase(entries.begin());
-    for (auto& [_, entry] : entries) *reply.add_publications() = std::move(entry);
+    for (auto& [_, entry] : entries) reply.publications.push_back(std::move(entry));
     return reply;
   }
   const auto found = history.all().find(version);
   if (found == history.all().end()) {
-    if (const auto before = earlier.find(version);
-        before != earlier.end() && reply.ParseFromString(before->second.reply)) {
-      return reply;
+    if (const auto before = earlier.find(version); before != earlier.end()) {
+      return local::decode_history(before->second.reply);
     }
     std::set<Version> known;
     for (const auto& [one, _] : history.all()) known.insert(one);
@@ -113,15 +111,15 @@ Result<local::HistoryReply> history_reply(const PublicationHistory& history, Ver
                                   known.begin()->value, known.rbegin()->value));
   }
   const PublicationRecord& record = found->second;
-  *reply.add_publications() = entry_of(record, now);
+  reply.publications.push_back(entry_of(record, now));
   std::vector<const WorkerCourse*> courses;
   for (const auto& [id, course] : record.courses) courses.push_back(&course);
   std::ranges::stable_sort(courses, std::greater(),
                            [](const WorkerCourse* course) { return course->installed_at.value_or(Instant::max()); });
-  reply.set_workers_total(static_cast<std::uint32_t>(courses.size()));
+  reply.workers_total = static_cast<std::uint32_t>(courses.size());
   for (const WorkerCourse* course : courses) {
-    if (reply.workers_size() == kHistoryWorkersMax) break;
-    *reply.add_workers() = course_of(*course, record, origin_name);
+    if (reply.workers.size() == kHistoryWorkersMax) break;
+    reply.workers.push_back(course_of(*course, record, origin_name));
   }
   return reply;
 }

@@ -4,13 +4,13 @@
 #include <string>
 #include <string_view>
 
-#include "proto/local.pb.h"
+#include "proto/local_messages.h"
 #include "transport/core/origin/publication_history.h"
 
 namespace weightcast {
 
 /// Workers that one answer tells, so that it fits a message; the rest of a larger fleet is left out.
-inline constexpr int kHistoryWorkersMax = 4096;
+inline constexpr std::size_t kHistoryWorkersMax = 4096;
 
 /// What a process before this one has told of a publication when it had ended.
 struct EarlierPublication {

@@ -67,10 +67,7 @@ void LocalApi::accept(std::unique_ptr<FrameConnection> connection) {
   FrameConnection::Handlers handlers;
   handlers.on_control = [this, weak = std::weak_ptr(session)](const std::string& body) -> Status {
     const auto held = weak.lock();
-    local::Message message;
-    if (!message.ParseFromString(body)) {
-      return fail(Errc::kCorrupt, Op::kParse, "local message: not what this release speaks");
-    }
+    WC_ASSIGN(const local::Message message, local::decode(body));
     return held ? handle(held, message) : Status{};
   };
   handlers.on_chunk = [](const ReceivedChunk&) {};
@@ -84,7 +81,7 @@ void LocalApi::accept(std::unique_ptr<FrameConnection> connection) {
   sessions_.push_back(std::move(session));
 }
 
-void LocalApi::handle_closed(const std::shared_ptr<Session>& session) {
+void LocalApi::handle_closed(const SessionPtr& session) {
   session->closed = true;
   sessions_.remove(session);
   if (!session->pins.empty()) pin_all();
@@ -94,141 +91,85 @@ void LocalApi::handle_closed(const std::shared_ptr<Session>& session) {
   loop_.post([session] {});  // its own callback is running
 }
 
-Status LocalApi::handle(const std::shared_ptr<Session>& session, const local::Message& message) {
-  using Kind = local::Message::KindCase;
-  const RequestId id = message.request_id();
-  switch (message.kind_case()) {
-    case Kind::kStatusRequest: reply_status(*session, id); return {};
-    case Kind::kVersionsRequest: {
-      local::Message out;
-      *out.mutable_versions_reply() = service_.versions();
-      reply(*session, id, std::move(out));
-      return {};
-    }
-    case Kind::kHistoryRequest: {
-      Result<local::HistoryReply> history = service_.history(Version{message.history_request().version()});
-      if (!history.has_value()) {
-        reply_error(*session, id, history.error());
-        return {};
-      }
-      local::Message out;
-      *out.mutable_history_reply() = *std::move(history);
-      reply(*session, id, std::move(out));
-      return {};
-    }
-    case Kind::kReadyRequest: {
-      local::Message out;
-      *out.mutable_ready_reply() = service_.readiness();
-      reply(*session, id, std::move(out));
-      return {};
-    }
-    case Kind::kSubscribeRequest:
-      session->subscription = id;
-      check_waits(false);
-      return {};
-    case Kind::kPublishRequest: handle_order(session, id, order_of(*session, message.publish_request())); return {};
-    case Kind::kPublishChangesRequest:
-      handle_order(session, id, order_of(*session, message.publish_changes_request()));
-      return {};
-    case Kind::kWaitRequest:
-      if (const Status ok = handle_wait(*session, id, message.wait_request()); !ok.has_value()) {
-        reply_error(*session, id, ok.error());
-      }
-      return {};
-    case Kind::kAcquireRequest: {
-      Result<local::VersionInstalled> pinned = handle_acquire(*session, message.acquire_request());
-      if (!pinned.has_value()) {
-        reply_error(*session, id, pinned.error());
-        return {};
-      }
-      local::Message out;
-      *out.mutable_version_installed() = *std::move(pinned);
-      reply(*session, id, std::move(out));
-      return {};
-    }
-    case Kind::kReleaseRequest: handle_release(*session, Version{message.release_request().version()}); return {};
-    case Kind::kChangesRequest: handle_changes(session, id, message.changes_request()); return {};
-    case Kind::kNextVersionRequest: {
-      const Result<Version> next = next_version();
-      if (!next.has_value()) {
-        reply_error(*session, id, next.error());
-        return {};
-      }
-      local::Message out;
-      out.mutable_next_version_reply()->set_version(next->value);
-      reply(*session, id, std::move(out));
-      return {};
-    }
-    case Kind::kServeRequest: {
-      if (const Status served = handle_serve(*session, message.serve_request()); !served.has_value()) {
-        reply_error(*session, id, served.error());
-        return {};
-      }
-      local::Message out;
-      out.mutable_serve_reply();
-      reply(*session, id, std::move(out));
-      return {};
-    }
-    case Kind::kForgetRequest: {
-      if (const Status forgotten = service_.forget(message.forget_request().name()); !forgotten.has_value()) {
-        reply_error(*session, id, forgotten.error());
-        return {};
-      }
-      local::Message out;
-      out.mutable_forget_reply();
-      reply(*session, id, std::move(out));
-      return {};
-    }
-    case Kind::kReloadRequest: {
-      const Result<std::vector<std::string>> changes = service_.reload();
-      if (!changes.has_value()) {
-        reply_error(*session, id, changes.error());
-        return {};
-      }
-      local::Message out;
-      out.mutable_reload_reply();
-      for (const std::string& change : *changes) out.mutable_reload_reply()->add_changes(change);
-      reply(*session, id, std::move(out));
-      return {};
-    }
-    default: return fail(Errc::kUnsupported, Op::kReceive, "local message: not a request of this release");
-  }
+Status LocalApi::handle(const SessionPtr& session, const local::Message& message) {
+  return std::visit(
+      [&](const auto& request) -> Status {
+        if constexpr (requires { handle_request(session, message.request_id, request); }) {
+          handle_request(session, message.request_id, request);
+          return {};
+        } else {
+          return fail(Errc::kUnsupported, Op::kReceive, "local message: not a request of this release");
+        }
+      },
+      message.kind);
 }
 
-Result<local::VersionInstalled> LocalApi::handle_acquire(Session& session, const local::AcquireRequest& request) {
-  const Version wanted{request.version()};
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::VersionsRequest&) {
+  reply(*session, id, service_.versions());
+}
+
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::HistoryRequest& request) {
+  reply_result(*session, id, service_.history(Version{request.version}));
+}
+
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::ReadyRequest&) {
+  reply(*session, id, service_.readiness());
+}
+
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::SubscribeRequest&) {
+  session->subscription = id;
+  check_waits(false);
+}
+
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::NextVersionRequest&) {
+  reply_result(*session, id,
+               next_version().transform([](Version next) { return local::NextVersionReply{next.value}; }));
+}
+
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::ForgetRequest& request) {
+  reply_result(*session, id, service_.forget(request.name).transform([] { return local::ForgetReply{}; }));
+}
+
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::ReloadRequest&) {
+  reply_result(*session, id, service_.reload().transform([](std::vector<std::string> changes) {
+    return local::ReloadReply{.changes = std::move(changes)};
+  }));
+}
+
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::AcquireRequest& request) {
+  const Version wanted{request.version};
   const auto refuse = [&](Errc code, std::string_view why) {
-    return fail(code, Op::kInstall,
-                wanted == kNoVersion ? std::string(why) : fmt::format("version {}: {}", wanted.value, why));
+    reply_error(*session, id,
+                fail(code, Op::kInstall,
+                     wanted == kNoVersion ? std::string(why) : fmt::format("version {}: {}", wanted.value, why)));
   };
-  if (session.pins.size() >= kPinsMax) {
+  if (session->pins.size() >= kPinsMax) {
     return refuse(Errc::kBusy,
-                  fmt::format("this subscription has {} versions pinned; release one", session.pins.size()));
+                  fmt::format("this subscription has {} versions pinned; release one", session->pins.size()));
   }
   if (const auto preparing = service_.preparing()) {
     return refuse(Errc::kBusy, fmt::format("version {} is about to take the place of the only copy; wait for it",
-                                           preparing->version()));
+                                           preparing->version));
   }
   const auto found = wanted == kNoVersion ? service_.installed() : service_.installed_version(wanted);
   if (!found) return refuse(Errc::kNotFound, "it is not here; acquire the version in use, or wait for one");
-  session.pins.push_back(Version{found->version()});
+  session->pins.push_back(Version{found->version});
   pin_all();
-  return *found;
+  reply(*session, id, *found);
 }
 
-void LocalApi::handle_release(Session& session, Version version) {
-  const auto found = std::ranges::find(session.pins, version);
-  if (found == session.pins.end()) return;
-  session.pins.erase(found);
+void LocalApi::handle_request(const SessionPtr& session, RequestId, const local::ReleaseRequest& request) {
+  const auto found = std::ranges::find(session->pins, Version{request.version});
+  if (found == session->pins.end()) return;
+  session->pins.erase(found);
   pin_all();
 }
 
-void LocalApi::handle_changes(const std::shared_ptr<Session>& session, RequestId id,
-                              const local::ChangesRequest& request) {
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::ChangesRequest& request) {
   // Whatever becomes of the request, its descriptor is not the next one's.
   Result<FileRef> into = adopt_output(session->connection->take_descriptor());
   if (!into.has_value()) return reply_error(*session, id, into.error());
-  const Version from{request.base_version()}, to{request.version()};
+  const Version from{request.base_version}, to{request.version};
   const auto refuse = [&](Errc code, std::string_view why) {
     reply_error(*session, id, fail(code, Op::kRead, fmt::format("changes to version {}: {}", to.value, why)));
   };
@@ -240,37 +181,39 @@ void LocalApi::handle_changes(const std::shared_ptr<Session>& session, RequestId
   // Pins of its own, so that neither a release nor a newer version takes the files away meanwhile.
   listed_ = {from, to};
   pin_all();
-  service_.changes(from, request.base_digest(), to, request.old_values(), *std::move(into),
+  service_.changes(from, request.base_digest, to, request.old_values, *std::move(into),
                    [this, alive = alive_, asker = std::weak_ptr(session), id](const Result<ListedChanges>& listed) {
                      if (!*alive) return;
                      listed_.reset();
                      pin_all();
                      const auto there = asker.lock();
                      if (!there || there->closed) return;
-                     if (!listed.has_value()) return reply_error(*there, id, listed.error());
-                     local::Message out;
-                     out.mutable_changes_reply()->set_bytes(listed->bytes);
-                     out.mutable_changes_reply()->set_elements(listed->elements);
-                     reply(*there, id, std::move(out));
+                     reply_result(*there, id, listed.transform([](const ListedChanges& changes) {
+                       return local::ChangesReply{.bytes = changes.bytes, .elements = changes.elements};
+                     }));
                    });
 }
 
 void LocalApi::pin_all() {
   std::vector<Version> pinned;
   if (listed_) pinned.assign(listed_->begin(), listed_->end());
-  for (const std::shared_ptr<Session>& session : sessions_) {
+  for (const SessionPtr& session : sessions_) {
     pinned.insert(pinned.end(), session->pins.begin(), session->pins.end());
   }
   service_.pin(std::move(pinned));
 }
 
-Status LocalApi::handle_serve(Session& session, const local::ServeRequest& request) {
-  if (request.provisions() && !session.provisions) {
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::ServeRequest& request) {
+  reply_result(*session, id, serve(*session, request).transform([] { return local::ServeReply{}; }));
+}
+
+Status LocalApi::serve(Session& session, const local::ServeRequest& request) {
+  if (request.provisions && !session.provisions) {
     WC_TRY(service_.set_provisioned(true));
     session.provisions = true;
   }
-  if (request.name().empty()) return {};
-  return service_.set_serving(request.name(), request.serves());
+  if (request.name.empty()) return {};
+  return service_.set_serving(request.name, request.serves);
 }
 
 Result<Version> LocalApi::next_version() {
@@ -284,7 +227,7 @@ Version LocalApi::last_version() {
   if (!queue_.empty()) return queue_.back().order.version;
   if (taking_ != kNoVersion) return taking_;
   const auto installed = service_.installed();
-  return installed ? Version{installed->version()} : kNoVersion;
+  return installed ? Version{installed->version} : kNoVersion;
 }
 
 Result<PublishOrder> LocalApi::order_for(std::uint64_t version, bool allow_nonfinite) {
@@ -310,32 +253,32 @@ Result<PublishOrder> LocalApi::order_for(std::uint64_t version, bool allow_nonfi
 
 Result<PublishOrder> LocalApi::order_of(Session& session, const local::PublishRequest& request) {
   // Whatever becomes of the request, its descriptor is not the next one's.
-  UniqueFd descriptor = request.region() ? session.connection->take_descriptor() : UniqueFd();
-  UniqueFd files = request.files_bytes() > 0 ? session.connection->take_descriptor() : UniqueFd();
-  WC_ASSIGN(PublishOrder order, order_for(request.version(), request.allow_nonfinite()));
-  order.new_model = request.new_model();
-  order.files_bytes = request.files_bytes();
+  UniqueFd descriptor = request.region ? session.connection->take_descriptor() : UniqueFd();
+  UniqueFd files = request.files_bytes > 0 ? session.connection->take_descriptor() : UniqueFd();
+  WC_ASSIGN(PublishOrder order, order_for(request.version, request.allow_nonfinite));
+  order.new_model = request.new_model;
+  order.files_bytes = request.files_bytes;
   if (order.files_bytes > 0) {
     WC_ASSIGN(order.files, adopt_region(std::move(files)));
   }
-  if (request.region()) {
+  if (request.region) {
     WC_ASSIGN(order.region, adopt_region(std::move(descriptor)));
     WC_ASSIGN(const FileInfo info, order.region->info());
-    order.region_bytes = request.region_bytes() > 0 ? request.region_bytes() : info.size_bytes;
+    order.region_bytes = request.region_bytes > 0 ? request.region_bytes : info.size_bytes;
     return order;
   }
-  WC_TRY(check_path(request.path()));
-  order.path = request.path();
-  order.file_tree = request.file_tree();
+  WC_TRY(check_path(request.path));
+  order.path = request.path;
+  order.file_tree = request.file_tree;
   return order;
 }
 
 Result<PublishOrder> LocalApi::order_of(Session& session, const local::PublishChangesRequest& request) {
   UniqueFd descriptor = session.connection->take_descriptor();
-  WC_ASSIGN(PublishOrder order, order_for(request.version(), request.allow_nonfinite()));
+  WC_ASSIGN(PublishOrder order, order_for(request.version, request.allow_nonfinite));
   order.changes = true;
-  order.base = Version{request.base_version()};
-  order.changes_bytes = request.changes_bytes();
+  order.base = Version{request.base_version};
+  order.changes_bytes = request.changes_bytes;
   if (const Version last = last_version(); order.base == kNoVersion || order.base != last) {
     return wrong_base(order.version, order.base, last);
   }
@@ -343,11 +286,17 @@ Result<PublishOrder> LocalApi::order_of(Session& session, const local::PublishCh
   return order;
 }
 
-void LocalApi::handle_order(const std::shared_ptr<Session>& session, RequestId id, Result<PublishOrder> order) {
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::PublishRequest& request) {
+  handle_order(session, id, order_of(*session, request));
+}
+
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::PublishChangesRequest& request) {
+  handle_order(session, id, order_of(*session, request));
+}
+
+void LocalApi::handle_order(const SessionPtr& session, RequestId id, Result<PublishOrder> order) {
   if (!order.has_value()) return reply_error(*session, id, order.error());
-  local::Message out;
-  out.mutable_publish_accepted()->set_version(order->version.value);
-  reply(*session, id, std::move(out));
+  reply(*session, id, local::PublishAccepted{order->version.value});
   queue_.push_back({{session, id, order->version, loop_.now()}, *std::move(order)});
   start_publish_.schedule();
 }
@@ -374,33 +323,32 @@ void LocalApi::start_next_publish() {
 void LocalApi::finish_publish(const Asker& asker, const Result<TakenOver>& taken) {
   // The publication goes on without the one who asked for it.
   if (const auto session = asker.session.lock(); session && !session->closed) {
-    local::Message out;
-    out.mutable_publish_taken()->set_version(asker.version.value);
-    if (taken.has_value()) {
-      out.mutable_publish_taken()->set_snapshot_bytes(taken->snapshot_bytes);
-      out.mutable_publish_taken()->set_notice(std::string(cut_text(taken->notice, kDetailBytesMax)));
-    }
-    out.mutable_publish_taken()->set_seconds(to_seconds(loop_.now() - asker.received_at));
-    taken.has_value() ? reply(*session, asker.id, std::move(out)) : reply_error(*session, asker.id, taken.error());
+    reply_result(*session, asker.id, taken.transform([&](const TakenOver& whole) {
+      return local::PublishTaken{.version = asker.version.value,
+                                 .snapshot_bytes = whole.snapshot_bytes,
+                                 .seconds = to_seconds(loop_.now() - asker.received_at),
+                                 .notice = std::string(cut_text(whole.notice, kDetailBytesMax))};
+    }));
   }
   check_waits(false);
 }
 
-Status LocalApi::handle_wait(Session& session, RequestId id, const local::WaitRequest& request) {
-  const auto refuse = [](Errc code, std::string why) { return fail(code, Op::kPublish, std::move(why)); };
-  if (!std::isfinite(request.timeout_s())) return refuse(Errc::kInvalidArgument, "the time-out is no number");
-  if (!(request.fraction() >= 0 && request.fraction() <= 1)) {
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::WaitRequest& request) {
+  const auto refuse = [&](Errc code, std::string why) {
+    reply_error(*session, id, fail(code, Op::kPublish, std::move(why)));
+  };
+  if (!std::isfinite(request.timeout_s)) return refuse(Errc::kInvalidArgument, "the time-out is no number");
+  if (!(request.fraction >= 0 && request.fraction <= 1)) {
     return refuse(Errc::kInvalidArgument, "the fraction to wait for is not within 0 and 1");
   }
-  if (session.waits.size() >= kWaitsMax) {
-    return refuse(Errc::kBusy, fmt::format("version {}: this connection waits for {} others already", request.version(),
-                                           session.waits.size()));
+  if (session->waits.size() >= kWaitsMax) {
+    return refuse(Errc::kBusy, fmt::format("version {}: this connection waits for {} others already", request.version,
+                                           session->waits.size()));
   }
-  const double timeout_s = std::clamp(request.timeout_s(), 0.0, kTimeoutMax_s);
-  session.waits.push_back(
-      {id, Version{request.version()}, request.fraction(), loop_.now() + from_seconds(timeout_s), request.progress()});
+  const double timeout_s = std::clamp(request.timeout_s, 0.0, kTimeoutMax_s);
+  session->waits.push_back(
+      {id, Version{request.version}, request.fraction, loop_.now() + from_seconds(timeout_s), request.progress});
   check_waits(false);
-  return {};
 }
 
 void LocalApi::handle_change() { check_waits(false); }
@@ -410,7 +358,7 @@ void LocalApi::check_waits(bool send_progress) {
   std::optional<local::VersionInstalled> installed;
   const std::optional<local::VersionPreparing> preparing = service_.preparing();
   std::optional<Instant> next;
-  for (const std::shared_ptr<Session>& session : sessions_) {
+  for (const SessionPtr& session : sessions_) {
     if (session->outbox_bytes <= kOutboxBytesMax) {  // else it hears the rest when it has read this
       if (session->subscription) {
         if (!installed) installed = service_.installed();
@@ -435,17 +383,13 @@ bool LocalApi::check_wait(Session& session, const Session::Wait& wait, bool send
   const bool late = loop_.now() >= wait.deadline;
   const auto result =
       pending ? std::optional<local::PublishResult>() : service_.publish_result(wait.version, wait.fraction);
-  const bool over = late || (!pending && (!result || result->reached()));
+  const bool over = late || (!pending && (!result || result->reached));
   if (wait.progress && (send_progress || over)) {
-    local::Message out;
-    *out.mutable_publish_progress() = service_.publish_progress(wait.version);
-    reply(session, wait.request, std::move(out));
+    reply(session, wait.request, service_.publish_progress(wait.version));
   }
   if (!over) return false;
   if (result) {
-    local::Message out;
-    *out.mutable_publish_result() = *result;
-    reply(session, wait.request, std::move(out));
+    reply(session, wait.request, *result);
   } else if (pending) {
     reply_error(session, wait.request,
                 fail(Errc::kTimedOut, Op::kPublish,
@@ -462,65 +406,57 @@ bool LocalApi::check_wait(Session& session, const Session::Wait& wait, bool send
 void LocalApi::tell_subscriber(Session& session, const std::optional<local::VersionInstalled>& installed,
                                const std::optional<local::VersionPreparing>& preparing) {
   if (preparing) {
-    if (session.told.second == kNoVersion || session.preparing == Version{preparing->version()}) return;
-    session.preparing = Version{preparing->version()};
-    local::Message out;
-    *out.mutable_version_preparing() = *preparing;
-    return reply(session, *session.subscription, std::move(out));
+    if (session.told.second == kNoVersion || session.preparing == Version{preparing->version}) return;
+    session.preparing = Version{preparing->version};
+    return reply(session, *session.subscription, *preparing);
   }
   if (!installed) return;
   // Who let go hears what he can have again, be it the old version.
   const bool let_go = std::exchange(session.preparing, kNoVersion) != kNoVersion;
-  const std::pair found(installed->run(), Version{installed->version()});
+  const std::pair found(installed->run, Version{installed->version});
   if (!let_go && found <= session.told) return;
   session.told = found;
-  local::Message out;
-  *out.mutable_version_installed() = *installed;
-  reply(session, *session.subscription, std::move(out));
+  reply(session, *session.subscription, *installed);
 }
 
 // ---- answers
 
-void LocalApi::reply_status(Session& session, RequestId id) {
-  local::StatusReply all = service_.status();
-  local::StatusReply nodes;
-  nodes.mutable_nodes()->Swap(all.mutable_nodes());
-  const auto fresh_page = [&] {
-    local::Message page;
-    *page.mutable_status_reply() = all;
-    return page;
-  };
-  local::Message page = fresh_page();
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::StatusRequest&) {
+  local::StatusReply page = service_.status();
+  const std::vector<local::NodeStatus> nodes = std::exchange(page.nodes, {});
   std::size_t page_bytes = 0;
-  for (local::NodeStatus& node : *nodes.mutable_nodes()) {
-    const std::size_t node_bytes = node.ByteSizeLong();
+  for (const local::NodeStatus& node : nodes) {
+    const std::size_t node_bytes = local::encoded_bytes(node);
     if (page_bytes > 0 && page_bytes + node_bytes > kStatusPageBytes) {
-      reply(session, id, std::move(page));
-      page = fresh_page();
+      reply(*session, id, page);
+      page.nodes.clear();
       page_bytes = 0;
     }
-    *page.mutable_status_reply()->add_nodes() = std::move(node);
+    page.nodes.push_back(node);
     page_bytes += node_bytes;
   }
-  page.mutable_status_reply()->set_last(true);
-  reply(session, id, std::move(page));
+  page.last = true;
+  reply(*session, id, std::move(page));
 }
 
-void LocalApi::reply(Session& session, RequestId id, local::Message message) {
-  message.set_request_id(id);
-  const std::size_t bytes = message.ByteSizeLong();
-  if (bytes <= kControlBytesMax) return send(session, message.SerializeAsString());
+void LocalApi::reply(Session& session, RequestId id, local::Message::Kind answer) {
+  std::string body = local::encode({.kind = std::move(answer), .request_id = id});
+  if (body.size() <= kControlBytesMax) return send(session, std::move(body));
   reply_error(session, id,
               fail(Errc::kTooLarge, Op::kSend,
-                   fmt::format("the answer has {} bytes, at most {} can be sent", bytes, kControlBytesMax)));
+                   fmt::format("the answer has {} bytes, at most {} can be sent", body.size(), kControlBytesMax)));
+}
+
+template <typename R>
+void LocalApi::reply_result(Session& session, RequestId id, R result) {
+  result.has_value() ? reply(session, id, *std::move(result)) : reply_error(session, id, result.error());
 }
 
 void LocalApi::reply_error(Session& session, RequestId id, const Error& error) {
-  local::Message out;
-  out.mutable_error_reply()->set_code(static_cast<std::uint32_t>(error.code));
-  out.mutable_error_reply()->set_op(static_cast<std::uint32_t>(error.op));
-  out.mutable_error_reply()->set_detail(std::string(cut_text(error.detail, kDetailBytesMax)));
-  reply(session, id, std::move(out));
+  reply(session, id,
+        local::ErrorReply{.code = static_cast<std::uint32_t>(error.code),
+                          .detail = std::string(cut_text(error.detail, kDetailBytesMax)),
+                          .op = static_cast<std::uint32_t>(error.op)});
 }
 
 void LocalApi::send(Session& session, std::string body) {

@@ -12,7 +12,7 @@
 
 #include "base/open_files.h"
 #include "patch/changes/list_changes.h"
-#include "proto/local.pb.h"
+#include "proto/local_messages.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/net/network.h"
 
@@ -148,6 +148,7 @@ class LocalApi {
     std::vector<Version> pins;  // each as often as it was acquired
     bool provisions = false;
   };
+  using SessionPtr = std::shared_ptr<Session>;
   /// Who asked for a publication.
   struct Asker {
     std::weak_ptr<Session> session;
@@ -162,18 +163,30 @@ class LocalApi {
 
   LocalApi(EventLoop& loop, LocalService& service);
   void accept(std::unique_ptr<FrameConnection> connection);
-  void handle_closed(const std::shared_ptr<Session>& session);
-  Status handle(const std::shared_ptr<Session>& session, const local::Message& message);
+  void handle_closed(const SessionPtr& session);
+  /// Errors: kUnsupported (not a request).
+  Status handle(const SessionPtr& session, const local::Message& message);
+  void handle_request(const SessionPtr& session, RequestId id, const local::PublishRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::PublishChangesRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::WaitRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::NextVersionRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::StatusRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::VersionsRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::HistoryRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::ReadyRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::ServeRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::ForgetRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::ReloadRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::SubscribeRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::AcquireRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::ReleaseRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::ChangesRequest& request);
   Result<PublishOrder> order_of(Session& session, const local::PublishRequest& request);
   Result<PublishOrder> order_of(Session& session, const local::PublishChangesRequest& request);
   /// What the two kinds of publications have in common.
   Result<PublishOrder> order_for(std::uint64_t version, bool allow_nonfinite);
-  void handle_order(const std::shared_ptr<Session>& session, RequestId id, Result<PublishOrder> order);
-  Status handle_wait(Session& session, RequestId id, const local::WaitRequest& request);
-  Status handle_serve(Session& session, const local::ServeRequest& request);
-  Result<local::VersionInstalled> handle_acquire(Session& session, const local::AcquireRequest& request);
-  void handle_release(Session& session, Version version);
-  void handle_changes(const std::shared_ptr<Session>& session, RequestId id, const local::ChangesRequest& request);
+  void handle_order(const SessionPtr& session, RequestId id, Result<PublishOrder> order);
+  Status serve(Session& session, const local::ServeRequest& request);
   void pin_all();
   [[nodiscard]] Result<Version> next_version();
   /// The version that is the last one when all that wait have been taken over.
@@ -186,8 +199,10 @@ class LocalApi {
   void tell_subscriber(Session& session, const std::optional<local::VersionInstalled>& installed,
                        const std::optional<local::VersionPreparing>& preparing);
 
-  void reply_status(Session& session, RequestId id);
-  void reply(Session& session, RequestId id, local::Message message);
+  void reply(Session& session, RequestId id, local::Message::Kind answer);
+  /// `result` is a Result of an answer.
+  template <typename R>
+  void reply_result(Session& session, RequestId id, R result);
   void reply_error(Session& session, RequestId id, const Error& error);
   void send(Session& session, std::string body);
   void send_next(Session& session);

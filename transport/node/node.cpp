@@ -102,19 +102,16 @@ void Node::go_by(const Revocations& revoked) {
 
 void Node::describe_self(local::NodeStatus& self) const {
   if (const StorePlace* place = store_->place(); place == nullptr) {
-    self.set_versions_in(std::string(to_string(VersionsIn::kAuto)));
-    self.set_versions_in_why("the first version decides");
+    self.versions_in = to_string(VersionsIn::kAuto);
+    self.versions_in_why = "the first version decides";
   } else {
-    self.set_versions_in(
-        std::string(to_string(place->memory_directory.empty() ? VersionsIn::kDisk : VersionsIn::kMemory)));
-    self.set_versions_in_why(std::string(cut_text(place->why, kReasonBytesMax)));
+    self.versions_in = to_string(place->memory_directory.empty() ? VersionsIn::kDisk : VersionsIn::kMemory);
+    self.versions_in_why = cut_text(place->why, kReasonBytesMax);
   }
-  self.set_disk_bytes_written(disk_bytes_written());
+  self.disk_bytes_written = disk_bytes_written();
   const auto add = [&](std::string_view reason, std::uint64_t count) {
     if (count == 0) return;
-    local::Refusals* refused = self.add_refused();
-    refused->set_reason(std::string(reason));
-    refused->set_count(count);
+    self.refused.push_back({std::string(reason), count});
   };
   for (std::size_t i = 0; i < kRefusalNames.size(); ++i) {
     const auto reason = static_cast<Refusal>(i);
@@ -124,10 +121,7 @@ void Node::describe_self(local::NodeStatus& self) const {
   meters_.describe(self);
   const auto add_traffic = [&](const char* direction, const Driver::PayloadBytes& bytes) {
     for (const PayloadKind kind : {PayloadKind::kFull, PayloadKind::kPacked, PayloadKind::kPatch}) {
-      local::Traffic& traffic = *self.add_traffic();
-      traffic.set_direction(direction);
-      traffic.set_kind(std::string(kind_of({Version{}, kind})));
-      traffic.set_bytes(bytes.of(kind));
+      self.traffic.push_back({direction, std::string(kind_of({Version{}, kind})), bytes.of(kind)});
     }
   };
   add_traffic("sent", driver_->sent());
@@ -137,16 +131,16 @@ void Node::describe_self(local::NodeStatus& self) const {
 local::VersionsReply Node::versions() {
   local::VersionsReply reply;
   for (const StoredVersion& stored : store_->versions()) {
-    local::VersionEntry* entry = reply.add_versions();
-    entry->set_version(stored.manifest.version.value);
-    entry->set_kind(std::string(kind_of(stored.manifest.id())));
-    entry->set_snapshot_bytes(stored.manifest.snapshot_bytes());
-    entry->set_payload_bytes(stored.manifest.payload_bytes);
-    entry->set_digest(stored.manifest.snapshot_digest.hex());
-    entry->set_path(stored.path.string());
-    entry->set_current(stored.manifest.version == store_->current());
-    entry->set_durable(stored.durable);
-    entry->set_published_unix_ms(stored.manifest.published_unix_ms);
+    local::VersionEntry& entry = reply.versions.emplace_back();
+    entry.version = stored.manifest.version.value;
+    entry.kind = kind_of(stored.manifest.id());
+    entry.snapshot_bytes = stored.manifest.snapshot_bytes();
+    entry.payload_bytes = stored.manifest.payload_bytes;
+    entry.digest = stored.manifest.snapshot_digest.hex();
+    entry.path = stored.path.string();
+    entry.current = stored.manifest.version == store_->current();
+    entry.durable = stored.durable;
+    entry.published_unix_ms = stored.manifest.published_unix_ms;
   }
   return reply;
 }
@@ -158,9 +152,9 @@ const StoredVersion* Node::in_use() const {
 
 local::ReadyReply Node::readiness() {
   local::ReadyReply reply;
-  reply.set_why(why_not_ready());
-  reply.set_ready(reply.why().empty());
-  if (const StoredVersion* stored = in_use()) reply.set_version(stored->manifest.version.value);
+  reply.why = why_not_ready();
+  reply.ready = reply.why.empty();
+  if (const StoredVersion* stored = in_use()) reply.version = stored->manifest.version.value;
   return reply;
 }
 
@@ -203,17 +197,17 @@ std::optional<local::VersionInstalled> Node::installed_version(Version version) 
   const StoredVersion* const stored = stored_version(version);
   if (stored == nullptr) return std::nullopt;
   local::VersionInstalled installed;
-  installed.set_run(stored->run);
-  installed.set_version(stored->manifest.version.value);
-  installed.set_path(stored->path.string());
-  installed.set_digest(stored->manifest.snapshot_digest.hex());
+  installed.run = stored->run;
+  installed.version = stored->manifest.version.value;
+  installed.path = stored->path.string();
+  installed.digest = stored->manifest.snapshot_digest.hex();
   return installed;
 }
 
 std::optional<local::VersionPreparing> Node::preparing() {
   if (store_->pending_in_place_update() == kNoVersion) return std::nullopt;
   local::VersionPreparing preparing;
-  preparing.set_version(store_->pending_in_place_update().value);
+  preparing.version = store_->pending_in_place_update().value;
   return preparing;
 }
 

@@ -23,14 +23,12 @@ void NodeMeters::describe(local::NodeStatus& self) const {
   for (std::size_t i = 0; i < times_.size(); ++i) {
     const Times& times = times_.at(i);
     if (times.count == 0) continue;
-    local::PhaseTimes& out = *self.add_phases();
-    out.set_phase(std::string(kPhaseNames.at(i)));
-    out.set_count(times.count);
-    out.set_sum_s(times.sum_s);
+    local::PhaseTimes& out = self.phases.emplace_back();
+    out.phase = kPhaseNames.at(i);
+    out.count = times.count;
+    out.sum_s = times.sum_s;
     for (std::size_t bucket = 0; bucket < kAtMost_s.size(); ++bucket) {
-      local::PhaseBucket& one = *out.add_buckets();
-      one.set_at_most_s(kAtMost_s.at(bucket));
-      one.set_count(times.counts.at(bucket));
+      out.buckets.push_back({kAtMost_s.at(bucket), times.counts.at(bucket)});
     }
   }
 }

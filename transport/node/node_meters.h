@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/time.h"
-#include "proto/local.pb.h"
+#include "proto/local_messages.h"
 
 namespace weightcast {
 

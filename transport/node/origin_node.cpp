@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kStartedMax = 8;
 // Bars that a terminal may show; of more workers the sums are told.
-constexpr int kProgressWorkersMax = 256;
+constexpr std::size_t kProgressWorkersMax = 256;
 
 /// Whether it may be the fault of the version that the new one was compared with: then all of the new one helps.
 bool is_of_the_base(const Error& error) {
@@ -115,13 +115,13 @@ void OriginNode::write_history() {
     if (record.end == PublicationRecord::End::kUnderWay) continue;
     // One that a process before has written is only wanted again, unless its number was given to another.
     const auto before = earlier_.find(version);
-    if (before != earlier_.end() && before->second.entry.state() != to_string(PublicationRecord::End::kGivenUp))
+    if (before != earlier_.end() && before->second.entry.state != to_string(PublicationRecord::End::kGivenUp))
       continue;
     const auto [known, is_new] = history_written_.try_emplace(version, state_of(record));
     if (!is_new && known->second == state_of(record)) continue;
     known->second = state_of(record);
     const auto reply = history_reply(core_->history(), version, config_.name, loop().now());
-    if (reply.has_value()) replies.emplace_back(version, reply->SerializeAsString());
+    if (reply.has_value()) replies.emplace_back(version, local::encode_history(*reply));
   }
   if (replies.empty()) return;
   writing_history_ = true;
@@ -348,39 +348,39 @@ std::optional<local::PublishResult> OriginNode::publish_result(Version version, 
   const auto progress = core_->progress(version);
   if (!progress) return std::nullopt;
   local::PublishResult result;
-  result.set_version(version.value);
-  if (!progress->undecided) result.set_kind(static_cast<wire::PayloadKind>(progress->kind));
-  result.set_payload_bytes(progress->payload_bytes);
-  result.set_workers(progress->active);
-  result.set_installed(progress->installed);
-  if (progress->t50) result.set_t50_s(to_seconds(*progress->t50));
-  if (progress->t90) result.set_t90_s(to_seconds(*progress->t90));
-  if (progress->t100) result.set_t100_s(to_seconds(*progress->t100));
-  result.set_reached(fraction <= 0 || progress->reached(fraction));
-  result.set_topology(std::string(to_string(progress->topology)));
-  result.set_predicted_s(to_seconds(progress->predicted));
+  result.version = version.value;
+  if (!progress->undecided) result.kind = static_cast<std::uint32_t>(progress->kind);
+  result.payload_bytes = progress->payload_bytes;
+  result.workers = progress->active;
+  result.installed = progress->installed;
+  if (progress->t50) result.t50_s = to_seconds(*progress->t50);
+  if (progress->t90) result.t90_s = to_seconds(*progress->t90);
+  if (progress->t100) result.t100_s = to_seconds(*progress->t100);
+  result.reached = fraction <= 0 || progress->reached(fraction);
+  result.topology = to_string(progress->topology);
+  result.predicted_s = to_seconds(progress->predicted);
   if (const auto started = started_.find(version); started != started_.end()) {
-    result.set_origin_egress_bytes(driver_->chunk_bytes_sent() - started->second.egress_bytes);
+    result.origin_egress_bytes = driver_->chunk_bytes_sent() - started->second.egress_bytes;
   }
-  for (const std::string& name : progress->missing) result.add_missing(name);
+  result.missing = progress->missing;
   return result;
 }
 
 local::PublishProgress OriginNode::publish_progress(Version version) {
   local::PublishProgress progress;
-  progress.set_version(version.value);
-  if (const auto now = core_->progress(version)) progress.set_payload_bytes(now->payload_bytes);
+  progress.version = version.value;
+  if (const auto now = core_->progress(version)) progress.payload_bytes = now->payload_bytes;
   if (const auto started = started_.find(version); started != started_.end()) {
-    progress.set_elapsed_s(to_seconds(loop().now() - started->second.at));
+    progress.elapsed_s = to_seconds(loop().now() - started->second.at);
   }
   const auto add = [&](const Member& member) {
-    local::WorkerProgress* worker = progress.add_workers();
-    worker->set_name(member.name);
-    worker->set_installed(member.installed >= version);
+    local::WorkerProgress& worker = progress.workers.emplace_back();
+    worker.name = member.name;
+    worker.installed = member.installed >= version;
     if (member.receiving.version == version) {
-      worker->set_chunks_verified(member.chunks_verified);
-      worker->set_chunks_total(member.chunks_total);
-      worker->set_receive_bytes_per_s(member.receive_bytes_per_s);
+      worker.chunks_verified = member.chunks_verified;
+      worker.chunks_total = member.chunks_total;
+      worker.receive_bytes_per_s = member.receive_bytes_per_s;
     }
   };
   std::uint32_t workers = 0, installed = 0;
@@ -395,23 +395,23 @@ local::PublishProgress OriginNode::publish_progress(Version version) {
   const bool all_fit = workers <= kProgressWorkersMax;
   for (const bool done : {false, true}) {
     for (const auto& [id, member] : core_->members().all()) {
-      if (progress.workers_size() == kProgressWorkersMax) break;
+      if (progress.workers.size() == kProgressWorkersMax) break;
       if (member.active() && (all_fit ? !done : done == (member.installed >= version))) add(member);
     }
   }
-  progress.set_workers_total(workers);
-  progress.set_installed(installed);
-  progress.set_received(workers > 0 ? received / workers : 0);
+  progress.workers_total = workers;
+  progress.installed = installed;
+  progress.received = workers > 0 ? received / workers : 0;
   return progress;
 }
 
 void OriginNode::add_unreached(const Member& member, local::NodeStatus& self, local::NodeStatus& node) const {
   const auto add = [](local::NodeStatus& to, const Member& of, const std::string& why) {
-    if (to.cannot_reach_size() >= int(kUnreachedMax)) return;
-    local::UnreachedNode& unreached = *to.add_cannot_reach();
-    unreached.set_name(of.name);
-    unreached.set_address(Endpoint{of.host, of.port}.to_string());
-    unreached.set_why(why);
+    if (to.cannot_reach.size() >= kUnreachedMax) return;
+    local::UnreachedNode& unreached = to.cannot_reach.emplace_back();
+    unreached.name = of.name;
+    unreached.address = Endpoint{of.host, of.port}.to_string();
+    unreached.why = why;
   };
   if (member.connected() && member.unreachable && !member.cannot_dial.empty()) add(self, member, member.cannot_dial);
   for (const auto& [id, unreached] : member.cannot_reach) {
@@ -425,9 +425,9 @@ Result<local::HistoryReply> OriginNode::history(Version version) {
 
 local::StatusReply OriginNode::status() {
   local::StatusReply reply;
-  reply.set_latest_version(core_->latest().value);
-  reply.set_model_id(config_.model_id);
-  reply.set_run_id(to_string(store_->run().id));
+  reply.latest_version = core_->latest().value;
+  reply.model_id = config_.model_id;
+  reply.run_id = to_string(store_->run().id);
   const Plan* plan = core_->latest_plan();
   const auto name_of = [&](PeerId id) {
     const Member* member = core_->members().find(id);
@@ -436,65 +436,67 @@ local::StatusReply OriginNode::status() {
 
   std::map<PeerId, local::NodeStatus> nodes;
   local::NodeStatus& self = nodes[kOriginId];
-  self.set_name(config_.name);
-  self.set_role("origin");
-  self.set_version(core_->latest().value);
-  self.set_address(endpoint().to_string());
-  self.set_state("idle");
-  self.set_uplink_bytes_per_s(core_->planned_uplink().bytes_per_s);
-  self.set_downlink_bytes_per_s(config_.downlink.bytes_per_s);
-  self.set_bytes_sent(driver_->chunk_bytes_sent());
-  self.set_encode_s(encode_s_);
-  self.set_last_error(core_->last_error());
+  self.name = config_.name;
+  self.role = "origin";
+  self.version = core_->latest().value;
+  self.address = endpoint().to_string();
+  self.state = "idle";
+  self.uplink_bytes_per_s = core_->planned_uplink().bytes_per_s;
+  self.downlink_bytes_per_s = config_.downlink.bytes_per_s;
+  self.bytes_sent = driver_->chunk_bytes_sent();
+  self.encode_s = encode_s_;
+  self.last_error = core_->last_error();
+  self.protocol = kProtocolVersion;
   describe_self(self);
-  self.set_keys_expire_unix_s(static_cast<std::uint64_t>(config_.keys_expire_unix_s));
+  self.keys_expire_unix_s = static_cast<std::uint64_t>(config_.keys_expire_unix_s);
   if (const auto newest = started_.rbegin(); newest != started_.rend() && newest->second.first_sent_at) {
-    self.set_first_sent_s(to_seconds(*newest->second.first_sent_at - newest->second.at));
+    self.first_sent_s = to_seconds(*newest->second.first_sent_at - newest->second.at);
   }
   for (const auto& [id, member] : core_->members().all()) {
     if (member.forgotten) continue;
     local::NodeStatus& node = nodes[id];
-    node.set_peer_id(id.value);
-    node.set_name(member.name);
-    node.set_role("worker");
-    node.set_version(member.installed.value);
-    node.set_address(Endpoint{member.host, member.port}.to_string());
-    node.set_state(std::string(to_string(member.state(core_->latest()))));
+    node.peer_id = id.value;
+    node.name = member.name;
+    node.role = "worker";
+    node.version = member.installed.value;
+    node.address = Endpoint{member.host, member.port}.to_string();
+    node.state = to_string(member.state(core_->latest()));
     if (member.is_receiving()) {
-      node.set_receiving_version(member.receiving.version.value);
-      node.set_chunks_verified(member.chunks_verified);
-      node.set_chunks_total(member.chunks_total);
-      node.set_receive_bytes_per_s(member.receive_bytes_per_s);
+      node.receiving_version = member.receiving.version.value;
+      node.chunks_verified = member.chunks_verified;
+      node.chunks_total = member.chunks_total;
+      node.receive_bytes_per_s = member.receive_bytes_per_s;
     }
-    node.set_uplink_bytes_per_s(member.planned_uplink().bytes_per_s);
-    node.set_downlink_bytes_per_s(member.planned_downlink().bytes_per_s);
-    node.set_bytes_received(member.bytes_received);
-    node.set_bytes_sent(member.bytes_sent);
-    node.set_last_error(std::string(cut_text(member.last_error, kReasonBytesMax)));
-    node.set_offence(std::string(cut_text(member.offence, kReasonBytesMax)));
-    node.set_complaints(static_cast<std::uint32_t>(core_->complaints_of(id)));
-    node.set_complains(static_cast<std::uint32_t>(core_->complaints_by(id)));
+    node.uplink_bytes_per_s = member.planned_uplink().bytes_per_s;
+    node.downlink_bytes_per_s = member.planned_downlink().bytes_per_s;
+    node.bytes_received = member.bytes_received;
+    node.bytes_sent = member.bytes_sent;
+    node.last_error = cut_text(member.last_error, kReasonBytesMax);
+    node.offence = cut_text(member.offence, kReasonBytesMax);
+    if (member.connected()) node.protocol = member.protocol;
+    node.complaints = static_cast<std::uint32_t>(core_->complaints_of(id));
+    node.complains = static_cast<std::uint32_t>(core_->complaints_by(id));
     add_unreached(member, self, node);
     if (member.connected() && member.identity) {
-      node.set_keys_expire_unix_s(static_cast<std::uint64_t>(member.identity->expires_unix_s));
+      node.keys_expire_unix_s = static_cast<std::uint64_t>(member.identity->expires_unix_s);
     }
-    node.set_payload(std::string(to_string(member.installed_path)));
-    node.set_payload_bytes(member.installed_bytes);
-    node.set_score(member.score_at(loop().now()));
-    node.set_standing(member.leaf_only     ? "leaf"
-                      : member.unreachable ? "unreachable"
-                                           : std::string(to_string(member.standing.standing())));
+    node.payload = to_string(member.installed_path);
+    node.payload_bytes = member.installed_bytes;
+    node.score = member.score_at(loop().now());
+    node.standing = member.leaf_only     ? "leaf"
+                    : member.unreachable ? "unreachable"
+                                         : std::string(to_string(member.standing.standing()));
   }
   if (plan != nullptr && !plan->stripes.empty()) {
-    reply.set_topology(std::string(to_string(plan->topology)));
-    reply.set_predicted_s(to_seconds(plan->predicted_t100));
+    reply.topology = to_string(plan->topology);
+    reply.predicted_s = to_seconds(plan->predicted_t100);
     for (std::size_t i = 0; i < plan->members.size(); ++i) {
       // A member that was lost may still be planned when it is not known any more.
       const auto node = nodes.find(plan->members[i]);
-      if (node != nodes.end()) node->second.set_parent(name_of(plan->stripes[0].parents[i]));
+      if (node != nodes.end()) node->second.parent = name_of(plan->stripes[0].parents[i]);
     }
   }
-  for (auto& [id, node] : nodes) *reply.add_nodes() = std::move(node);
+  for (auto& [id, node] : nodes) reply.nodes.push_back(std::move(node));
   return reply;
 }
 

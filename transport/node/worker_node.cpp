@@ -13,7 +13,7 @@ namespace weightcast {
 namespace {
 
 // Names of children that status tells, so that a node fits a message.
-constexpr int kChildrenMax = 1000;
+constexpr std::size_t kChildrenMax = 1000;
 
 }  // namespace
 
@@ -155,49 +155,50 @@ local::StatusReply WorkerNode::status() {
   local::StatusReply reply;
   const StoredVersion* const stored = in_use();
   const Version version = stored == nullptr ? kNoVersion : stored->manifest.version;
-  reply.set_latest_version(version.value);
-  reply.set_model_id(config_.model_id);
-  reply.set_run_id(to_string(core_->run()));
-  local::NodeStatus* self = reply.add_nodes();
-  self->set_peer_id(core_->id().value);
-  self->set_name(config_.name);
-  self->set_role("worker");
-  self->set_version(version.value);
-  self->set_earlier_run(stored != nullptr && stored == store_->earlier());
-  self->set_address(endpoint().to_string());
-  self->set_parent(core_->intake().parent_name());
+  reply.latest_version = version.value;
+  reply.model_id = config_.model_id;
+  reply.run_id = to_string(core_->run());
+  local::NodeStatus& self = reply.nodes.emplace_back();
+  self.peer_id = core_->id().value;
+  self.name = config_.name;
+  self.role = "worker";
+  self.version = version.value;
+  self.earlier_run = stored != nullptr && stored == store_->earlier();
+  self.address = endpoint().to_string();
+  self.parent = core_->intake().parent_name();
   for (const std::string& child : core_->children()) {
-    if (self->children_size() == kChildrenMax) break;
-    self->add_children(child);
+    if (self.children.size() == kChildrenMax) break;
+    self.children.push_back(child);
   }
   const bool receiving = core_->receiving() != PayloadId{};
-  self->set_state(!core_->joined() ? "dialling" : receiving ? "receiving" : "idle");
-  self->set_receiving_version(core_->receiving().version.value);
-  self->set_chunks_verified(core_->intake().chunks_verified());
-  self->set_chunks_total(core_->intake().chunks_total());
-  self->set_receive_bytes_per_s(core_->intake().receive_bytes_per_s());
-  self->set_uplink_bytes_per_s(config_.uplink.bytes_per_s);
-  self->set_downlink_bytes_per_s(config_.downlink.bytes_per_s);
-  self->set_bytes_received(core_->bytes_received());
-  self->set_bytes_sent(driver_->chunk_bytes_sent());
-  self->set_last_error(std::string(cut_text(core_->last_error(), kReasonBytesMax)));
-  describe_self(*self);
-  self->set_keys_expire_unix_s(static_cast<std::uint64_t>(config_.keys_expire_unix_s));
+  self.state = !core_->joined() ? "dialling" : receiving ? "receiving" : "idle";
+  self.receiving_version = core_->receiving().version.value;
+  self.chunks_verified = core_->intake().chunks_verified();
+  self.chunks_total = core_->intake().chunks_total();
+  self.receive_bytes_per_s = core_->intake().receive_bytes_per_s();
+  self.uplink_bytes_per_s = config_.uplink.bytes_per_s;
+  self.downlink_bytes_per_s = config_.downlink.bytes_per_s;
+  self.bytes_received = core_->bytes_received();
+  self.bytes_sent = driver_->chunk_bytes_sent();
+  self.last_error = cut_text(core_->last_error(), kReasonBytesMax);
+  if (core_->joined()) self.protocol = core_->protocol();
+  describe_self(self);
+  self.keys_expire_unix_s = static_cast<std::uint64_t>(config_.keys_expire_unix_s);
   for (const auto& [id, unreached] : core_->dials().unreached()) {
-    local::UnreachedNode& other = *self->add_cannot_reach();
-    other.set_name(unreached.peer.name);
-    other.set_address(Endpoint{unreached.peer.host, unreached.peer.port}.to_string());
-    other.set_why(unreached.why);
+    local::UnreachedNode& other = self.cannot_reach.emplace_back();
+    other.name = unreached.peer.name;
+    other.address = Endpoint{unreached.peer.host, unreached.peer.port}.to_string();
+    other.why = unreached.why;
   }
-  self->set_manifests_refused(core_->intake().refused_manifests());
-  self->set_archive_bytes(core_->intake().archive_bytes());
-  self->set_archive_trouble(std::string(cut_text(core_->intake().archive_trouble(), kReasonBytesMax)));
-  self->set_transfer_s(core_->intake().transfer_s());
-  self->set_finish_s(core_->intake().finish_s());
+  self.manifests_refused = core_->intake().refused_manifests();
+  self.archive_bytes = core_->intake().archive_bytes();
+  self.archive_trouble = cut_text(core_->intake().archive_trouble(), kReasonBytesMax);
+  self.transfer_s = core_->intake().transfer_s();
+  self.finish_s = core_->intake().finish_s();
   if (stored != nullptr) {
-    self->set_switch_s(stored->switch_s);
-    self->set_payload(std::string(kind_of(stored->manifest.id())));
-    self->set_payload_bytes(stored->manifest.payload_bytes);
+    self.switch_s = stored->switch_s;
+    self.payload = kind_of(stored->manifest.id());
+    self.payload_bytes = stored->manifest.payload_bytes;
   }
   return reply;
 }

@@ -51,7 +51,6 @@ Error nonsense(std::string why) { return fail(Errc::kCorrupt, Op::kReceive, "the
 }  // namespace
 
 std::string_view to_string(BackendKind kind) { return kBackendKindNames[static_cast<std::size_t>(kind)]; }
-std::string_view to_string(BackendSwitch policy) { return kBackendSwitchNames[static_cast<std::size_t>(policy)]; }
 
 Result<BackendKind> parse_backend_kind(std::string_view text) {
   return parse_name<BackendKind>("kind of server", text, kBackendKindNames);

@@ -40,7 +40,6 @@ inline constexpr std::array<std::string_view, 4> kBackendSwitchNames{"wait", "re
 [[nodiscard]] constexpr bool goes_on(BackendSwitch policy) {
   return policy == BackendSwitch::kKeep || policy == BackendSwitch::kRecompute;
 }
-[[nodiscard]] std::string_view to_string(BackendSwitch policy);
 /// Errors: kInvalidArgument, which names the nearest.
 [[nodiscard]] Result<BackendSwitch> parse_backend_switch(std::string_view text);
 

@@ -539,7 +539,6 @@ Result<std::unique_ptr<Engine>> Engine::make(std::shared_ptr<const EngineWeights
   return make(std::move(model), version, options);
 }
 
-const ModelConfig& Engine::config() const { return state_->config(); }
 Version Engine::version() const { return state_->version(); }
 std::size_t Engine::context_max() const { return state_->context_max(); }
 Result<RequestId> Engine::add(EngineRequest request) { return state_->add(std::move(request)); }

@@ -84,7 +84,6 @@ class Engine final : public AnswerSource {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  [[nodiscard]] const ModelConfig& config() const;
   [[nodiscard]] Version version() const;
   /// Positions of a sequence at most: what options and the cache allow.
   [[nodiscard]] std::size_t context_max() const;

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "tasks/registry.h"
-
 namespace weightcast {
 namespace {
 
@@ -23,9 +21,8 @@ SchedulerOptions scheduler_options(const RunDescription& run, const RolloutLineO
 
 }  // namespace
 
-Result<std::unique_ptr<RolloutLine>> RolloutLine::make(const RunDescription& run, std::string_view data,
+Result<std::unique_ptr<RolloutLine>> RolloutLine::make(const RunDescription& run, std::shared_ptr<const Task> task,
                                                        Tokenizer tokenizer, const RolloutLineOptions& options) {
-  WC_ASSIGN(std::unique_ptr<Task> task, make_task(run.task, run.task_options, data));
   Result<std::optional<QwenChat>> style = parse_chat_template(run.chat_template);
   if (!style.has_value()) return about("the learner's run; use a worker as new as it", std::move(style).error());
   WC_ASSIGN(PromptCodec codec,

@@ -57,10 +57,9 @@ struct AnswerTime {
 /// Environments run on threads of a RewardPool. One thread uses it.
 class RolloutLine {
  public:
-  /// `data` is the task's file of problems. Errors: those of make_task(), PromptCodec::make() and
-  /// RolloutScheduler::make().
-  [[nodiscard]] static Result<std::unique_ptr<RolloutLine>> make(const RunDescription& run, std::string_view data,
-                                                                 Tokenizer tokenizer,
+  /// `task` is the one that the run names. Errors: those of PromptCodec::make() and RolloutScheduler::make().
+  [[nodiscard]] static Result<std::unique_ptr<RolloutLine>> make(const RunDescription& run,
+                                                                 std::shared_ptr<const Task> task, Tokenizer tokenizer,
                                                                  const RolloutLineOptions& options);
 
   /// Weights of a version, which the next step uses. The first ones begin the work.

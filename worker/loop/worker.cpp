@@ -15,6 +15,7 @@
 #include "base/steady_clock.h"
 #include "model/lora_config.h"
 #include "patch/snapshot/adapter_names.h"
+#include "tasks/program/open_task.h"
 #include "worker/backend/backend.h"
 #include "worker/engine/version_follower.h"
 #include "worker/home/learner_client.h"
@@ -62,7 +63,7 @@ class Rates {
 /// One run of the learner's.
 class RunOfWorker {
  public:
-  RunOfWorker(FileSystem& files, const WorkerConfig& config, LearnerClient& client, const WorkerLog& log,
+  RunOfWorker(FileSystem& files, const RolloutWorkerConfig& config, LearnerClient& client, const WorkerLog& log,
               WorkerMetrics& metrics)
       : files_(files), config_(config), client_(client), log_(log), metrics_(metrics) {}
 
@@ -116,7 +117,8 @@ class RunOfWorker {
             config_.backend + " gives no log-probabilities; set behaviour_logprobs = \"recompute\" at the learner");
       }
     }
-    WC_ASSIGN(line_, RolloutLine::make(run, data, std::move(tokenizer), options));
+    WC_ASSIGN(std::unique_ptr<Task> task, open_task(run.task, run.task_options, data, config_.task_program, log_.info));
+    WC_ASSIGN(line_, RolloutLine::make(run, std::move(task), std::move(tokenizer), options));
     link_.emplace(client_, line_->rollouts_per_group(), log_);
     if (backend_) return {};
     WC_ASSIGN(const WeightPlace place, parse_weight_place(config_.weights));
@@ -323,7 +325,7 @@ class RunOfWorker {
   }
 
   FileSystem& files_;
-  const WorkerConfig& config_;
+  const RolloutWorkerConfig& config_;
   LearnerClient& client_;
   const WorkerLog& log_;
   WorkerMetrics& metrics_;
@@ -366,7 +368,7 @@ bool is_about_the_run(Errc code) {
   return code != Errc::kTimedOut && code != Errc::kBusy && code != Errc::kClosed && code != Errc::kIo;
 }
 
-Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log,
+Status run_once(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log,
                 WorkerMetrics& metrics, bool& again) {
   LearnerClient::Options options;
   WC_ASSIGN(options.learner, Endpoint::parse(config.learner));
@@ -403,7 +405,7 @@ Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic
 
 }  // namespace
 
-Status run_worker(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log,
+Status run_worker(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log,
                   WorkerMetrics& metrics) {
   bool again = true;
   while (again && !stop) {

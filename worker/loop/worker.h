@@ -14,7 +14,7 @@ namespace weightcast {
 /// for a first version as long as it takes. When the learner goes on with another run, so does the worker. Errors:
 /// those of the configuration, of LearnerClient::open(), of RolloutLine::make(), and a model that differs from the
 /// learner's. `metrics` is told five times a second what the worker is at.
-[[nodiscard]] Status run_worker(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop,
+[[nodiscard]] Status run_worker(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop,
                                 const WorkerLog& log, WorkerMetrics& metrics);
 
 }  // namespace weightcast

@@ -15,8 +15,8 @@ constexpr std::array kDtypes{"float32"sv, "bfloat16"sv};
 constexpr std::array kBackends{"engine"sv, "vllm"sv, "sglang"sv, "parallax"sv, "weightcast"sv};
 
 /// The one table of keys: reading, printing and checking all go through it.
-std::vector<SettingField> fields_of(WorkerConfig& c) {
-  return {
+std::vector<SettingField> fields_of(RolloutWorkerConfig& c) {
+  std::vector<SettingField> fields{
       {"learner", &c.learner, "HOST:PORT of the learner: what its rollout_listen says"},
       {"keys", &c.keys, "the file of this worker's keys; empty: connections are plain, on loopback only"},
       {"insecure", &c.insecure, "plain connections to other hosts, too"},
@@ -61,6 +61,9 @@ std::vector<SettingField> fields_of(WorkerConfig& c) {
       {"paced_jitter", &c.paced_jitter, "share by which a paced step is longer or shorter", 0, 1},
       {"paced_pause_s", &c.paced_pause_s, "for which a paced worker stands still when a version comes", 0, 1e6},
   };
+  const std::vector<SettingField> program = task_program_fields(c.task_program);
+  fields.insert(fields.end(), program.begin(), program.end());
+  return fields;
 }
 
 Status required(std::string_view key, const std::string& value) {
@@ -70,8 +73,8 @@ Status required(std::string_view key, const std::string& value) {
 
 }  // namespace
 
-Result<WorkerConfig> make_worker_config(std::span<const Setting> settings) {
-  WorkerConfig config;
+Result<RolloutWorkerConfig> make_worker_config(std::span<const Setting> settings) {
+  RolloutWorkerConfig config;
   const std::vector<SettingField> fields = fields_of(config);
   for (const Setting& setting : settings) WC_TRY(apply_setting(fields, setting));
   WC_TRY(required("learner", config.learner));
@@ -89,12 +92,12 @@ Result<WorkerConfig> make_worker_config(std::span<const Setting> settings) {
 }
 
 std::string worker_config_table() {
-  WorkerConfig defaults;
+  RolloutWorkerConfig defaults;
   return settings_table(fields_of(defaults));
 }
 
-std::string worker_config_text(const WorkerConfig& config) {
-  WorkerConfig copy = config;
+std::string worker_config_text(const RolloutWorkerConfig& config) {
+  RolloutWorkerConfig copy = config;
   return settings_text(fields_of(copy));
 }
 

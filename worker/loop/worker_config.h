@@ -7,12 +7,13 @@
 
 #include "base/result.h"
 #include "base/settings.h"
+#include "tasks/program/program_settings.h"
 
 namespace weightcast {
 
 /// What `weightcast-worker run` reads. Names are those of keys in configuration files; docs/WORKERS.md lists them. How
 /// answers are sampled, and from which prompts, the learner says.
-struct WorkerConfig {
+struct RolloutWorkerConfig {
   std::string learner;
   std::string keys;
   bool insecure = false;
@@ -31,6 +32,7 @@ struct WorkerConfig {
 
   std::uint64_t reward_threads = 2;
   double reward_time_max = 10;
+  TaskProgramSettings task_program;  ///< keys task_program.NAME
 
   double price_per_hour = 0;
   double promised_rollouts_per_s = 0;
@@ -54,12 +56,12 @@ struct WorkerConfig {
 
 /// Errors: kInvalidArgument, which names the key, its value and its range, or the nearest key or choice, or what is
 /// missing.
-[[nodiscard]] Result<WorkerConfig> make_worker_config(std::span<const Setting> settings);
+[[nodiscard]] Result<RolloutWorkerConfig> make_worker_config(std::span<const Setting> settings);
 
 /// All keys as rows of a table in Markdown: name, default, values that it takes, meaning.
 [[nodiscard]] std::string worker_config_table();
 
 /// As a TOML file that gives the same configuration again.
-[[nodiscard]] std::string worker_config_text(const WorkerConfig& config);
+[[nodiscard]] std::string worker_config_text(const RolloutWorkerConfig& config);
 
 }  // namespace weightcast

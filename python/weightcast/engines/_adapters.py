@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ._installs import RETRY_S_MAX, RETRY_S_MIN, Version
+from ._backoff import Backoff
+from ._installs import Version
 
 
 class Adapters:
@@ -15,12 +16,13 @@ class Adapters:
         self.served: Optional[Version] = None
         #: Why the last attempt failed; "" after a success.
         self.why = ""
-        self._retry_at, self._retry_s = 0.0, RETRY_S_MIN
+        self._retry = Backoff()
 
     def handle_installed(self, now: float, version: Version) -> None:
         """The daemon has it in use."""
         if version != self.newest:
-            self.newest, self._retry_at, self._retry_s = version, now, RETRY_S_MIN
+            self.newest = version
+            self._retry.restart(now)
 
     def handle_loaded(self, version: Version) -> None:
         self.served, self.why = version, ""
@@ -29,8 +31,7 @@ class Adapters:
         """What was served is served on. Whether that is news."""
         is_news, self.why = why != self.why, why
         if version == self.newest:  # else a newer one has come meanwhile, to be tried at once
-            self._retry_at = now + self._retry_s
-            self._retry_s = min(2 * self._retry_s, RETRY_S_MAX)
+            self._retry.handle_failed(now)
         return is_news
 
     def poll(self, now: float) -> Optional[Version]:
@@ -40,4 +41,4 @@ class Adapters:
 
     def poll_deadline(self) -> Optional[float]:
         """When poll() has something; None: after an input."""
-        return None if self.newest == self.served else self._retry_at
+        return None if self.newest == self.served else self._retry.due

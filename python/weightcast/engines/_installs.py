@@ -9,8 +9,9 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple, Optional
 
+from ._backoff import Backoff
+
 _ASK_S_MIN, _ASK_S_MAX = 0.002, 0.05
-RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
 # One call to the engine, which answers between two of its steps.
 _CALL_S_MAX = 30.0
 
@@ -72,8 +73,7 @@ class Installs:
         self._running: Optional[Action] = None
         self._next: Optional[Step] = None  # None: PREPARE, where a version is to be had
         self._at = 0.0  # when `_next` is due
-        self._retry_at = 0.0  # when the next PREPARE is
-        self._retry_s = RETRY_S_MIN
+        self._retry = Backoff()  # of the next PREPARE
         self._target: Optional[Version] = None
         self._whole = False
         self._pause_as = in_flight
@@ -85,7 +85,8 @@ class Installs:
     def handle_installed(self, now: float, version: Version) -> None:
         """The daemon has it in use."""
         if version != self.newest:
-            self.newest, self._retry_at, self._retry_s = version, now, RETRY_S_MIN
+            self.newest = version
+            self._retry.restart(now)
 
     def handle_done(self, now: float, results: list[dict[str, Any]]) -> None:
         """The action is done. `results`: of PREPARE, ASK and WRITE what each rank says: "ok", and "error" where that is
@@ -145,7 +146,7 @@ class Installs:
         """It is not known any more what the engine has, nor whether it is paused: the next install writes everything."""
         self._running = self._next = self.held = None
         self.is_intact = self.is_paused = self.is_refusing = False
-        self._retry_at, self._retry_s = now, RETRY_S_MIN
+        self._retry.restart(now)
 
     # What to do.
 
@@ -173,7 +174,7 @@ class Installs:
         if self._next is not None:
             return self._at
         wants_install = self.newest is not None and (self.newest != self.held or not self.is_intact)
-        return self._retry_at if wants_install else None
+        return self._retry.due if wants_install else None
 
     def _do(self, step: Step, at: float) -> None:
         self._next, self._at = step, at
@@ -207,18 +208,18 @@ class Installs:
         restored = bool(results) and all(result.get("restored") for result in results)
         self.is_intact = restored or (not began and not self._whole)
         if began and not self._whole:
-            self.why, self._retry_at = _reason(results, failed), now  # to be reloaded whole, at once
+            self.why = _reason(results, failed)
+            self._retry.due = now  # to be reloaded whole, at once
         else:
             self._fail(now, Action(Step.WRITE), _reason(results, failed))
 
     def _fail(self, now: float, action: Action, why: str) -> None:
         self.why = why
-        self._retry_at = now + self._retry_s
-        self._retry_s = min(self._retry_s * 2, RETRY_S_MAX)
+        self._retry.handle_failed(now)
         if action.step in (Step.LABEL, Step.RESUME):
             # Answers with the label of other weights would be wrong, so it is tried until it succeeds.
             self.is_refusing = True
-            self._do(action.step, self._retry_at)
+            self._do(action.step, self._retry.due)
         elif not self.is_intact:
             if not self.is_refusing:
                 self.is_refusing = True

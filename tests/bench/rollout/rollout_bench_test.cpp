@@ -25,13 +25,7 @@ TEST(RolloutBench, EverySuiteRuns) {
       if (first.empty() || first.back().name != c.name) first.push_back(std::move(c));
     }
     suite->cases = std::move(first);
-    for (RolloutCase& c : suite->cases) {
-      // A sixteenth of the work.
-      const std::uint64_t groups =
-          std::max<std::uint64_t>(1, c.options.rollout_batch_size / c.options.scheduler.group_size / 16);
-      c.options.rollout_batch_size = groups * c.options.scheduler.group_size;
-      if (c.options.num_env_groups > 0) c.options.num_env_groups = groups;
-    }
+    shrink(*suite, 16);
     std::size_t seen = 0;
     const Status done = run_rollout_suite(*suite, [&](const RolloutCase& c) {
       ++seen;

@@ -18,8 +18,7 @@ HazardModel random_model(std::mt19937_64& random) {
 
 TEST(Kernels, SayWhichOnesThisProcessorRuns) {
   EXPECT_EQ(available_kernels()[0]->name, "scalar");
-  if (avx2_kernels() == nullptr) std::printf("no AVX2 here: those kernels were not compared\n");
-  if (avx512_kernels() == nullptr) std::printf("no AVX-512 here: those kernels were not compared\n");
+  for (std::size_t i = available_kernels().size(); i < 3; ++i) std::printf("one set of kernels was not compared\n");
 }
 
 RC_GTEST_PROP(Kernels, AllEqualScalar, ()) {

@@ -69,6 +69,21 @@ TEST(PoolPlan, TenMachinesOfTable2) {
   EXPECT_NEAR(plan.wait_s, 84.1, 1.5);
 }
 
+TEST(PoolPlan, CountsTheLearner) {
+  // Four A100 beside nine machines of $0.6645 cost what nine of $2.0244 do without a learner.
+  Json json = table_2();
+  for (Json& worker : json["workers"]) worker["price_per_hour"] = 0.6645;
+  const PoolPlan without = planned(json);
+  json["learner_price_per_hour"] = 4 * 3.06;
+  const PoolPlan with = planned(json);
+  EXPECT_NEAR(with.cost_per_step, 8.098, 0.001);
+  EXPECT_NEAR(with.cost_per_step - without.cost_per_step, 12.24 * 1600 / 3600, 1e-9);
+  EXPECT_NE(describe(*parse_pool(json.dump()), with).find("learner and workers cost 8.098 per step"),
+            std::string::npos);
+  json["learner_price_per_hour"] = -1;
+  EXPECT_NE(refusal(json).find("'learner_price_per_hour' is -1; it is at least 0"), std::string::npos);
+}
+
 TEST(PoolPlan, PrintsTheMembersOfTheContract) {
   const Json json = to_json(planned(table_2()));
   std::vector<std::string> names;

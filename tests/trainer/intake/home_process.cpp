@@ -51,7 +51,7 @@ int learner(const std::string& directory) {
   // The port of the first life, so that workers find the next ones.
   Endpoint listen{"127.0.0.1", 0};
   if (resumed) listen = Endpoint::parse(saved["address"].get<std::string>()).value();
-  Intake intake(files, {.listen = listen, .directory = directory}, buffer);
+  RolloutIntake intake(files, {.listen = listen, .directory = directory}, buffer);
   RunDescription run;
   run.group_size = options().group_size;
   if (const Status opened = intake.open(run, resumed); !opened.has_value()) {

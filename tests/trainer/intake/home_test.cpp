@@ -33,8 +33,8 @@ class HomeTest : public IntakeTest {
     const Endpoint before = intake_->endpoint();
     intake_.reset();
     buffer_.set(ReplayBuffer::restore(replay_options(), replay_rules(), checkpoint, steady_now()).value());
-    intake_ = std::make_unique<Intake>(
-        files_, Intake::Options{.listen = before, .trust = {}, .directory = temp_.file(".")}, buffer_);
+    intake_ = std::make_unique<RolloutIntake>(
+        files_, RolloutIntake::Options{.listen = before, .trust = {}, .directory = temp_.file(".")}, buffer_);
     WC_CHECK(intake_->restore(source_).has_value());
     RunDescription run;
     run.group_size = replay_options().group_size;
@@ -160,8 +160,8 @@ TEST_F(HomeTest, KeepsRolloutsWhileTheLearnerIsAway) {
   endpoint_ = address;
   begin_worker();  // killed, and started again
   EXPECT_EQ(worker_->stats().restored, 4u);
-  intake_ = std::make_unique<Intake>(
-      files_, Intake::Options{.listen = address, .trust = {}, .directory = temp_.file(".")}, buffer_);
+  intake_ = std::make_unique<RolloutIntake>(
+      files_, RolloutIntake::Options{.listen = address, .trust = {}, .directory = temp_.file(".")}, buffer_);
   buffer_.set(ReplayBuffer::restore(replay_options(), replay_rules(), saved, steady_now()).value());
   ASSERT_TRUE(intake_->open({}, true).has_value());
   EXPECT_TRUE(worker_->drain(kLimit));
@@ -245,8 +245,8 @@ TEST_F(HomeTest, LeavesAnotherRunAlone) {
   buffer_.set(ReplayBuffer::make(replay_options(), replay_rules()).value());
   buffer_->handle_step(Version{1});
   buffer_->handle_published(Version{1});
-  intake_ = std::make_unique<Intake>(
-      files_, Intake::Options{.listen = address, .trust = {}, .directory = temp_.file(".")}, buffer_);
+  intake_ = std::make_unique<RolloutIntake>(
+      files_, RolloutIntake::Options{.listen = address, .trust = {}, .directory = temp_.file(".")}, buffer_);
   ASSERT_TRUE(intake_->open({}, false).has_value());
   const auto started = worker_->start(1, 2);
   ASSERT_FALSE(started.has_value());

@@ -19,14 +19,14 @@ class IntakeTest : public testing::Test {
   using Json = nlohmann::json;
   static constexpr Duration kLimit = std::chrono::minutes(1);
 
-  void open(Intake::Options options = {}, bool resumed = false, const ReplayOptions& replay = replay_options()) {
+  void open(RolloutIntake::Options options = {}, bool resumed = false, const ReplayOptions& replay = replay_options()) {
     intake_.reset();
     buffer_.set(ReplayBuffer::make(replay, replay_rules()).value());
     buffer_->handle_step(Version{1});
     buffer_->handle_published(Version{1});
     options.listen = {"127.0.0.1", 0};
     options.directory = temp_.file(".");
-    intake_ = std::make_unique<Intake>(files_, std::move(options), buffer_);
+    intake_ = std::make_unique<RolloutIntake>(files_, std::move(options), buffer_);
     RunDescription run;
     run.task = "arithmetic";
     run.group_size = replay.group_size;
@@ -54,7 +54,7 @@ class IntakeTest : public testing::Test {
   const TempDir temp_;
   PosixFileSystem files_;
   SharedReplayBuffer buffer_;
-  std::unique_ptr<Intake> intake_;
+  std::unique_ptr<RolloutIntake> intake_;
   std::unique_ptr<HttpClient> client_;
 };
 

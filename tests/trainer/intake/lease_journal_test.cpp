@@ -185,7 +185,7 @@ TEST_F(ManyLeasesTest, TheJournalHasWhatTheLastTwoCheckpointsNeed) {
   const std::string source = intake_->save();
   intake_.reset();
   buffer_.set(ReplayBuffer::make(options(), replay_rules()).value());
-  Intake resumed(files_, {.listen = {"127.0.0.1", 0}, .directory = temp_.file(".")}, buffer_);
+  RolloutIntake resumed(files_, {.listen = {"127.0.0.1", 0}, .directory = temp_.file(".")}, buffer_);
   ASSERT_TRUE(resumed.restore(source).has_value());
   ASSERT_TRUE(resumed.open({}, true).has_value());
   EXPECT_EQ(buffer_->leases().all().size(), kept.back().group + 1 - next_groups.back());

@@ -185,7 +185,7 @@ TEST(LearnerConfig, PutsTheEnvironmentsOfRollFlashUnderWay) {
     for (std::uint64_t member = 1; member < 17; ++member) {  // any 16 count
       const Arrival arrival =
           buffer.handle_trajectory(now, rollout("w", 17 * group + member, std::to_string(group), 1));
-      ASSERT_EQ(arrival.admission, Admission::kAdmitted) << arrival.detail;
+      ASSERT_EQ(arrival.admission, AdmissionOutcome::kAdmitted) << arrival.detail;
     }
   }
   ASSERT_TRUE(buffer.take_batch(now).has_value());

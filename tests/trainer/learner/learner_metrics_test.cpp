@@ -25,7 +25,7 @@ TEST(LearnerMetrics, BeforeTheFirstStepTellsNoFigureOfOne) {
   EXPECT_THAT(text, HasSubstr("\nweightcast_learner_batch_rollouts 128\n"));
   EXPECT_THAT(text, HasSubstr("\nweightcast_learner_phase_seconds_total{phase=\"collect\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("\nweightcast_learner_staleness_steps_count 0\n"));
-  for (const char* name : {"learner_step ", "reward", "kl_nats", "cost", "timestamp", "published", "workers"}) {
+  for (const char* name : {"learner_step ", "reward", "kl_nats", "cost", "timestamp", "published", "learner_workers"}) {
     EXPECT_THAT(text, Not(HasSubstr(name)));
   }
 }

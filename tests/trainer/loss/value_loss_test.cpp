@@ -89,15 +89,5 @@ TEST(ValueHead, IsALinearMapThatBeginsAtZero) {
   EXPECT_EQ(head(hidden.to(torch::kBFloat16)).scalar_type(), torch::kFloat);
 }
 
-/// AReaL's tests/test_prox_approx.py.
-TEST(ProximalLogProbs, ReferenceOfAReaL) {
-  const Tensor rollout = matrix_of({{-1, -2, -3}}), now = rollout - 0.5;
-  const Tensor versions = torch::zeros({1, 3}, torch::kLong);
-  EXPECT_TRUE(near(proximal_log_probs(rollout, now, versions, 2), matrix_of({{-1.25, -2.25, -3.25}}), 1e-12));
-  EXPECT_TRUE(near(proximal_log_probs(rollout, now, versions, 1), rollout, 0));
-  EXPECT_TRUE(near(proximal_log_probs(rollout, now, versions, 0), rollout, 0));
-  EXPECT_TRUE(near(proximal_log_probs(rollout, now, versions, 5), rollout - 0.4, 1e-12));
-}
-
 }  // namespace
 }  // namespace weightcast

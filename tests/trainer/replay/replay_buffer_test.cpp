@@ -26,8 +26,8 @@ class ReplayBufferTest : public testing::Test {
     return arrival;
   }
   void arrive_group(const std::string& group, std::uint64_t version) {
-    ASSERT_EQ(arrive(group, version).admission, Admission::kAdmitted);
-    ASSERT_EQ(arrive(group, version).admission, Admission::kAdmitted);
+    ASSERT_EQ(arrive(group, version).admission, AdmissionOutcome::kAdmitted);
+    ASSERT_EQ(arrive(group, version).admission, AdmissionOutcome::kAdmitted);
   }
   /// Leases up to `groups` groups of two; returns how many.
   std::uint64_t start(const std::string& worker, std::uint64_t first, std::uint64_t groups) {
@@ -47,7 +47,7 @@ class ReplayBufferTest : public testing::Test {
     return tags;
   }
   std::string reason(const Arrival& arrival) {
-    return arrival.admission == Admission::kRefused ? std::string(arrival.reason) : "not refused";
+    return arrival.admission == AdmissionOutcome::kRefused ? std::string(arrival.reason) : "not refused";
   }
 
   std::optional<ReplayBuffer> buffer_;
@@ -73,7 +73,7 @@ TEST_F(ReplayBufferTest, GivesABatchOfWholeGroups) {
 
 TEST_F(ReplayBufferTest, AdmitsByStalenessAtArrival) {
   make(replay_options());
-  EXPECT_EQ(arrive("a", 8).admission, Admission::kAdmitted);
+  EXPECT_EQ(arrive("a", 8).admission, AdmissionOutcome::kAdmitted);
   EXPECT_EQ(reason(arrive("a", 7)), "stale");
   EXPECT_EQ(reason(arrive("a", 11)), "version_unknown");
   EXPECT_EQ(buffer_->stats().refused.at("stale"), 1u);
@@ -115,7 +115,7 @@ TEST_F(ReplayBufferTest, UnlimitedStalenessTakesAnyPublishedVersion) {
   ReplayOptions options = replay_options();
   options.max_staleness.reset();
   make(options, 1000);
-  EXPECT_EQ(arrive("a", 1).admission, Admission::kAdmitted);
+  EXPECT_EQ(arrive("a", 1).admission, AdmissionOutcome::kAdmitted);
   step(2000);
   EXPECT_EQ(buffer_->buffered(), 1u);
   EXPECT_EQ(reason(arrive("a", 1500)), "version_never_published");
@@ -124,12 +124,12 @@ TEST_F(ReplayBufferTest, UnlimitedStalenessTakesAnyPublishedVersion) {
 
 TEST_F(ReplayBufferTest, CountsARolloutOnce) {
   make(replay_options());
-  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, Admission::kAdmitted);
-  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, Admission::kDuplicate);
-  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("v", 5, "a", 10)).admission, Admission::kAdmitted);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, AdmissionOutcome::kAdmitted);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, AdmissionOutcome::kDuplicate);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("v", 5, "a", 10)).admission, AdmissionOutcome::kAdmitted);
   arrive_group("b", 10);
   EXPECT_EQ(take().size(), 2u);
-  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "c", 10)).admission, Admission::kDuplicate);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "c", 10)).admission, AdmissionOutcome::kDuplicate);
   EXPECT_EQ(buffer_->stats().duplicates, 2u);
   EXPECT_EQ(buffer_->stats().admitted, 4u);
 }
@@ -139,17 +139,17 @@ TEST_F(ReplayBufferTest, ARefusedRolloutMayComeAgainInOrder) {
   Trajectory bad = rollout("w", 5, "a", 10);
   bad.logprobs[0] = 1;
   EXPECT_EQ(reason(buffer_->handle_trajectory(now_, bad)), "logprob_positive");
-  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, Admission::kAdmitted);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, AdmissionOutcome::kAdmitted);
 }
 
 TEST_F(ReplayBufferTest, WhatCameOfAForgottenWorkerIsStaleNotNew) {
   ReplayOptions options = replay_options();
   options.workers_max = 1;
   make(options);
-  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, Admission::kAdmitted);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, AdmissionOutcome::kAdmitted);
   EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("v", 5, "a", 10))), "too_many_workers");
   step(13);
-  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("v", 5, "b", 13)).admission, Admission::kAdmitted);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("v", 5, "b", 13)).admission, AdmissionOutcome::kAdmitted);
   EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10))), "too_many_workers");
   step(16);
   EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10))), "stale");
@@ -161,7 +161,8 @@ TEST_F(ReplayBufferTest, RefusesASequenceNumberTooFarBehind) {
   options.rollouts_max = 100;
   make(options);
   for (const std::uint64_t n : {10u, 20u}) {
-    EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", n, std::to_string(n), 10)).admission, Admission::kAdmitted);
+    EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", n, std::to_string(n), 10)).admission,
+              AdmissionOutcome::kAdmitted);
   }
   EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("w", 9, "c", 10))), "sequence_too_old");
 }
@@ -193,20 +194,20 @@ TEST_F(ReplayBufferTest, WhenFullItRefusesWhileTheLearnerHasWork) {
   for (const char* tag : {"a", "b", "c"}) arrive_group(tag, 10);
   arrive("d", 10);
   arrive("e", 10);
-  EXPECT_EQ(arrive("e", 10).admission, Admission::kFull);
+  EXPECT_EQ(arrive("e", 10).admission, AdmissionOutcome::kFull);
   EXPECT_EQ(buffer_->buffered(), 8u);
   EXPECT_EQ(buffer_->stats().full, 1u);
   EXPECT_EQ(take(), (Tags{"a", "b"}));
-  EXPECT_EQ(arrive("e", 10).admission, Admission::kAdmitted);
+  EXPECT_EQ(arrive("e", 10).admission, AdmissionOutcome::kAdmitted);
 }
 
 TEST_F(ReplayBufferTest, WhenFullOfPiecesItGivesUpTheOldestGroup) {
   make(replay_options());
   for (const char* tag : {"a", "b", "c", "d", "e", "f", "g", "h"}) arrive(tag, 10);
-  EXPECT_EQ(arrive("b", 10).admission, Admission::kAdmitted);
+  EXPECT_EQ(arrive("b", 10).admission, AdmissionOutcome::kAdmitted);
   EXPECT_EQ(buffer_->stats().given_up, 1u);
   EXPECT_EQ(reason(arrive("a", 10)), "group_closed");
-  EXPECT_EQ(arrive("c", 10).admission, Admission::kAdmitted) << "b is complete, but no batch";
+  EXPECT_EQ(arrive("c", 10).admission, AdmissionOutcome::kAdmitted) << "b is complete, but no batch";
   EXPECT_EQ(take(), (Tags{"b", "c"}));
 }
 
@@ -228,7 +229,8 @@ TEST_F(ReplayBufferTest, ABatchDoesNotTellTheOrderOfArrival) {
     make(replay_options());
     for (const auto& [sequence, group] : arrivals) {
       const std::string worker = sequence % 2 == 0 ? "even" : "odd";
-      EXPECT_EQ(buffer_->handle_trajectory(now_, rollout(worker, sequence, group, 10)).admission, Admission::kAdmitted);
+      EXPECT_EQ(buffer_->handle_trajectory(now_, rollout(worker, sequence, group, 10)).admission,
+                AdmissionOutcome::kAdmitted);
     }
     std::vector<std::vector<Trajectory>> batch;
     std::vector<RolloutGroup> groups = buffer_->take_batch(now_).value();
@@ -314,7 +316,7 @@ TEST_F(ReplayBufferTest, NothingIsDroppedAtAnyRatioOnASteadyFleet) {
           const std::uint64_t version = std::max(installed > 1 ? installed - 1 : 1, one.least.value);
           const Arrival arrival =
               buffer_->handle_trajectory(now_, rollout("w", one.first + i, "g" + std::to_string(one.group), version));
-          ASSERT_EQ(arrival.admission, Admission::kAdmitted) << arrival.reason << " " << arrival.detail;
+          ASSERT_EQ(arrival.admission, AdmissionOutcome::kAdmitted) << arrival.reason << " " << arrival.detail;
         }
       }
       if (training_until > tick) continue;
@@ -371,7 +373,8 @@ TEST_F(ReplayBufferTest, RedundantEnvironmentsOfASynchronousBatch) {
   // Of each group any two of the three count.
   for (const std::uint64_t sequence : {0, 2, 7, 8}) {
     const std::string group = "g" + std::to_string(sequence / 3);
-    ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", sequence, group, 10)).admission, Admission::kAdmitted);
+    ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", sequence, group, 10)).admission,
+              AdmissionOutcome::kAdmitted);
   }
   EXPECT_EQ(buffer_->poll_abort(), std::nullopt);
   EXPECT_EQ(take(), (Tags{"g0", "g2"}));
@@ -403,7 +406,7 @@ TEST_F(ReplayBufferTest, TakesWhatWasLeasedToItsWorkerAndNothingElse) {
   const auto came = [&](const std::string& worker, std::uint64_t sequence, const std::string& group) {
     const Arrival arrival = buffer_->handle_trajectory(now_, rollout(worker, sequence, group, 10));
     check_accounts(*buffer_);
-    return arrival.admission == Admission::kAdmitted ? "admitted" : std::string(arrival.reason);
+    return arrival.admission == AdmissionOutcome::kAdmitted ? "admitted" : std::string(arrival.reason);
   };
   EXPECT_EQ(came("thief", 0, "a#0"), "not_leased");
   EXPECT_EQ(came("w", 4, "a#2"), "not_leased");
@@ -457,7 +460,7 @@ TEST_F(ReplayBufferTest, AHoarderHoldsUpTheOthersForABoundedTimeAndOnce) {
       for (std::uint64_t k = 0; k < 2; ++k, ++first) {
         const auto tag = "g" + std::to_string(group + i);
         ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", first, tag, buffer_->learner().value)).admission,
-                  Admission::kAdmitted);
+                  AdmissionOutcome::kAdmitted);
       }
     }
     buffer_->handle_wanted(now_);
@@ -499,7 +502,7 @@ TEST_F(ReplayBufferTest, BothBoundsHold) {
   options.async_generation_ratio = 1;
   make(options);
   EXPECT_EQ(reason(arrive("a", 8)), "stale");
-  EXPECT_EQ(arrive("a", 9).admission, Admission::kAdmitted);
+  EXPECT_EQ(arrive("a", 9).admission, AdmissionOutcome::kAdmitted);
 }
 
 TEST_F(ReplayBufferTest, AbortsWhatCanNoLongerBeUsed) {
@@ -536,12 +539,12 @@ TEST_F(ReplayBufferTest, AGroupThatLostItsWorkerNeedsNoPlaceInABatch) {
   options.leased_only = true;
   make(options);
   ASSERT_EQ(start("gone", 0, 2), 2u);
-  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 0, "0", 10)).admission, Admission::kAdmitted);
+  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 0, "0", 10)).admission, AdmissionOutcome::kAdmitted);
   EXPECT_EQ(start("w", 0, 2), 1u) << "its part: nobody knows yet how long a group takes";
   EXPECT_EQ(start("w", 2, 2), 0u);
   buffer_->handle_worker_lost("gone");
   EXPECT_EQ(start("w", 2, 5), 1u) << "or no batch would come before group_time_max";
-  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 1, "0", 10)).admission, Admission::kAdmitted)
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 1, "0", 10)).admission, AdmissionOutcome::kAdmitted)
       << "its spool may still come";
 }
 
@@ -550,12 +553,12 @@ TEST_F(ReplayBufferTest, AGroupOfWhichOneWasRefusedNeedsNoPlaceInABatch) {
   options.async_generation_ratio = 0;
   make(options);
   ASSERT_EQ(start("w", 0, 2), 2u);
-  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "a", 10)).admission, Admission::kAdmitted);
+  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "a", 10)).admission, AdmissionOutcome::kAdmitted);
   ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 1, "a", 99)).reason, "version_unknown");
   EXPECT_EQ(start("w", 4, 2), 0u) << "that one comes again";
   Trajectory bad = rollout("w", 1, "a", 10);
   bad.logprobs.clear();
-  ASSERT_EQ(buffer_->handle_trajectory(now_, std::move(bad)).admission, Admission::kRefused);
+  ASSERT_EQ(buffer_->handle_trajectory(now_, std::move(bad)).admission, AdmissionOutcome::kRefused);
   EXPECT_EQ(buffer_->stats().given_up, 1u) << "what had come of its group";
   EXPECT_EQ(start("w", 4, 5), 1u);
 }
@@ -585,7 +588,7 @@ TEST_F(ReplayBufferTest, TheLastGrantOfANumberCountsAfterARestart) {
   make(options);
   buffer_->handle_leased_before(now_, "w", 3, 100, 2);
   buffer_->handle_leased_before(now_, "w", 4, 100, 2);  // the answer with the first one was lost
-  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 100, "#4", 10)).admission, Admission::kAdmitted);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 100, "#4", 10)).admission, AdmissionOutcome::kAdmitted);
 }
 
 TEST_F(ReplayBufferTest, TakesUpWhatAWorkerStillHolds) {
@@ -595,7 +598,7 @@ TEST_F(ReplayBufferTest, TakesUpWhatAWorkerStillHolds) {
   make(options);
   for (const std::uint64_t group : {0, 1}) buffer_->handle_leased_before(now_, "w", group, 2 * group, 2);
   EXPECT_EQ(buffer_->under_way(), 0u);
-  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "#0", 10)).admission, Admission::kAdmitted);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "#0", 10)).admission, AdmissionOutcome::kAdmitted);
   for (const std::uint64_t sequence : {0, 1, 77}) buffer_->handle_held({"w", sequence});
   EXPECT_EQ(buffer_->under_way(), 1u) << "the first one has arrived, and number 77 was never granted";
   EXPECT_EQ(start("w", 4, 5), 1u);
@@ -632,7 +635,7 @@ TEST_F(ReplayBufferTest, WithoutPublicationsUnlimitedStalenessNeverEnds) {
   make(options, 1);
   buffer_->handle_step(Version{1'000'000});
   EXPECT_EQ(buffer_->supply(), Supply::kWaiting);
-  EXPECT_EQ(arrive("a", 1).admission, Admission::kAdmitted);
+  EXPECT_EQ(arrive("a", 1).admission, AdmissionOutcome::kAdmitted);
 }
 
 TEST_F(ReplayBufferTest, AFractionAloneMakesNoBatch) {
@@ -660,7 +663,7 @@ TEST_F(ReplayBufferTest, EarlierVersionsChangeNothing) {
   buffer_->handle_step(Version{3});
   buffer_->handle_published(Version{3});
   EXPECT_EQ(buffer_->learner(), Version{10});
-  EXPECT_EQ(arrive("a", 10).admission, Admission::kAdmitted);
+  EXPECT_EQ(arrive("a", 10).admission, AdmissionOutcome::kAdmitted);
 }
 
 }  // namespace

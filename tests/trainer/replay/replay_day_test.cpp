@@ -111,8 +111,8 @@ class Day {
       const Sent sent = std::move(network_.begin()->second);
       network_.erase(network_.begin());
       const Arrival arrival = buffer_.handle_trajectory(now_, sent.rollout);
-      if (arrival.admission == Admission::kFull) continue;
-      if (arrival.admission == Admission::kAdmitted) {
+      if (arrival.admission == AdmissionOutcome::kFull) continue;
+      if (arrival.admission == AdmissionOutcome::kAdmitted) {
         // On disk before the reply: this is what an acknowledgement means.
         journal_.push_back({now_, sent.rollout});
         if (!acknowledged_.insert({sent.rollout.worker, sent.rollout.sequence}).second) ++violations_;
@@ -162,7 +162,7 @@ class Day {
         train(entry.at, true);
         continue;
       }
-      if (buffer_.handle_trajectory(entry.at, *entry.rollout).admission != Admission::kAdmitted) ++violations_;
+      if (buffer_.handle_trajectory(entry.at, *entry.rollout).admission != AdmissionOutcome::kAdmitted) ++violations_;
     }
     if (buffer_.learner() != before.learner() || buffer_.buffered() != before.buffered()) ++violations_;
     // Nobody else knows what was counted while nothing was written.

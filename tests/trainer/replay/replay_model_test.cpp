@@ -35,21 +35,21 @@ class Model {
     return learner_ > lag ? learner_ - lag : 0;
   }
 
-  Admission arrive(const RolloutId& id, const std::string& group, std::uint64_t version) {
-    if (version == 0 || version > learner_) return Admission::kRefused;
+  AdmissionOutcome arrive(const RolloutId& id, const std::string& group, std::uint64_t version) {
+    if (version == 0 || version > learner_) return AdmissionOutcome::kRefused;
     const bool seen = std::any_of(all_.begin(), all_.end(), [&](const ModelRollout& r) { return r.id == id; });
     if (version < floor()) {
       // The buffer may have forgotten the worker by then: it says either.
-      return seen ? Admission::kDuplicate : Admission::kRefused;
+      return seen ? AdmissionOutcome::kDuplicate : AdmissionOutcome::kRefused;
     }
-    if (seen) return Admission::kDuplicate;
+    if (seen) return AdmissionOutcome::kDuplicate;
     // Whoever began a rollout after its group was closed has opened another group.
     if (const auto closed = closed_.find(group); closed != closed_.end() && closed->second >= floor()) {
-      return Admission::kRefused;
+      return AdmissionOutcome::kRefused;
     }
     all_.push_back({id, group, version});
     if (members(group).size() == options_.group_size) close(group);
-    return Admission::kAdmitted;
+    return AdmissionOutcome::kAdmitted;
   }
 
   void step() {
@@ -148,9 +148,9 @@ RC_GTEST_PROP(ReplayModel, AdmitsDropsAndGivesWhatTheModelDoes, (std::uint64_t s
                                                          model.learner() > back ? model.learner() - back : 0);
       const auto& [group, version] = sent->second;
       const Arrival got = buffer.handle_trajectory(Instant(), rollout(id.first, id.second, group, version));
-      const Admission expected = model.arrive(id, group, version);
-      const bool forgotten = expected == Admission::kDuplicate && version < model.floor();
-      RC_ASSERT(got.admission == expected || (forgotten && got.admission == Admission::kRefused));
+      const AdmissionOutcome expected = model.arrive(id, group, version);
+      const bool forgotten = expected == AdmissionOutcome::kDuplicate && version < model.floor();
+      RC_ASSERT(got.admission == expected || (forgotten && got.admission == AdmissionOutcome::kRefused));
     }
     RC_ASSERT(buffer.buffered() == model.buffered());
     check_accounts(buffer);

@@ -68,7 +68,7 @@ TEST(ReplayState, TakesRolloutsByTheNumbersThatWorkersKnow) {
   const auto reason = [&](std::uint64_t sequence, std::uint64_t version) {
     const Arrival arrival =
         buffer.handle_trajectory(now, rollout("new", sequence, "g" + std::to_string(sequence), version));
-    return arrival.admission == Admission::kAdmitted ? "admitted" : std::string(arrival.reason);
+    return arrival.admission == AdmissionOutcome::kAdmitted ? "admitted" : std::string(arrival.reason);
   };
   EXPECT_EQ(reason(1, 2), "stale");
   EXPECT_EQ(reason(2, 3), "admitted") << "it lags by two steps, as before";
@@ -97,7 +97,7 @@ TEST(ReplayState, KeepsSpansOfTimeAcrossARestart) {
 TEST(ReplayState, StillKnowsWhatArrived) {
   const Instant now{};
   auto restored = ReplayBuffer::restore(replay_options(), replay_rules(), filled(now).save(now), now).value();
-  EXPECT_EQ(restored.handle_trajectory(now, rollout("w", 4, "group9", 5)).admission, Admission::kDuplicate);
+  EXPECT_EQ(restored.handle_trajectory(now, rollout("w", 4, "group9", 5)).admission, AdmissionOutcome::kDuplicate);
   EXPECT_EQ(restored.handle_trajectory(now, rollout("w", 5, "group0", 5)).reason, "group_closed");
 }
 

@@ -273,7 +273,7 @@ TEST_F(OriginEnrolment, OnlyAStrangerEnrols) {
   EXPECT_THAT(refusal(ask(identity(Role::kWorker, "a"), enroll_message())), HasSubstr("has a certificate"));
   EXPECT_THAT(refusal(ask(std::nullopt, enroll_message())), HasSubstr("needs encryption"));
   wire::Message old = enroll_message();
-  old.mutable_enroll()->set_protocol(kProtocolVersion - 1);
+  old.mutable_enroll()->set_protocol(kProtocolVersionMin - 1);
   EXPECT_THAT(refusal(ask(identity(Role::kStranger, ""), old)), HasSubstr("speaks protocol"));
   EXPECT_TRUE(asked.empty());
 }

@@ -14,7 +14,7 @@ namespace {
 /// Dials once, and counts what it hears of that.
 class DiallingCore final : public Core {
  public:
-  DiallingCore() : Core(Timeouts{}) {}
+  DiallingCore() : Core(Timeouts{}, ProtocolRange{}) {}
 
   void start(Instant) override { actions_.push(action::Connect{conn, "127.0.0.1", 1}); }
   void stop(std::string_view) override {}

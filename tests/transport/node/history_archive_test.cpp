@@ -11,11 +11,8 @@ namespace weightcast {
 namespace {
 
 std::string reply_of(std::uint64_t version, std::size_t why_bytes = 10) {
-  local::HistoryReply reply;
-  reply.add_publications()->set_version(version);
-  reply.mutable_publications(0)->set_why(std::string(why_bytes, 'w'));
-  reply.add_workers()->set_name("a");
-  return reply.SerializeAsString();
+  return local::encode_history(
+      {.publications = {{.version = version, .why = std::string(why_bytes, 'w')}}, .workers = {{.name = "a"}}});
 }
 
 class HistoryArchiveTest : public testing::Test {
@@ -40,7 +37,7 @@ TEST_F(HistoryArchiveTest, ReadsWhatWasWrittenLast) {
   write(9, reply_of(9));
   const EarlierPublications all = archive_.read();
   ASSERT_EQ(all.size(), 2u);
-  EXPECT_EQ(all.at(Version{7}).entry.why(), "ww");
+  EXPECT_EQ(all.at(Version{7}).entry.why, "ww");
   EXPECT_EQ(all.at(Version{7}).reply, reply_of(7, 2));
 }
 

@@ -37,28 +37,26 @@ TEST_F(HistoryReplyTest, HasWhatEarlierProcessesPublished) {
   publish(6), publish(7);
   EarlierPublications earlier;
   const auto add = [&](std::uint64_t version) {
-    local::HistoryReply reply;
-    reply.add_publications()->set_version(version);
-    reply.mutable_publications(0)->set_why("earlier");
-    reply.add_workers()->set_name("a");
-    earlier[Version{version}] = {reply.publications(0), reply.SerializeAsString()};
+    const local::HistoryReply reply{.publications = {{.version = version, .why = "earlier"}},
+                                    .workers = {{.name = "a"}}};
+    earlier[Version{version}] = {reply.publications[0], local::encode_history(reply)};
   };
   add(4), add(6);
   const auto all = history_reply(history, kNoVersion, "trainer", start, earlier);
   ASSERT_TRUE(all.has_value());
-  ASSERT_EQ(all->publications_size(), 3);
-  EXPECT_EQ(all->publications(0).version(), 4u);
-  EXPECT_EQ(all->publications(0).why(), "earlier");
-  EXPECT_EQ(all->publications(1).version(), 6u);
-  EXPECT_EQ(all->publications(1).why(), "") << "this process knows it better";
-  EXPECT_EQ(history_reply(history, Version{4}, "trainer", start, earlier)->workers(0).name(), "a");
+  ASSERT_EQ(all->publications.size(), 3u);
+  EXPECT_EQ(all->publications[0].version, 4u);
+  EXPECT_EQ(all->publications[0].why, "earlier");
+  EXPECT_EQ(all->publications[1].version, 6u);
+  EXPECT_EQ(all->publications[1].why, "") << "this process knows it better";
+  EXPECT_EQ(history_reply(history, Version{4}, "trainer", start, earlier)->workers[0].name, "a");
   const auto missing = history_reply(history, Version{5}, "trainer", start, earlier);
   ASSERT_FALSE(missing.has_value());
   EXPECT_THAT(missing.error().message(), HasSubstr("remembers versions 4 to 7"));
   for (std::uint64_t version = 1000; version < 2300; ++version) add(version);
   const auto bounded = history_reply(history, kNoVersion, "trainer", start, earlier);
-  EXPECT_EQ(std::size_t(bounded->publications_size()), PublicationHistory::kVersionsMax);
-  EXPECT_EQ(bounded->publications(bounded->publications_size() - 1).version(), 2299u);
+  EXPECT_EQ(bounded->publications.size(), PublicationHistory::kVersionsMax);
+  EXPECT_EQ(bounded->publications.back().version, 2299u);
 }
 
 TEST_F(HistoryReplyTest, HasAllPublicationsWithoutWorkersOrOneWithThem) {
@@ -72,23 +70,23 @@ TEST_F(HistoryReplyTest, HasAllPublicationsWithoutWorkersOrOneWithThem) {
   history.handle_installed(start + 5s, member("a"), kNoVersion, Version{2}, phases);
   phases.fed_by = member("a").id;
   history.handle_installed(start + 7s, member("b"), kNoVersion, Version{2}, phases);
-  EXPECT_EQ(reply(0).publications_size(), 2);
-  EXPECT_EQ(reply(0).workers_size(), 0);
+  EXPECT_EQ(reply(0).publications.size(), 2u);
+  EXPECT_EQ(reply(0).workers.size(), 0u);
   const local::HistoryReply two = reply(2);
-  ASSERT_EQ(two.publications_size(), 1);
-  EXPECT_EQ(two.publications(0).version(), 2u);
-  EXPECT_EQ(two.publications(0).state(), "under way");
-  EXPECT_EQ(two.publications(0).elapsed_s(), 9);
-  EXPECT_FALSE(two.publications(0).has_t100_s());
-  ASSERT_EQ(two.workers_size(), 3);
-  EXPECT_EQ(two.workers(0).name(), "c") << "it has not got it yet";
-  EXPECT_FALSE(two.workers(0).has_installed_s());
-  EXPECT_EQ(two.workers(0).told_s(), 3);
-  EXPECT_EQ(two.workers(1).name(), "b") << "the slowest";
-  EXPECT_EQ(two.workers(1).fed_by(), "a");
-  EXPECT_EQ(two.workers(1).installed_s(), 7);
-  EXPECT_EQ(two.workers(2).fed_by(), "trainer");
-  EXPECT_EQ(two.workers(2).receiving_s(), 3);
+  ASSERT_EQ(two.publications.size(), 1u);
+  EXPECT_EQ(two.publications[0].version, 2u);
+  EXPECT_EQ(two.publications[0].state, "under way");
+  EXPECT_EQ(two.publications[0].elapsed_s, 9);
+  EXPECT_FALSE(two.publications[0].t100_s.has_value());
+  ASSERT_EQ(two.workers.size(), 3u);
+  EXPECT_EQ(two.workers[0].name, "c") << "it has not got it yet";
+  EXPECT_FALSE(two.workers[0].installed_s.has_value());
+  EXPECT_EQ(two.workers[0].told_s, 3);
+  EXPECT_EQ(two.workers[1].name, "b") << "the slowest";
+  EXPECT_EQ(two.workers[1].fed_by, "a");
+  EXPECT_EQ(two.workers[1].installed_s, 7);
+  EXPECT_EQ(two.workers[2].fed_by, "trainer");
+  EXPECT_EQ(two.workers[2].receiving_s, 3);
 }
 
 TEST_F(HistoryReplyTest, SaysWhatIsRemembered) {
@@ -109,7 +107,7 @@ TEST_F(HistoryReplyTest, OfALargeFleetFitsAMessage) {
   largest.parents_left = std::numeric_limits<std::uint32_t>::max();
   largest.bytes = largest.fed_bytes = kPayloadBytesMax;
   largest.fed_by = member("0" + std::string(kNameBytesMax - 6, 'n')).id;
-  for (int i = 0; i < 2 * kHistoryWorkersMax; ++i) {
+  for (std::size_t i = 0; i < 2 * kHistoryWorkersMax; ++i) {
     Member& one = member(std::to_string(i) + std::string(kNameBytesMax - 6, 'n'));
     history.handle_told(start, one, patch_of(Version{1}, kVersionMax));
     history.handle_failed(one, Version{1}, std::string(kReasonBytesMax, 'x'));
@@ -117,11 +115,11 @@ TEST_F(HistoryReplyTest, OfALargeFleetFitsAMessage) {
     history.handle_installed(start + 2s, one, kNoVersion, Version{1}, largest);
   }
   const local::HistoryReply large = reply(1);
-  ASSERT_EQ(large.workers_size(), kHistoryWorkersMax);
-  EXPECT_TRUE(large.workers(0).has_phases());
-  EXPECT_FALSE(large.workers(0).fed_by().empty());
-  EXPECT_EQ(large.workers_total(), 2u * kHistoryWorkersMax);
-  EXPECT_LT(large.ByteSizeLong(), kControlBytesMax);
+  ASSERT_EQ(large.workers.size(), kHistoryWorkersMax);
+  EXPECT_TRUE(large.workers[0].has_phases);
+  EXPECT_FALSE(large.workers[0].fed_by.empty());
+  EXPECT_EQ(large.workers_total, 2 * kHistoryWorkersMax);
+  EXPECT_LT(local::encode_history(large).size(), kControlBytesMax);
 }
 
 }  // namespace

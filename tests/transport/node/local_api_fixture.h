@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/local_message.h"
 #include "tests/transport/io/io_fixture.h"
 #include "transport/io/net/dial.h"
 #include "transport/io/net/socket_network.h"
@@ -44,17 +45,13 @@ struct FakeService final : LocalService {
   local::VersionsReply versions() override { return kept; }
   Result<local::HistoryReply> history(Version version) override {
     if (version.value > 7) return fail(Errc::kNotFound, Op::kPlan, "not that one");
-    local::HistoryReply reply;
-    reply.add_publications()->set_version(7);
-    return reply;
+    return local::HistoryReply{.publications = {{.version = 7}}};
   }
   local::ReadyReply readiness() override { return ready; }
   std::optional<local::VersionInstalled> installed() override { return in_use; }
   std::optional<local::VersionInstalled> installed_version(Version version) override {
     if (std::ranges::find(complete, version) == complete.end()) return std::nullopt;
-    local::VersionInstalled found;
-    found.set_version(version.value);
-    return found;
+    return local::VersionInstalled{.version = version.value};
   }
   void pin(std::vector<Version> versions) override { pinned = std::move(versions); }
   void changes(Version from, std::string from_digest, Version to, bool old_values, FileRef into,
@@ -95,44 +92,21 @@ struct Program : End {
     });
     EXPECT_TRUE(net.run_until([&] { return connection != nullptr; }));
   }
-  void ask(std::uint64_t id, local::Message message) {
-    message.set_request_id(id);
-    connection->send_control(message.SerializeAsString());
+  void ask(std::uint64_t id, local::Message::Kind request) {
+    connection->send_control(local::encode({.kind = std::move(request), .request_id = id}));
   }
   [[nodiscard]] local::Message answer(std::size_t i) const {
-    local::Message message;
-    EXPECT_TRUE(message.ParseFromString(controls.at(i)));
-    return message;
+    Result<local::Message> message = local::decode(controls.at(i));
+    EXPECT_TRUE(message.has_value()) << message.error().message();
+    return *std::move(message);
   }
 };
 
-inline local::Message status_request() {
-  local::Message message;
-  message.mutable_status_request();
-  return message;
+inline local::PublishRequest publish_request(std::uint64_t version, const std::string& path) {
+  return {.version = version, .path = path};
 }
-inline local::Message versions_request() {
-  local::Message message;
-  message.mutable_versions_request();
-  return message;
-}
-inline local::Message subscribe_request() {
-  local::Message message;
-  message.mutable_subscribe_request();
-  return message;
-}
-inline local::Message publish_request(std::uint64_t version, const std::string& path) {
-  local::Message message;
-  message.mutable_publish_request()->set_version(version);
-  message.mutable_publish_request()->set_path(path);
-  return message;
-}
-inline local::Message wait_request(std::uint64_t version, double timeout_s = 60) {
-  local::Message message;
-  message.mutable_wait_request()->set_version(version);
-  message.mutable_wait_request()->set_fraction(1);
-  message.mutable_wait_request()->set_timeout_s(timeout_s);
-  return message;
+inline local::WaitRequest wait_request(std::uint64_t version, double timeout_s = 60) {
+  return {.version = version, .fraction = 1, .timeout_s = timeout_s};
 }
 inline std::uint32_t number(Errc code) { return static_cast<std::uint32_t>(code); }
 

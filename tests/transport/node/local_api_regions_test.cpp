@@ -32,34 +32,34 @@ struct RegionTest : LocalApiTest {
   }();
 
   /// Offers a descriptor; the daemon's answer.
-  client::Message offer(int fd) {
-    client::PublishRequest request;
+  local::Message offer(int fd) {
+    local::PublishRequest request;
     request.region = true;
     return ask(request, fd);
   }
-  client::Message offer_changes(std::uint64_t base, int fd, std::uint64_t version = 0) {
-    client::PublishChangesRequest request;
+  local::Message offer_changes(std::uint64_t base, int fd, std::uint64_t version = 0) {
+    local::PublishChangesRequest request;
     request.version = version;
     request.base_version = base;
     request.changes_bytes = 123;
     return ask(request, fd);
   }
-  client::Message ask(client::Message::Kind request, int fd) {
+  local::Message ask(local::Message::Kind request, int fd) {
     return ask(std::move(request), fd >= 0 ? std::vector<int>{fd} : std::vector<int>());
   }
-  client::Message ask(client::Message::Kind request, const std::vector<int>& descriptors) {
+  local::Message ask(local::Message::Kind request, const std::vector<int>& descriptors) {
     EXPECT_TRUE(channel->send({.kind = std::move(request)}, client::deadline_after(1000), descriptors).has_value());
-    std::optional<client::Message> answer;
+    std::optional<local::Message> answer;
     EXPECT_TRUE(net.run_until([&] {
       auto got = channel->poll();
       if (got.has_value() && *got) answer = **got;
       return !got.has_value() || answer.has_value();
     }));
-    return answer.value_or(client::Message{});
+    return answer.value_or(local::Message{});
   }
   Errc refusal(int fd) {
-    const client::Message answer = offer(fd);
-    const auto* error = answer.get<client::ErrorReply>();
+    const local::Message answer = offer(fd);
+    const auto* error = answer.get<local::ErrorReply>();
     EXPECT_NE(error, nullptr);
     return error == nullptr ? Errc::kIo : static_cast<Errc>(error->code);
   }
@@ -77,8 +77,8 @@ struct RegionTest : LocalApiTest {
 TEST_F(RegionTest, SealedMemoryIsAcceptedAndLetGoOfAfterwards) {
   {
     const UniqueFd region = memory(5000);
-    const client::Message answer = offer(region.get());
-    ASSERT_NE(answer.get<client::PublishAccepted>(), nullptr);
+    const local::Message answer = offer(region.get());
+    ASSERT_NE(answer.get<local::PublishAccepted>(), nullptr);
   }
   ASSERT_EQ(service.publications.size(), 1u);
   const FileRef file = std::move(service.publications[0].first.region);
@@ -89,19 +89,19 @@ TEST_F(RegionTest, SealedMemoryIsAcceptedAndLetGoOfAfterwards) {
 }
 
 TEST_F(RegionTest, FilesComeInMemoryOfTheirOwnAfterTheRegions) {
-  client::PublishRequest request;
+  local::PublishRequest request;
   request.region = true;
   request.region_bytes = 4000;
   request.files_bytes = 300;
   request.new_model = true;
   {
     const UniqueFd region = memory(5000), files = memory(400);
-    EXPECT_NE(ask(request, {region.get(), files.get()}).get<client::PublishAccepted>(), nullptr);
-    EXPECT_NE(ask(request, {region.get()}).get<client::ErrorReply>(), nullptr) << "the files' is missing";
-    EXPECT_NE(ask(request, {region.get(), memory(400, 0).get()}).get<client::ErrorReply>(), nullptr) << "not sealed";
+    EXPECT_NE(ask(request, {region.get(), files.get()}).get<local::PublishAccepted>(), nullptr);
+    EXPECT_NE(ask(request, {region.get()}).get<local::ErrorReply>(), nullptr) << "the files' is missing";
+    EXPECT_NE(ask(request, {region.get(), memory(400, 0).get()}).get<local::ErrorReply>(), nullptr) << "not sealed";
     request.region = false;
     request.path = "/x.safetensors";
-    EXPECT_NE(ask(request, {files.get()}).get<client::PublishAccepted>(), nullptr) << "beside a path, alone";
+    EXPECT_NE(ask(request, {files.get()}).get<local::PublishAccepted>(), nullptr) << "beside a path, alone";
   }
   ASSERT_EQ(service.publications.size(), 1u);
   PublishOrder order = std::move(service.publications[0].first);
@@ -139,50 +139,50 @@ TEST_F(RegionTest, WhatIsNoRegionIsRefusedAndLetGoOf) {
   }
   EXPECT_EQ(open_memory(), 0u);
   EXPECT_TRUE(service.publications.empty());
-  EXPECT_NE(offer(memory(5000).get()).get<client::PublishAccepted>(), nullptr) << "the connection stays";
+  EXPECT_NE(offer(memory(5000).get()).get<local::PublishAccepted>(), nullptr) << "the connection stays";
 }
 
 TEST_F(RegionTest, ChangesAreWrittenIntoTheMemoryOfWhoeverHasTheVersion) {
   service.complete = {Version{5}};
-  service.in_use.emplace().set_version(5);
-  const auto refused = [&](const client::Message& answer) {
-    const auto* error = answer.get<client::ErrorReply>();
+  service.in_use.emplace().version = 5;
+  const auto refused = [&](const local::Message& answer) {
+    const auto* error = answer.get<local::ErrorReply>();
     return error == nullptr ? Errc::kIo : static_cast<Errc>(error->code);
   };
   const UniqueFd into = memory(0, 0), other = memory(0, 0);
-  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5, "d4"}, into.get())), Errc::kNotFound) << "not acquired";
-  ASSERT_NE(ask(client::AcquireRequest{5}, -1).get<client::VersionInstalled>(), nullptr);
-  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5, "d4"}, -1)), Errc::kInvalidArgument) << "no memory";
-  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5, "d4"}, memory(10, 0).get())), Errc::kInvalidArgument)
+  EXPECT_EQ(refused(ask(local::ChangesRequest{4, 5, "d4"}, into.get())), Errc::kNotFound) << "not acquired";
+  ASSERT_NE(ask(local::AcquireRequest{5}, -1).get<local::VersionInstalled>(), nullptr);
+  EXPECT_EQ(refused(ask(local::ChangesRequest{4, 5, "d4"}, -1)), Errc::kInvalidArgument) << "no memory";
+  EXPECT_EQ(refused(ask(local::ChangesRequest{4, 5, "d4"}, memory(10, 0).get())), Errc::kInvalidArgument)
       << "not empty";
-  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5, "d4"}, memory(0).get())), Errc::kInvalidArgument) << "sealed";
+  EXPECT_EQ(refused(ask(local::ChangesRequest{4, 5, "d4"}, memory(0).get())), Errc::kInvalidArgument) << "sealed";
   EXPECT_TRUE(service.listings.empty());
 
   const int fd = into.get();
-  ASSERT_TRUE(channel->send({.kind = client::ChangesRequest{4, 5, "d4", true}}, client::deadline_after(1000),
+  ASSERT_TRUE(channel->send({.kind = local::ChangesRequest{4, 5, "d4", true}}, client::deadline_after(1000),
                             std::span(&fd, 1)));
   ASSERT_TRUE(net.run_until([&] { return !service.listings.empty(); }));
   EXPECT_EQ(service.listings[0].from, Version{4});
   EXPECT_EQ(service.listings[0].to, Version{5});
   EXPECT_EQ(service.listings[0].from_digest, "d4");
   EXPECT_TRUE(service.listings[0].old_values);
-  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5, "d4"}, other.get())), Errc::kBusy) << "one at a time";
+  EXPECT_EQ(refused(ask(local::ChangesRequest{4, 5, "d4"}, other.get())), Errc::kBusy) << "one at a time";
   // The version stays until the list is made, whatever its asker does.
-  ASSERT_TRUE(channel->send({.kind = client::ReleaseRequest{5}}, client::deadline_after(1000)));
+  ASSERT_TRUE(channel->send({.kind = local::ReleaseRequest{5}}, client::deadline_after(1000)));
   // Both versions stay until it is written.
   ASSERT_TRUE(net.run_until([&] { return service.pinned == std::vector{Version{4}, Version{5}}; }));
   ASSERT_TRUE(service.listings[0].into->write_at(0, std::as_bytes(std::span("abc", 3))).has_value());
   service.listings[0].told(ListedChanges{.elements = 2, .bytes = 3});
   EXPECT_TRUE(service.pinned.empty());
-  std::optional<client::Message> answer;
+  std::optional<local::Message> answer;
   ASSERT_TRUE(net.run_until([&] {
     auto got = channel->poll();
     if (got.has_value() && *got) answer = **got;
     return answer.has_value();
   }));
-  ASSERT_NE(answer->get<client::ChangesReply>(), nullptr);
-  EXPECT_EQ(answer->get<client::ChangesReply>()->bytes, 3u);
-  EXPECT_EQ(answer->get<client::ChangesReply>()->elements, 2u);
+  ASSERT_NE(answer->get<local::ChangesReply>(), nullptr);
+  EXPECT_EQ(answer->get<local::ChangesReply>()->bytes, 3u);
+  EXPECT_EQ(answer->get<local::ChangesReply>()->elements, 2u);
   char text[3];
   EXPECT_EQ(::pread(into.get(), text, 3, 0), 3);
   EXPECT_EQ(std::string_view(text, 3), "abc");
@@ -191,10 +191,10 @@ TEST_F(RegionTest, ChangesAreWrittenIntoTheMemoryOfWhoeverHasTheVersion) {
 TEST_F(RegionTest, WhoeverLeavesBeforeTheirChangesAreListedHarmsNothing) {
   service.complete = {Version{5}};
   const UniqueFd into = memory(0, 0);
-  ASSERT_NE(ask(client::AcquireRequest{5}, -1).get<client::VersionInstalled>(), nullptr);
+  ASSERT_NE(ask(local::AcquireRequest{5}, -1).get<local::VersionInstalled>(), nullptr);
   const int fd = into.get();
   ASSERT_TRUE(
-      channel->send({.kind = client::ChangesRequest{4, 5, "d4"}}, client::deadline_after(1000), std::span(&fd, 1)));
+      channel->send({.kind = local::ChangesRequest{4, 5, "d4"}}, client::deadline_after(1000), std::span(&fd, 1)));
   ASSERT_TRUE(net.run_until([&] { return !service.listings.empty(); }));
   channel.reset();
   net.run_for(milliseconds(20));
@@ -205,16 +205,16 @@ TEST_F(RegionTest, WhoeverLeavesBeforeTheirChangesAreListedHarmsNothing) {
 
 TEST_F(RegionTest, ChangesAreAcceptedAgainstTheVersionThatIsLastWhenTheirTurnComes) {
   service.next = Version{6};
-  service.in_use.emplace().set_version(5);
+  service.in_use.emplace().version = 5;
   const UniqueFd region = memory(5000);
   const auto accepted = [&](std::uint64_t base, std::uint64_t version = 0) -> std::uint64_t {
-    const client::Message answer = offer_changes(base, region.get(), version);
-    const auto* got = answer.get<client::PublishAccepted>();
+    const local::Message answer = offer_changes(base, region.get(), version);
+    const auto* got = answer.get<local::PublishAccepted>();
     return got == nullptr ? 0 : got->version;
   };
   const auto error = [&](std::uint64_t base) -> std::string {
-    const client::Message answer = offer_changes(base, region.get());
-    const auto* got = answer.get<client::ErrorReply>();
+    const local::Message answer = offer_changes(base, region.get());
+    const auto* got = answer.get<local::ErrorReply>();
     if (got == nullptr) return "none";
     EXPECT_EQ(got->code, number(Errc::kWrongBase));
     return got->detail;
@@ -238,12 +238,12 @@ TEST_F(RegionTest, ChangesAreAcceptedAgainstTheVersionThatIsLastWhenTheirTurnCom
 
 TEST_F(RegionTest, ChangesNeedAVersionAndARegion) {
   const UniqueFd region = memory(5000);
-  const auto refusal_of = [&](const client::Message& answer) {
-    const auto* error = answer.get<client::ErrorReply>();
+  const auto refusal_of = [&](const local::Message& answer) {
+    const auto* error = answer.get<local::ErrorReply>();
     return error == nullptr ? std::string("none") : error->detail;
   };
   EXPECT_THAT(refusal_of(offer_changes(1, region.get())), HasSubstr("there is none yet; publish one whole"));
-  service.in_use.emplace().set_version(5);
+  service.in_use.emplace().version = 5;
   EXPECT_THAT(refusal_of(offer_changes(5, -1)), HasSubstr("no descriptor"));
   EXPECT_THAT(refusal_of(offer_changes(5, memory(5000, 0).get())), HasSubstr("not sealed"));
   service.next = fail(Errc::kNotAllowed, Op::kPublish, "a worker publishes nothing");
@@ -257,8 +257,8 @@ TEST_F(RegionTest, DescriptorsThatNobodyTakesAreBounded) {
   const UniqueFd region = memory(5000);
   for (int i = 0; i < 50; ++i) {
     const int fd = region.get();
-    ASSERT_TRUE(channel->send({.kind = client::VersionsRequest{}}, client::deadline_after(1000), std::span(&fd, 1))
-                    .has_value());
+    ASSERT_TRUE(
+        channel->send({.kind = local::VersionsRequest{}}, client::deadline_after(1000), std::span(&fd, 1)).has_value());
     net.run_for(milliseconds(1));
   }
   net.run_for(milliseconds(20));

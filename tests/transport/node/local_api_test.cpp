@@ -16,29 +16,29 @@ using std::chrono::milliseconds;
 using testing::HasSubstr;
 
 TEST_F(LocalApiTest, StatusOfTenThousandMembersComesInPagesThatFit) {
-  service.nodes.set_latest_version(7);
+  service.nodes.latest_version = 7;
   for (int i = 0; i < 10'000; ++i) {
-    local::NodeStatus* node = service.nodes.add_nodes();
-    node->set_name(std::to_string(i) + std::string(250, 'n'));
-    node->set_parent(std::string(255, 'p'));
-    node->set_last_error(std::string(1024, '\xff'));
+    local::NodeStatus& node = service.nodes.nodes.emplace_back();
+    node.name = std::to_string(i) + std::string(250, 'n');
+    node.parent = std::string(255, 'p');
+    node.last_error = std::string(1024, '\xff');
   }
   Program program(net, path);
-  program.ask(3, status_request());
+  program.ask(3, local::StatusRequest{});
   int nodes = 0;
   std::size_t pages = 0;
   for (bool last = false; !last; ++pages) {
     ASSERT_TRUE(answered(program, pages + 1));
     ASSERT_FALSE(program.closed.has_value()) << program.closed->message();
-    const local::Message answer = program.answer(pages);
-    EXPECT_EQ(answer.request_id(), 3u);
-    EXPECT_EQ(answer.status_reply().latest_version(), 7u);
+    EXPECT_EQ(program.answer(pages).request_id, 3u);
+    const auto page = as<local::StatusReply>(program.answer(pages));
+    EXPECT_EQ(page.latest_version, 7u);
     EXPECT_LT(program.controls[pages].size(), LocalApi::kStatusPageBytes + 4 * kKiB);
-    for (const local::NodeStatus& node : answer.status_reply().nodes()) {
-      ASSERT_EQ(std::stoi(node.name()), nodes);
+    for (const local::NodeStatus& node : page.nodes) {
+      ASSERT_EQ(std::stoi(node.name), nodes);
       ++nodes;
     }
-    last = answer.status_reply().last();
+    last = page.last;
   }
   EXPECT_EQ(nodes, 10'000);
   EXPECT_GT(pages, 50u);
@@ -46,38 +46,38 @@ TEST_F(LocalApiTest, StatusOfTenThousandMembersComesInPagesThatFit) {
 
 TEST_F(LocalApiTest, StatusOfNobodyIsOnePage) {
   Program program(net, path);
-  program.ask(1, status_request());
+  program.ask(1, local::StatusRequest{});
   ASSERT_TRUE(answered(program, 1));
-  EXPECT_TRUE(program.answer(0).status_reply().last());
+  EXPECT_TRUE(as<local::StatusReply>(program.answer(0)).last);
 }
 
 // Requests pile up at whoever sends them: a program that asks and does not read costs one answer.
 TEST_F(LocalApiTest, AProgramThatDoesNotReadIsAnsweredOnce) {
-  for (int i = 0; i < 2000; ++i) service.nodes.add_nodes()->set_last_error(std::string(1024, 'x'));
+  for (int i = 0; i < 2000; ++i) service.nodes.nodes.emplace_back().last_error = std::string(1024, 'x');
   Program program(net, path);
   program.connection->pause_reading();
-  for (std::uint64_t id = 1; id <= 3; ++id) program.ask(id, status_request());
+  for (std::uint64_t id = 1; id <= 3; ++id) program.ask(id, local::StatusRequest{});
   net.run_for(milliseconds(50));
   program.connection->resume_reading();
   std::vector<std::uint64_t> ended;
   for (std::size_t i = 0; ended.size() < 3; ++i) {
     ASSERT_TRUE(answered(program, i + 1));
     const local::Message answer = program.answer(i);
-    EXPECT_EQ(answer.request_id(), ended.size() + 1) << "in order, one after the other";
-    if (answer.status_reply().last()) ended.push_back(answer.request_id());
+    EXPECT_EQ(answer.request_id, ended.size() + 1) << "in order, one after the other";
+    if (as<local::StatusReply>(answer).last) ended.push_back(answer.request_id);
   }
   EXPECT_EQ(ended, (std::vector<std::uint64_t>{1, 2, 3}));
 }
 
 TEST_F(LocalApiTest, AnAnswerAboveTheLimitIsAnError) {
-  for (int i = 0; i < 1500; ++i) service.kept.add_versions()->set_path(std::string(4000, 'x'));
+  for (int i = 0; i < 1500; ++i) service.kept.versions.push_back({.path = std::string(4000, 'x')});
   Program program(net, path);
-  program.ask(1, versions_request());
-  program.ask(2, status_request());
+  program.ask(1, local::VersionsRequest{});
+  program.ask(2, local::StatusRequest{});
   ASSERT_TRUE(answered(program, 2));
-  EXPECT_EQ(program.answer(0).request_id(), 1u);
-  EXPECT_EQ(program.answer(0).error_reply().code(), number(Errc::kTooLarge));
-  EXPECT_EQ(program.answer(1).request_id(), 2u) << "the connection stays";
+  EXPECT_EQ(program.answer(0).request_id, 1u);
+  EXPECT_EQ(as<local::ErrorReply>(program.answer(0)).code, number(Errc::kTooLarge));
+  EXPECT_EQ(program.answer(1).request_id, 2u) << "the connection stays";
 }
 
 TEST_F(LocalApiTest, PathsThatAreNoneAreRefused) {
@@ -87,8 +87,8 @@ TEST_F(LocalApiTest, PathsThatAreNoneAreRefused) {
   program.ask(3, publish_request(1, std::string("/weights\0/elsewhere", 19)));
   ASSERT_TRUE(answered(program, 3));
   for (std::size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(program.answer(i).request_id(), i + 1);
-    EXPECT_EQ(program.answer(i).error_reply().code(), number(Errc::kInvalidArgument));
+    EXPECT_EQ(program.answer(i).request_id, i + 1);
+    EXPECT_EQ(as<local::ErrorReply>(program.answer(i)).code, number(Errc::kInvalidArgument));
   }
   EXPECT_TRUE(service.publications.empty());
 }
@@ -99,7 +99,7 @@ TEST_F(LocalApiTest, ARequestOfFourMegabytesIsClosedAndOthersGoOn) {
   ASSERT_TRUE(net.run_until([&] { return program.closed.has_value(); }));
   EXPECT_TRUE(service.publications.empty());
   Program other(net, path);
-  other.ask(1, status_request());
+  other.ask(1, local::StatusRequest{});
   EXPECT_TRUE(answered(other, 1));
 }
 
@@ -111,8 +111,8 @@ TEST_F(LocalApiTest, ALongErrorIsCutBetweenCharacters) {
   for (int i = 0; i < 100'000; ++i) detail += "ä";
   service.publications[0].second(fail(Errc::kCorrupt, Op::kPublish, detail));
   ASSERT_TRUE(answered(program, 2));
-  EXPECT_LE(program.answer(1).error_reply().detail().size(), 8 * kKiB);
-  EXPECT_EQ(program.answer(1).error_reply().detail().size() % 2, 0u);
+  EXPECT_LE(as<local::ErrorReply>(program.answer(1)).detail.size(), 8 * kKiB);
+  EXPECT_EQ(as<local::ErrorReply>(program.answer(1)).detail.size() % 2, 0u);
 }
 
 TEST_F(LocalApiTest, PublicationsAreTakenOverInTurnAndTooManyAreRefused) {
@@ -122,25 +122,24 @@ TEST_F(LocalApiTest, PublicationsAreTakenOverInTurnAndTooManyAreRefused) {
   program.ask(100, publish_request(100, "100"));
   ASSERT_TRUE(answered(program, all + 1));
   for (std::size_t i = 0; i < all; ++i) {
-    EXPECT_EQ(program.answer(i).request_id(), i + 1);
-    EXPECT_EQ(program.answer(i).publish_accepted().version(), i + 1);
+    EXPECT_EQ(program.answer(i).request_id, i + 1);
+    EXPECT_EQ(as<local::PublishAccepted>(program.answer(i)).version, i + 1);
   }
-  EXPECT_EQ(program.answer(all).request_id(), 100u);
-  EXPECT_EQ(program.answer(all).error_reply().code(), number(Errc::kBusy));
+  EXPECT_EQ(program.answer(all).request_id, 100u);
+  EXPECT_EQ(as<local::ErrorReply>(program.answer(all)).code, number(Errc::kBusy));
   for (std::size_t i = 0; i < all; ++i) {
     ASSERT_EQ(service.publications.size(), i + 1) << "one at a time";
     EXPECT_EQ(service.publications[i].first.path, std::to_string(i + 1));
     service.publications[i].second(fail(Errc::kCorrupt, Op::kPublish, "not weights"));
   }
   ASSERT_TRUE(answered(program, 2 * all + 1));
-  for (std::size_t i = 1; i <= all; ++i) EXPECT_EQ(program.answer(all + i).request_id(), i);
+  for (std::size_t i = 1; i <= all; ++i) EXPECT_EQ(program.answer(all + i).request_id, i);
 }
 
 TEST_F(LocalApiTest, NumbersPublicationsThatHaveNoneAndRefusesThoseThatDoNotGrow) {
   service.next = Version{5};
   Program program(net, path);
-  local::Message ask_next;
-  ask_next.mutable_next_version_request();
+  const local::NextVersionRequest ask_next;
   program.ask(1, ask_next);
   program.ask(2, publish_request(0, "a"));   // taken over
   program.ask(3, publish_request(9, "b"));   // waits
@@ -149,30 +148,26 @@ TEST_F(LocalApiTest, NumbersPublicationsThatHaveNoneAndRefusesThoseThatDoNotGrow
   program.ask(6, ask_next);
   program.ask(7, publish_request(kVersionMax.value + 1, "e"));
   ASSERT_TRUE(answered(program, 7));
-  EXPECT_EQ(program.answer(0).next_version_reply().version(), 5u);
-  EXPECT_EQ(program.answer(1).publish_accepted().version(), 5u);
-  EXPECT_EQ(program.answer(2).publish_accepted().version(), 9u);
-  EXPECT_EQ(program.answer(3).publish_accepted().version(), 10u);
-  EXPECT_EQ(program.answer(4).error_reply().code(), number(Errc::kAlreadyExists));
-  EXPECT_THAT(program.answer(4).error_reply().detail(), HasSubstr("the latest is 10"));
-  EXPECT_EQ(program.answer(5).next_version_reply().version(), 11u);
-  EXPECT_EQ(program.answer(6).error_reply().code(), number(Errc::kInvalidArgument));
+  EXPECT_EQ(as<local::NextVersionReply>(program.answer(0)).version, 5u);
+  EXPECT_EQ(as<local::PublishAccepted>(program.answer(1)).version, 5u);
+  EXPECT_EQ(as<local::PublishAccepted>(program.answer(2)).version, 9u);
+  EXPECT_EQ(as<local::PublishAccepted>(program.answer(3)).version, 10u);
+  EXPECT_EQ(as<local::ErrorReply>(program.answer(4)).code, number(Errc::kAlreadyExists));
+  EXPECT_THAT(as<local::ErrorReply>(program.answer(4)).detail, HasSubstr("the latest is 10"));
+  EXPECT_EQ(as<local::NextVersionReply>(program.answer(5)).version, 11u);
+  EXPECT_EQ(as<local::ErrorReply>(program.answer(6)).code, number(Errc::kInvalidArgument));
 }
 
 TEST_F(LocalApiTest, WhoServesIsSetAndProvisioningEndsWithTheLastConnection) {
-  local::Message release, activate, unknown, provision;
-  release.mutable_serve_request()->set_name("a");
-  activate.mutable_serve_request()->set_name("b");
-  activate.mutable_serve_request()->set_serves(true);
-  unknown.mutable_serve_request()->set_name("nobody");
-  provision.mutable_serve_request()->set_provisions(true);
+  const local::ServeRequest release{.name = "a"}, activate{.name = "b", .serves = true}, unknown{.name = "nobody"},
+      provision{.provisions = true};
   Program command(net, path);
   command.ask(1, release);
   command.ask(2, activate);
   command.ask(3, unknown);
   ASSERT_TRUE(answered(command, 3));
-  EXPECT_TRUE(command.answer(1).has_serve_reply());
-  EXPECT_EQ(command.answer(2).error_reply().code(), number(Errc::kNotFound));
+  EXPECT_TRUE(command.answer(1).get<local::ServeReply>());
+  EXPECT_EQ(as<local::ErrorReply>(command.answer(2)).code, number(Errc::kNotFound));
   EXPECT_THAT(service.serving, testing::ElementsAre(testing::Pair("a", false), testing::Pair("b", true)));
   EXPECT_FALSE(service.provisioned);
   std::optional<Program> one(std::in_place, net, path), two(std::in_place, net, path);
@@ -189,15 +184,12 @@ TEST_F(LocalApiTest, WhoServesIsSetAndProvisioningEndsWithTheLastConnection) {
 }
 
 TEST_F(LocalApiTest, AWorkerIsForgottenOrTheErrorSaysWhyNot) {
-  local::Message forget, unknown;
-  forget.mutable_forget_request()->set_name("a");
-  unknown.mutable_forget_request()->set_name("nobody");
   Program command(net, path);
-  command.ask(1, forget);
-  command.ask(2, unknown);
+  command.ask(1, local::ForgetRequest{"a"});
+  command.ask(2, local::ForgetRequest{"nobody"});
   ASSERT_TRUE(answered(command, 2));
-  EXPECT_TRUE(command.answer(0).has_forget_reply());
-  EXPECT_EQ(command.answer(1).error_reply().code(), number(Errc::kNotFound));
+  EXPECT_TRUE(command.answer(0).get<local::ForgetReply>());
+  EXPECT_EQ(as<local::ErrorReply>(command.answer(1)).code, number(Errc::kNotFound));
   EXPECT_THAT(service.forgotten, testing::ElementsAre("a"));
 }
 
@@ -206,7 +198,7 @@ TEST_F(LocalApiTest, ANodeThatPublishesNothingRefusesAtOnce) {
   Program program(net, path);
   program.ask(1, publish_request(1, "/weights"));
   ASSERT_TRUE(answered(program, 1));
-  EXPECT_EQ(program.answer(0).error_reply().code(), number(Errc::kNotAllowed));
+  EXPECT_EQ(as<local::ErrorReply>(program.answer(0)).code, number(Errc::kNotAllowed));
   EXPECT_TRUE(service.publications.empty());
 }
 
@@ -217,24 +209,24 @@ TEST_F(LocalApiTest, AWaitEndsWhenItIsReachedAndLastsWhileTheVersionWaitsItself)
   program.ask(3, wait_request(2));
   program.ask(4, wait_request(7));
   ASSERT_TRUE(answered(program, 3));
-  EXPECT_EQ(program.answer(2).request_id(), 4u);
-  EXPECT_EQ(program.answer(2).error_reply().code(), number(Errc::kNotFound)) << "nobody publishes version 7";
+  EXPECT_EQ(program.answer(2).request_id, 4u);
+  EXPECT_EQ(as<local::ErrorReply>(program.answer(2)).code, number(Errc::kNotFound)) << "nobody publishes version 7";
   service.publications[0].second(TakenOver{1000});
   service.publications[1].second(TakenOver{1000});
   ASSERT_TRUE(answered(program, 6));
-  EXPECT_EQ(program.answer(3).publish_taken().snapshot_bytes(), 1000u);
-  EXPECT_EQ(program.answer(4).request_id(), 2u);
-  EXPECT_EQ(program.answer(5).error_reply().code(), number(Errc::kNotFound)) << "the service knows of no result";
+  EXPECT_EQ(as<local::PublishTaken>(program.answer(3)).snapshot_bytes, 1000u);
+  EXPECT_EQ(program.answer(4).request_id, 2u);
+  EXPECT_EQ(as<local::ErrorReply>(program.answer(5)).code, number(Errc::kNotFound)) << "the service knows of no result";
 
   service.result.emplace();
   program.ask(5, wait_request(2));
   net.run_for(milliseconds(20));
   EXPECT_EQ(program.controls.size(), 6u);
-  service.result->set_reached(true);
+  service.result->reached = true;
   api->handle_change();
   ASSERT_TRUE(answered(program, 7));
-  EXPECT_EQ(program.answer(6).request_id(), 5u);
-  EXPECT_TRUE(program.answer(6).publish_result().reached());
+  EXPECT_EQ(program.answer(6).request_id, 5u);
+  EXPECT_TRUE(as<local::PublishResult>(program.answer(6)).reached);
 }
 
 TEST_F(LocalApiTest, AWaitEndsInTime) {
@@ -248,17 +240,17 @@ TEST_F(LocalApiTest, AWaitEndsInTime) {
     least = std::min(least, std::chrono::steady_clock::now() - start);
   }
   EXPECT_LT(least, milliseconds(90)) << "not at the next look a tenth later";
-  EXPECT_TRUE(waiting.answer(0).has_publish_result());
+  EXPECT_TRUE(waiting.answer(0).get<local::PublishResult>());
   Program program(net, path);
   program.ask(1, wait_request(1, 0.03));
   ASSERT_TRUE(answered(program, 1));
   program.ask(2, publish_request(1, "a"));
   program.ask(3, wait_request(1, 0.03));
   ASSERT_TRUE(answered(program, 3));
-  EXPECT_EQ(program.answer(2).error_reply().code(), number(Errc::kTimedOut)) << "it is not even taken over";
+  EXPECT_EQ(as<local::ErrorReply>(program.answer(2)).code, number(Errc::kTimedOut)) << "it is not even taken over";
   program.ask(4, wait_request(1, std::nan("")));
   ASSERT_TRUE(answered(program, 4));
-  EXPECT_EQ(program.answer(3).error_reply().code(), number(Errc::kInvalidArgument));
+  EXPECT_EQ(as<local::ErrorReply>(program.answer(3)).code, number(Errc::kInvalidArgument));
 }
 
 TEST_F(LocalApiTest, TooManyWaitsOfOneProgramAreRefused) {
@@ -266,8 +258,8 @@ TEST_F(LocalApiTest, TooManyWaitsOfOneProgramAreRefused) {
   Program program(net, path);
   for (std::uint64_t id = 1; id <= LocalApi::kWaitsMax + 1; ++id) program.ask(id, wait_request(1));
   ASSERT_TRUE(answered(program, 1));
-  EXPECT_EQ(program.answer(0).request_id(), LocalApi::kWaitsMax + 1);
-  EXPECT_EQ(program.answer(0).error_reply().code(), number(Errc::kBusy));
+  EXPECT_EQ(program.answer(0).request_id, LocalApi::kWaitsMax + 1);
+  EXPECT_EQ(as<local::ErrorReply>(program.answer(0)).code, number(Errc::kBusy));
 }
 
 TEST_F(LocalApiTest, AProgramThatHasGoneIsNotAnswered) {
@@ -279,19 +271,19 @@ TEST_F(LocalApiTest, AProgramThatHasGoneIsNotAnswered) {
   net.run_for(milliseconds(20));
   service.publications[0].second(TakenOver{1000});
   Program other(net, path);
-  other.ask(1, status_request());
+  other.ask(1, local::StatusRequest{});
   EXPECT_TRUE(answered(other, 1));
 }
 
 TEST_F(LocalApiTest, SubscribersHearOfEachVersionUnderTheirRequest) {
   Program program(net, path);
-  program.ask(5, subscribe_request());
-  service.in_use.emplace().set_version(1);
+  program.ask(5, local::SubscribeRequest{});
+  service.in_use.emplace().version = 1;
   net.run_for(milliseconds(20));
   api->handle_change();
   api->handle_change();
   ASSERT_TRUE(answered(program, 1));
-  service.letting_go.emplace().set_version(2);
+  service.letting_go.emplace().version = 2;
   api->handle_change();
   ASSERT_TRUE(answered(program, 2));
   service.letting_go.reset();
@@ -299,41 +291,30 @@ TEST_F(LocalApiTest, SubscribersHearOfEachVersionUnderTheirRequest) {
   ASSERT_TRUE(answered(program, 3));
   net.run_for(milliseconds(10));
   ASSERT_EQ(program.controls.size(), 3u);
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(program.answer(i).request_id(), 5u);
-  EXPECT_EQ(program.answer(1).version_preparing().version(), 2u);
-  EXPECT_EQ(program.answer(2).version_installed().version(), 1u) << "it can have the old one again";
-}
-
-local::Message acquire_request(std::uint64_t version) {
-  local::Message message;
-  message.mutable_acquire_request()->set_version(version);
-  return message;
-}
-local::Message release_request(std::uint64_t version) {
-  local::Message message;
-  message.mutable_release_request()->set_version(version);
-  return message;
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(program.answer(i).request_id, 5u);
+  EXPECT_EQ(as<local::VersionPreparing>(program.answer(1)).version, 2u);
+  EXPECT_EQ(as<local::VersionInstalled>(program.answer(2)).version, 1u) << "it can have the old one again";
 }
 
 TEST_F(LocalApiTest, AcquiredVersionsArePinnedUntilTheyAreReleased) {
   service.complete = {Version{1}, Version{2}};
   Program program(net, path);
-  program.ask(1, acquire_request(0));
+  program.ask(1, local::AcquireRequest{0});
   ASSERT_TRUE(answered(program, 1));
-  EXPECT_EQ(program.answer(0).error_reply().code(), number(Errc::kNotFound)) << "none is in use";
-  service.in_use.emplace().set_version(2);
-  program.ask(2, acquire_request(0));
-  program.ask(3, acquire_request(1));
-  program.ask(4, acquire_request(1));
-  program.ask(5, acquire_request(7));
+  EXPECT_EQ(as<local::ErrorReply>(program.answer(0)).code, number(Errc::kNotFound)) << "none is in use";
+  service.in_use.emplace().version = 2;
+  program.ask(2, local::AcquireRequest{0});
+  program.ask(3, local::AcquireRequest{1});
+  program.ask(4, local::AcquireRequest{1});
+  program.ask(5, local::AcquireRequest{7});
   ASSERT_TRUE(answered(program, 5));
-  EXPECT_EQ(program.answer(1).version_installed().version(), 2u);
-  EXPECT_EQ(program.answer(2).version_installed().version(), 1u);
-  EXPECT_EQ(program.answer(4).error_reply().code(), number(Errc::kNotFound));
+  EXPECT_EQ(as<local::VersionInstalled>(program.answer(1)).version, 2u);
+  EXPECT_EQ(as<local::VersionInstalled>(program.answer(2)).version, 1u);
+  EXPECT_EQ(as<local::ErrorReply>(program.answer(4)).code, number(Errc::kNotFound));
   EXPECT_THAT(service.pinned, testing::UnorderedElementsAre(Version{2}, Version{1}, Version{1}));
-  program.ask(0, release_request(1));
-  program.ask(0, release_request(9));  // never acquired
-  program.ask(6, status_request());
+  program.ask(0, local::ReleaseRequest{1});
+  program.ask(0, local::ReleaseRequest{9});  // never acquired
+  program.ask(6, local::StatusRequest{});
   ASSERT_TRUE(answered(program, 6));
   EXPECT_THAT(service.pinned, testing::UnorderedElementsAre(Version{2}, Version{1}));
 }
@@ -341,13 +322,13 @@ TEST_F(LocalApiTest, AcquiredVersionsArePinnedUntilTheyAreReleased) {
 TEST_F(LocalApiTest, PinsEndWithTheirConnectionAndAreBounded) {
   service.complete = {Version{1}};
   Program other(net, path);
-  other.ask(1, acquire_request(1));
+  other.ask(1, local::AcquireRequest{1});
   ASSERT_TRUE(answered(other, 1));
   {
     Program program(net, path);
-    for (std::uint64_t id = 1; id <= LocalApi::kPinsMax + 1; ++id) program.ask(id, acquire_request(1));
+    for (std::uint64_t id = 1; id <= LocalApi::kPinsMax + 1; ++id) program.ask(id, local::AcquireRequest{1});
     ASSERT_TRUE(answered(program, LocalApi::kPinsMax + 1));
-    EXPECT_EQ(program.answer(LocalApi::kPinsMax).error_reply().code(), number(Errc::kBusy));
+    EXPECT_EQ(as<local::ErrorReply>(program.answer(LocalApi::kPinsMax)).code, number(Errc::kBusy));
     EXPECT_EQ(service.pinned.size(), 1 + LocalApi::kPinsMax);
   }
   ASSERT_TRUE(net.run_until([&] { return service.pinned.size() == 1; }));
@@ -355,11 +336,11 @@ TEST_F(LocalApiTest, PinsEndWithTheirConnectionAndAreBounded) {
 
 TEST_F(LocalApiTest, NothingIsAcquiredWhileTheOnlyCopyIsToBecomeAnother) {
   service.complete = {Version{1}};
-  service.letting_go.emplace().set_version(2);
+  service.letting_go.emplace().version = 2;
   Program program(net, path);
-  program.ask(1, acquire_request(1));
+  program.ask(1, local::AcquireRequest{1});
   ASSERT_TRUE(answered(program, 1));
-  EXPECT_EQ(program.answer(0).error_reply().code(), number(Errc::kBusy));
+  EXPECT_EQ(as<local::ErrorReply>(program.answer(0)).code, number(Errc::kBusy));
   EXPECT_TRUE(service.pinned.empty());
 }
 
@@ -381,7 +362,7 @@ TEST_F(LocalApiTest, TooManyConnectionsAreClosedAndOneThatEndsMakesRoom) {
   programs.pop_back();
   net.run_for(milliseconds(20));
   Program taken(net, path);
-  taken.ask(1, status_request());
+  taken.ask(1, local::StatusRequest{});
   ASSERT_TRUE(answered(taken, 1));
   EXPECT_FALSE(taken.closed.has_value());
 }

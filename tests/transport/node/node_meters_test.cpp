@@ -13,7 +13,7 @@ local::NodeStatus described(const NodeMeters& meters) {
   return status;
 }
 
-TEST(NodeMeters, TellsNothingOfPhasesThatWereNeverIn) { EXPECT_EQ(described(NodeMeters()).phases_size(), 0); }
+TEST(NodeMeters, TellsNothingOfPhasesThatWereNeverIn) { EXPECT_TRUE(described(NodeMeters()).phases.empty()); }
 
 TEST(NodeMeters, CountsByHowLongAPhaseTook) {
   NodeMeters meters;
@@ -22,17 +22,17 @@ TEST(NodeMeters, CountsByHowLongAPhaseTook) {
   meters.note(NodeMeters::Phase::kTake, 600s);
   meters.note(NodeMeters::Phase::kTake, 601s);  // beyond all
   const local::NodeStatus status = described(meters);
-  ASSERT_EQ(status.phases_size(), 1);
-  const local::PhaseTimes& take = status.phases(0);
-  EXPECT_EQ(take.phase(), "take");
-  EXPECT_EQ(take.count(), 4u);
-  EXPECT_NEAR(take.sum_s(), 1201.002001, 1e-9);
-  EXPECT_EQ(take.buckets(0).at_most_s(), 0.001);
-  EXPECT_EQ(take.buckets(0).count(), 1u);
-  EXPECT_EQ(take.buckets(1).count(), 1u);
-  EXPECT_EQ(take.buckets(take.buckets_size() - 1).count(), 1u);
-  for (int i = 1; i < take.buckets_size(); ++i) {
-    EXPECT_LT(take.buckets(i - 1).at_most_s(), take.buckets(i).at_most_s());
+  ASSERT_EQ(status.phases.size(), 1u);
+  const local::PhaseTimes& take = status.phases[0];
+  EXPECT_EQ(take.phase, "take");
+  EXPECT_EQ(take.count, 4u);
+  EXPECT_NEAR(take.sum_s, 1201.002001, 1e-9);
+  EXPECT_EQ(take.buckets[0].at_most_s, 0.001);
+  EXPECT_EQ(take.buckets[0].count, 1u);
+  EXPECT_EQ(take.buckets[1].count, 1u);
+  EXPECT_EQ(take.buckets.back().count, 1u);
+  for (std::size_t i = 1; i < take.buckets.size(); ++i) {
+    EXPECT_LT(take.buckets[i - 1].at_most_s, take.buckets[i].at_most_s);
   }
 }
 
@@ -41,11 +41,11 @@ TEST(NodeMeters, TellsPhasesApart) {
   meters.note(NodeMeters::Phase::kSwitch, 2s);
   meters.note(NodeMeters::Phase::kTransfer, 3s);
   const local::NodeStatus status = described(meters);
-  ASSERT_EQ(status.phases_size(), 2);
-  EXPECT_EQ(status.phases(0).phase(), "transfer");
-  EXPECT_EQ(status.phases(0).sum_s(), 3);
-  EXPECT_EQ(status.phases(1).phase(), "switch");
-  EXPECT_EQ(status.phases(1).sum_s(), 2);
+  ASSERT_EQ(status.phases.size(), 2u);
+  EXPECT_EQ(status.phases[0].phase, "transfer");
+  EXPECT_EQ(status.phases[0].sum_s, 3);
+  EXPECT_EQ(status.phases[1].phase, "switch");
+  EXPECT_EQ(status.phases[1].sum_s, 2);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
 #include "tests/real_files.h"
+#include "tests/local_message.h"
 #include "tests/transport/io/io_fixture.h"
 #include "transport/io/net/dial.h"
 #include "transport/io/net/socket_network.h"
@@ -84,27 +85,27 @@ TEST_F(NodeStatusTest, OfAnOriginAlone) {
   settings.uplink = Rate{1e6};
   const auto node = open(settings);
   const local::StatusReply status = node->status();
-  EXPECT_EQ(status.latest_version(), 0u);
-  EXPECT_EQ(status.model_id(), "m");
-  ASSERT_EQ(status.nodes_size(), 1);
-  EXPECT_EQ(status.nodes(0).name(), "trainer");
-  EXPECT_EQ(status.nodes(0).role(), "origin");
-  EXPECT_EQ(status.nodes(0).state(), "idle");
-  EXPECT_EQ(status.nodes(0).address(), node->endpoint().to_string());
-  EXPECT_EQ(status.nodes(0).uplink_bytes_per_s(), 1e6);
-  EXPECT_EQ(node->versions().versions_size(), 0);
+  EXPECT_EQ(status.latest_version, 0u);
+  EXPECT_EQ(status.model_id, "m");
+  ASSERT_EQ(status.nodes.size(), 1u);
+  EXPECT_EQ(status.nodes[0].name, "trainer");
+  EXPECT_EQ(status.nodes[0].role, "origin");
+  EXPECT_EQ(status.nodes[0].state, "idle");
+  EXPECT_EQ(status.nodes[0].address, node->endpoint().to_string());
+  EXPECT_EQ(status.nodes[0].uplink_bytes_per_s, 1e6);
+  EXPECT_EQ(node->versions().versions.size(), 0u);
   EXPECT_FALSE(node->installed().has_value());
 }
 
 TEST_F(NodeStatusTest, OfAWorkerThatCannotReachItsOrigin) {
   const auto node = open(config("a", Role::kWorker));
-  ASSERT_TRUE(run_until([&] { return !node->status().nodes(0).last_error().empty(); }));
+  ASSERT_TRUE(run_until([&] { return !node->status().nodes[0].last_error.empty(); }));
   const local::StatusReply status = node->status();
-  ASSERT_EQ(status.nodes_size(), 1);
-  EXPECT_EQ(status.nodes(0).name(), "a");
-  EXPECT_EQ(status.nodes(0).role(), "worker");
-  EXPECT_EQ(status.nodes(0).state(), "dialling");
-  EXPECT_THAT(status.nodes(0).last_error(), HasSubstr("127.0.0.1:1"));
+  ASSERT_EQ(status.nodes.size(), 1u);
+  EXPECT_EQ(status.nodes[0].name, "a");
+  EXPECT_EQ(status.nodes[0].role, "worker");
+  EXPECT_EQ(status.nodes[0].state, "dialling");
+  EXPECT_THAT(status.nodes[0].last_error, HasSubstr("127.0.0.1:1"));
 }
 
 TEST_F(NodeStatusTest, OfAWorkerDoesNotPublish) {
@@ -118,16 +119,16 @@ TEST_F(NodeStatusTest, OfAWorkerDoesNotPublish) {
 TEST_F(NodeStatusTest, TellsMembersTheirStateAndWhyTheyWereLost) {
   const auto node = open(config("origin", Role::kOrigin));
   Peer worker(net, node->endpoint(), join_message("gpu-1"));
-  ASSERT_TRUE(run_until([&] { return node->status().nodes_size() == 2; }));
-  EXPECT_EQ(node->status().nodes(1).name(), "gpu-1");
-  EXPECT_EQ(node->status().nodes(1).state(), "idle");
-  EXPECT_EQ(node->status().nodes(1).standing(), "leaf");
+  ASSERT_TRUE(run_until([&] { return node->status().nodes.size() == 2; }));
+  EXPECT_EQ(node->status().nodes[1].name, "gpu-1");
+  EXPECT_EQ(node->status().nodes[1].state, "idle");
+  EXPECT_EQ(node->status().nodes[1].standing, "leaf");
   wire::Message leave;
   leave.mutable_leave()->set_reason(std::string(3000, 'x'));
   worker.connection->send_control(leave.SerializeAsString());
-  ASSERT_TRUE(run_until([&] { return node->status().nodes(1).state() == "lost"; }));
-  EXPECT_THAT(node->status().nodes(1).last_error(), HasSubstr("xxx"));
-  EXPECT_LE(node->status().nodes(1).last_error().size(), kReasonBytesMax);
+  ASSERT_TRUE(run_until([&] { return node->status().nodes[1].state == "lost"; }));
+  EXPECT_THAT(node->status().nodes[1].last_error, HasSubstr("xxx"));
+  EXPECT_LE(node->status().nodes[1].last_error.size(), kReasonBytesMax);
 }
 
 TEST_F(NodeStatusTest, NamesThatCannotBeShownNeverBecomeMembers) {
@@ -140,7 +141,7 @@ TEST_F(NodeStatusTest, NamesThatCannotBeShownNeverBecomeMembers) {
     ASSERT_TRUE(bye.ParseFromString(peer.controls[0]));
     EXPECT_FALSE(bye.bye().reason().empty());
   }
-  EXPECT_EQ(node->status().nodes_size(), 1);
+  EXPECT_EQ(node->status().nodes.size(), 1u);
 }
 
 // The origin remembers some of those that were lost.
@@ -162,29 +163,29 @@ TEST_F(NodeStatusTest, OfManyThatCameAndWentIsReadInParts) {
     ASSERT_TRUE(run_until(
         [&] { return std::ranges::all_of(peers, [](const auto& peer) { return peer->closed.has_value(); }); }));
   }
-  const int nodes = node->status().nodes_size();
-  ASSERT_GT(node->status().ByteSizeLong(), LocalApi::kStatusPageBytes);
+  const std::vector<local::NodeStatus> nodes = node->status().nodes;
+  std::size_t bytes = 0;
+  for (const local::NodeStatus& one : nodes) bytes += local::encoded_bytes(one);
+  ASSERT_GT(bytes, LocalApi::kStatusPageBytes);
 
   End program;
   DialLocal dial(net.context(), (directory / "origin" / "api.sock").string(),
                  [&](Result<std::unique_ptr<FrameConnection>> made) {
                    ASSERT_TRUE(made.has_value());
                    program.adopt(std::move(*made));
-                   local::Message request;
-                   request.mutable_status_request();
-                   program.connection->send_control(request.SerializeAsString());
+                   program.connection->send_control(local::encode({.kind = local::StatusRequest{}}));
                  });
-  local::StatusReply all;
-  std::size_t parts = 0;
+  std::size_t nodes_told = 0, parts = 0;
+  bool last = false;
   ASSERT_TRUE(run_until([&] {
     for (; parts < program.controls.size(); ++parts) {
-      local::Message part;
-      EXPECT_TRUE(part.ParseFromString(program.controls[parts]));
-      all.MergeFrom(part.status_reply());
+      const auto part = as<local::StatusReply>(local::decode(program.controls[parts]).value_or(local::Message{}));
+      nodes_told += part.nodes.size();
+      last = part.last;
     }
-    return all.last();
+    return last;
   }));
-  EXPECT_EQ(all.nodes_size(), nodes);
+  EXPECT_EQ(nodes_told, nodes.size());
   EXPECT_GT(parts, 1u);
 }
 

@@ -17,17 +17,6 @@ namespace {
 using kernels::Kernels;
 using kernels::LinearTask;
 
-std::vector<const Kernels*> kernels_here() {
-  std::vector<const Kernels*> result{&kernels::plain()};
-#if defined(WEIGHTCAST_ENGINE_X86)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) result.push_back(&kernels::avx2());
-  const std::string_view best = kernels::best().name;
-  if (best == "avx512" || best == "amx") result.push_back(&kernels::avx512());
-  if (best == "amx") result.push_back(&kernels::amx());
-#endif
-  return result;
-}
-
 std::vector<float> drawn(Random& random, std::size_t count) {
   std::vector<float> result(count);
   for (float& value : result) value = static_cast<float>(2 * random.unit() - 1);
@@ -52,7 +41,7 @@ float wide(std::uint16_t half) {
 }
 
 TEST(Kernels, MultiplyAsThePlainestLoopAndAlikeForAnyRowsAndOutputs) {
-  for (const Kernels* kernel : kernels_here()) {
+  for (const Kernels* kernel : kernels::available()) {
     Random random(1);
     for (const std::size_t size : {1, 7, 16, 33, 64, 100, 128, 129}) {
       for (const std::size_t rows : {1, 2, 5, 6, 13, 17, 33, 50}) {
@@ -102,7 +91,7 @@ TEST(Kernels, MultiplyAsThePlainestLoopAndAlikeForAnyRowsAndOutputs) {
 }
 
 TEST(Kernels, AreNearWhatTheyApproximate) {
-  for (const Kernels* kernel : kernels_here()) {
+  for (const Kernels* kernel : kernels::available()) {
     Random random(2);
     for (const std::size_t size : {1, 5, 16, 31, 1000}) {
       const auto x = drawn(random, size);
@@ -158,7 +147,7 @@ TEST(Kernels, AreNearWhatTheyApproximate) {
 }
 
 TEST(Kernels, MakeNothingOfWhatIsFarBelow) {
-  for (const Kernels* kernel : kernels_here()) {
+  for (const Kernels* kernel : kernels::available()) {
     std::vector<float> values{0, -200, -std::numeric_limits<float>::infinity(), -80};
     kernel->exponentials(values.data(), values.size(), 0, 1);
     EXPECT_EQ(values[0], 1);
@@ -169,7 +158,7 @@ TEST(Kernels, MakeNothingOfWhatIsFarBelow) {
 }
 
 TEST(Kernels, RoundToBfloat16TiesToEven) {
-  for (const Kernels* kernel : kernels_here()) {
+  for (const Kernels* kernel : kernels::available()) {
     const std::vector<float> values{1.0F, 1.00390625F, 1.01171875F, -3.0e38F, std::numeric_limits<float>::quiet_NaN()};
     std::vector<std::uint16_t> bits(values.size());
     kernel->to_bfloat16(bits.data(), values.data(), values.size());

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "tasks/registry.h"
 #include "tests/worker/engine/made_weights.h"
 
 namespace weightcast {
@@ -35,7 +36,8 @@ class RolloutLineTest : public testing::Test {
   }
 
   static Tokenizer tokenizer() { return *Tokenizer::parse(byte_tokenizer_json()); }
-  void make() { line_ = RolloutLine::make(run_, "", tokenizer(), options_).value(); }
+  std::shared_ptr<const Task> task() const { return make_task(run_.task, run_.task_options).value(); }
+  void make() { line_ = RolloutLine::make(run_, task(), tokenizer(), options_).value(); }
   void set_weights(std::uint64_t version) {
     ASSERT_TRUE(line_->handle_weights(now_, Version{version}, made_weights(config_, version)).has_value());
   }
@@ -287,7 +289,7 @@ TEST_F(RolloutLineTest, WeightsOfAnotherModelAreRefused) {
 
 TEST_F(RolloutLineTest, RefusesAChatTemplateThatItDoesNotHave) {
   run_.chat_template = "qwen9";
-  EXPECT_THAT(RolloutLine::make(run_, "", tokenizer(), options_).error().message(), HasSubstr("'qwen9'"));
+  EXPECT_THAT(RolloutLine::make(run_, task(), tokenizer(), options_).error().message(), HasSubstr("'qwen9'"));
 }
 
 TEST_F(RolloutLineTest, PlaysAllTurnsOfAnEpisode) {

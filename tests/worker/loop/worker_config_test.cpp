@@ -19,7 +19,7 @@ std::string refusal(const Setting& setting) {
   return config.has_value() ? "accepted" : config.error().message();
 }
 
-TEST(WorkerConfig, NamesWhatIsMissing) {
+TEST(RolloutWorkerConfig, NamesWhatIsMissing) {
   for (std::size_t i = 0; i < kLeast.size(); ++i) {
     std::vector<Setting> settings = kLeast;
     settings.erase(settings.begin() + static_cast<std::ptrdiff_t>(i));
@@ -29,7 +29,7 @@ TEST(WorkerConfig, NamesWhatIsMissing) {
   }
 }
 
-TEST(WorkerConfig, RefusesWhatIsUnknownOrOutOfRange) {
+TEST(RolloutWorkerConfig, RefusesWhatIsUnknownOrOutOfRange) {
   EXPECT_THAT(refusal({"runing_max", "8"}), HasSubstr("the nearest is 'running_max'"));
   EXPECT_THAT(refusal({"running_max", "0"}), HasSubstr("1 to 65536"));
   EXPECT_THAT(refusal({"in_flight", "kep"}), HasSubstr("keep"));
@@ -37,13 +37,13 @@ TEST(WorkerConfig, RefusesWhatIsUnknownOrOutOfRange) {
   EXPECT_THAT(refusal({"backend", "vllm"}), HasSubstr("backend_server is empty"));
 }
 
-TEST(WorkerConfig, WhatItPrintsGivesTheSameAgain) {
-  const WorkerConfig config = make_worker_config(kLeast).value();
+TEST(RolloutWorkerConfig, WhatItPrintsGivesTheSameAgain) {
+  const RolloutWorkerConfig config = make_worker_config(kLeast).value();
   EXPECT_THAT(worker_config_text(config), HasSubstr("learner = \"trainer:7500\"\n"));
   EXPECT_THAT(worker_config_table(), HasSubstr("| `running_max` | 64 | a whole number, 1 to 65536 |"));
 }
 
-TEST(WorkerConfig, TheDocumentListsEveryKey) {
+TEST(RolloutWorkerConfig, TheDocumentListsEveryKey) {
   std::ifstream in(WEIGHTCAST_WORKERS_DOCUMENT);
   const std::string document((std::istreambuf_iterator<char>(in)), {});
   EXPECT_THAT(document, HasSubstr(worker_config_table()));

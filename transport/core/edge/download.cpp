@@ -147,11 +147,11 @@ void Download::pause(ConnId conn) {
   }
 }
 
-void Download::leave_corrupt(Instant now, ConnId conn) {
+void Download::leave_corrupt(Instant now, ConnId conn, std::optional<ChunkIndex> damaged) {
   for (Stripe& stripe : stripes_) {
     if (stripe.conn != conn) continue;
     if (stripe.ancestors[stripe.at].id == kOriginId) ++stripe.damaged_by_origin;
-    leave(now, stripe, wire::FAULT_KIND_CORRUPT);
+    leave(now, stripe, wire::FAULT_KIND_CORRUPT, damaged);
   }
 }
 
@@ -250,8 +250,9 @@ void Download::report_starvation(Instant now, Stripe& stripe) {
   faults_.push_back(fault);
 }
 
-void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
+void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why, std::optional<ChunkIndex> damaged) {
   ParentFault fault = fault_of(stripe, why);
+  fault.damaged = damaged;
   feed_.handle_left(fault.parent);
   if (!stripe.interrupted_since && stripe.missing > 0) stripe.interrupted_since = stripe.monitor.hungry_since();
   const ConnId left = stripe.conn;
@@ -339,10 +340,12 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
     case Verdict::kKnown:
     case Verdict::kEarly: return false;
     case Verdict::kTooEarly: pause(conn); return false;
-    case Verdict::kDamaged: say_damaged(conn, chunk.chunk); break;
-    case Verdict::kForeign: break;
+    case Verdict::kDamaged:
+      say_damaged(conn, chunk.chunk);
+      leave_corrupt(now, conn, chunk.chunk);
+      return false;
+    case Verdict::kForeign: leave_corrupt(now, conn); return false;
   }
-  leave_corrupt(now, conn);
   return false;
 }
 

@@ -133,7 +133,7 @@ class Download {
 
   void attach(Instant now, Stripe& stripe);
   void subscribe(Instant now, Stripe& stripe);
-  void leave(Instant now, Stripe& stripe, wire::FaultKind why);
+  void leave(Instant now, Stripe& stripe, wire::FaultKind why, std::optional<ChunkIndex> damaged = std::nullopt);
   /// Leaves the parent, if there is one, which has done nothing wrong. `answer`: it says when its last chunk has left.
   void detach(Stripe& stripe, bool answer = false);
   /// Whether the parent is being dialled, and there is another one to go to.
@@ -161,7 +161,7 @@ class Download {
   /// Leaves `conn` until the payload has grown: it is further ahead than what waits here may be.
   void pause(ConnId conn);
   /// `conn` sent what is not of this payload, or damaged.
-  void leave_corrupt(Instant now, ConnId conn);
+  void leave_corrupt(Instant now, ConnId conn, std::optional<ChunkIndex> damaged = std::nullopt);
   void replay_early_chunks(Instant now);
   /// A chunk of `fed` came on `conn`: the other streams of the same stripe of the plan hear of it.
   void tell_streams_beside(Instant now, const Stripe& fed, ConnId conn);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/ids.h"
 #include "base/time.h"
@@ -16,6 +17,7 @@ struct ParentFault {
   PeerId parent{};
   PeerId now_from{};  ///< the next parent; `parent` itself if the child stays
   wire::FaultKind kind = wire::FAULT_KIND_UNSPECIFIED;
+  std::optional<ChunkIndex> damaged;  ///< CORRUPT: does not match its digest
   Duration starving{};  ///< STARVED and WAITING, if the child stays: since the last chunk
 
   bool operator==(const ParentFault&) const = default;

@@ -59,6 +59,7 @@ struct Member {
   std::string name;
   std::uint64_t incarnation = 0;
   ConnId conn{};                         ///< zero while it is not connected
+  std::uint32_t protocol = 0;            ///< that it speaks with this origin; 0: it has not joined since the start
   Duration heartbeat{};                  ///< how often it was told to report
   std::optional<PeerIdentity> identity;  ///< who it has proven to be; absent where connections are not encrypted
   std::string host;

@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "base/units.h"
+#include "proto/protocol.h"
 #include "transport/core/plan/plan.h"
 #include "transport/core/timeouts.h"
 
@@ -34,6 +35,7 @@ struct OriginConfig {
   /// Hosts that members may name as theirs, besides the one that they come from and those of their certificates; with *
   /// for any characters.
   std::vector<std::string> addresses_allowed;
+  ProtocolRange protocols{};  ///< that it speaks; a test's older node speaks fewer
   Timeouts timeouts{};
 };
 

@@ -28,7 +28,7 @@ Rate rate_from_wire(double bytes_per_s) {
 }  // namespace
 
 OriginCore::OriginCore(OriginConfig config)
-    : Core(config.timeouts),
+    : Core(config.timeouts, config.protocols),
       config_(std::move(config)),
       reachability_(members_, conn_ids_, actions_),
       rates_(members_, actions_, config_.uplink),
@@ -240,12 +240,10 @@ PeerId OriginCore::child_id(const wire::Hello& hello) const {
   return members_.id_of(hello.name()).value_or(PeerId{hello.peer_id()});
 }
 
-Status OriginCore::check_join(Instant now, ConnId conn, const wire::Join& join) {
-  if (join.protocol() != kProtocolVersion) {
-    return fail(
-        Errc::kUnsupported, Op::kJoin,
-        fmt::format("it speaks protocol {}, this origin {}; run the same release", join.protocol(), kProtocolVersion));
-  }
+Result<std::uint32_t> OriginCore::check_join(Instant now, ConnId conn, const wire::Join& join) {
+  const Result<std::uint32_t> protocol =
+      agree_protocol(protocols_spoken_, protocol_range(join.protocol(), join.protocol_max()), "origin");
+  if (!protocol.has_value()) return fail(protocol.error().code, Op::kJoin, protocol.error().detail);
   if (const Status name = check_node_name(join.name()); !name.has_value()) {
     return fail(Errc::kInvalidArgument, Op::kJoin, name.error().detail);
   }
@@ -283,7 +281,7 @@ Status OriginCore::check_join(Instant now, ConnId conn, const wire::Join& join) 
     return fail(Errc::kAlreadyExists, Op::kJoin,
                 fmt::format("a worker of that name is connected from {}; give each a --name of its own", member.host));
   }
-  return {};
+  return *protocol;
 }
 
 // A member that could name any host would make the origin, and other members, dial whatever it likes.
@@ -302,8 +300,11 @@ std::string OriginCore::host_of(ConnId conn, const wire::Join& join) {
   return seen;
 }
 
-void OriginCore::register_member(Instant now, Member& member, ConnId conn, const wire::Join& join) {
+void OriginCore::register_member(Instant now, Member& member, ConnId conn, const wire::Join& join,
+                                 std::uint32_t protocol) {
   members_.connect(member, conn);
+  member.protocol = protocol;
+  actions_.protocols().agree(conn, member.protocol);
   member.identity = unidentified_.peer(conn);
   member.incarnation = join.incarnation();
   member.host = host_of(conn, join);
@@ -393,12 +394,14 @@ void OriginCore::note_impostor(ConnId conn, const std::string& name) {
 }
 
 void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
-  if (const Status ok = check_join(now, conn, join); !ok.has_value()) {
+  const Result<std::uint32_t> protocol = check_join(now, conn, join);
+  if (!protocol.has_value()) {
     note_impostor(conn, join.name());
-    const Refusal reason = ok.error().op == Op::kVerify              ? Refusal::kIdentity
-                           : ok.error().code == Errc::kAlreadyExists ? Refusal::kNameTaken
-                                                                     : Refusal::kMessage;
-    return refuse(conn, ok.error(), reason);
+    const Error& why = protocol.error();
+    const Refusal reason = why.op == Op::kVerify              ? Refusal::kIdentity
+                           : why.code == Errc::kAlreadyExists ? Refusal::kNameTaken
+                                                              : Refusal::kMessage;
+    return refuse(conn, why, reason);
   }
   Member& member = members_.by_name(join.name());
   if (!member.joins.spend(now)) {
@@ -408,7 +411,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   if (member.connected()) drop(member.conn);
   rates_.handle_lost(member.id);  // what was sent on another connection is not answered on this one
   member.forgotten = false;
-  register_member(now, member, conn, join);
+  register_member(now, member, conn, join, *protocol);
   unidentified_.erase(conn);
   const Instant silent_at = now + config_.timeouts.silence;
   if (!silence_due_) watched_at_ = now;
@@ -419,10 +422,12 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   message.mutable_joined()->set_heartbeat_ms(
       static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(member.heartbeat).count()));
   message.mutable_joined()->set_latest_version(latest().value);
+  message.mutable_joined()->set_protocol(member.protocol);
   if (member.other_run == kNoRun && !member.foreign) message.mutable_joined()->set_run_id(config_.run.value);
   actions_.push(action::Send{conn, std::move(message)});
-  actions_.push(action::info(fmt::format("worker {} joined as peer {} at {}:{}, on version {}", member.name,
-                                         member.id.value, member.host, member.port, member.installed.value)));
+  actions_.push(
+      action::info(fmt::format("worker {} joined as peer {} at {}:{}, on version {}, by protocol {}", member.name,
+                               member.id.value, member.host, member.port, member.installed.value, member.protocol)));
   reachability_.handle_joined(now, member);
   std::vector<PayloadId> held;
   if (member.other_run != kNoRun) return publications_.handle_joined_of_other_run(now, member);
@@ -484,6 +489,11 @@ void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& m
   handle_member_message(now, *member, message);
 }
 
+void OriginCore::handle_parent_fault(Instant now, Member& member, const ParentFault& fault) {
+  if (fault.parent == kOriginId && fault.damaged) handle_suspected(now, fault.payload, *fault.damaged);
+  publications_.handle_parent_fault(now, member, fault);
+}
+
 void OriginCore::handle_member_message(Instant now, Member& member, const wire::Message& message) {
   using Kind = wire::Message::KindCase;
   const bool ours = member.other_run == kNoRun;  // else the versions that it speaks of are not this run's
@@ -498,7 +508,7 @@ void OriginCore::handle_member_message(Instant now, Member& member, const wire::
       return;
     case Kind::kParentFault:
       if (!member.reports.spend(now)) return;
-      if (ours) publications_.handle_parent_fault(now, member, parent_fault_from_wire(message.parent_fault()));
+      if (ours) handle_parent_fault(now, member, parent_fault_from_wire(message.parent_fault()));
       return;
     case Kind::kProbed:
       if (!member.reports.spend(now)) return;
@@ -548,10 +558,9 @@ void OriginCore::handle_enroll(ConnId conn, const wire::Enroll& request) {
   };
   if (!peer) return refuse_it(Errc::kNotAllowed, "enrolment needs encryption: start the origin with --keys");
   if (peer->role != Role::kStranger) return refuse_it(Errc::kNotAllowed, "this connection has a certificate");
-  if (request.protocol() != kProtocolVersion) {
-    return refuse_it(Errc::kUnsupported, fmt::format("it speaks protocol {}, this origin {}; use the same release",
-                                                     request.protocol(), kProtocolVersion));
-  }
+  const Result<std::uint32_t> protocol =
+      agree_protocol(protocols_spoken_, protocol_range(request.protocol(), request.protocol_max()), "origin");
+  if (!protocol.has_value()) return refuse_it(protocol.error().code, protocol.error().detail);
   if (request.name().size() > kNameBytesMax || request.host_name().size() > kNameBytesMax) {
     return refuse_it(Errc::kInvalidArgument, fmt::format("a name has at most {} bytes", kNameBytesMax));
   }

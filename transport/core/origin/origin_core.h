@@ -172,13 +172,14 @@ class OriginCore final : public Core {
   void handle_placeless(Instant now, ConnId conn) override;
   /// Children that have taken a payload again and again: their status says so.
   void note_greedy();
+  void handle_parent_fault(Instant now, Member& member, const ParentFault& fault);
   void handle_member_message(Instant now, Member& member, const wire::Message& message);
   void handle_heartbeat(Instant now, Member& member, const wire::Heartbeat& beat);
   void handle_enroll(ConnId conn, const wire::Enroll& request);
   void send_revocations(Member& member, std::uint64_t known);
   void handle_join(Instant now, ConnId conn, const wire::Join& join);
-  /// Why that worker cannot join.
-  [[nodiscard]] Status check_join(Instant now, ConnId conn, const wire::Join& join);
+  /// The protocol version that both ends speak, or why that worker cannot join.
+  [[nodiscard]] Result<std::uint32_t> check_join(Instant now, ConnId conn, const wire::Join& join);
   /// Of one whose name is proven: the number of the member of that name, whatever it says.
   [[nodiscard]] PeerId child_id(const wire::Hello& hello) const override;
   /// Where others dial a worker that joins.
@@ -188,7 +189,7 @@ class OriginCore final : public Core {
   /// Who that connection proved to be asked to join under another name: its status says so.
   void note_impostor(ConnId conn, const std::string& name);
   /// What a worker says of itself as it joins.
-  void register_member(Instant now, Member& member, ConnId conn, const wire::Join& join);
+  void register_member(Instant now, Member& member, ConnId conn, const wire::Join& join, std::uint32_t protocol);
   /// `left`: it said goodbye, as a clean stop does.
   void lose(Instant now, Member& member, std::string_view why, bool left = false);
   /// Errors: kNotFound, with the nearest.

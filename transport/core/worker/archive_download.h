@@ -23,7 +23,7 @@ namespace weightcast {
 ///
 /// The rule: a worker reads from the archive while its parents bring less than ArchiveLimits::below, and while the
 /// downlink has room beside them. A byte from the archive saves the time in which parents would have brought it, so
-/// `below` is what time is worth over what a byte costs (README.md, "Archive").
+/// `below` is what time is worth over what a byte costs (docs/ARCHIVE.md).
 ///
 ///   the archive                          then
 ///   lacks the version, does not answer   it is asked again after a pause, which doubles from kPauseMin to kPauseMax

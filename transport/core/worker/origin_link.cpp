@@ -38,7 +38,8 @@ void OriginLink::lose(Instant now) {
 void OriginLink::handle_connected(Instant now, wire::Join join) {
   open_ = true;
   heard_at_ = now;
-  join.set_protocol(kProtocolVersion);
+  join.set_protocol(config_.protocols.lowest);
+  join.set_protocol_max(config_.protocols.highest);
   join.set_name(config_.name);
   join.set_model_id(config_.model_id);
   join.set_incarnation(config_.incarnation);

@@ -22,6 +22,7 @@ class OriginLink {
   void stop();
 
   [[nodiscard]] bool is(ConnId conn) const { return conn == conn_; }
+  [[nodiscard]] ConnId conn() const { return conn_; }
   [[nodiscard]] bool joined() const { return joined_; }
   [[nodiscard]] PeerId id() const { return id_; }
   /// Why there is no connection, in the origin's own words if it refused; "" once joined.

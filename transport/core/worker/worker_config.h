@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "base/units.h"
+#include "proto/protocol.h"
 #include "transport/core/timeouts.h"
 
 namespace weightcast {
@@ -53,6 +54,7 @@ struct WorkerConfig {
   std::optional<ArchiveLimits> archive;   ///< absent: there is none
   std::vector<AcceptedVersion> accepted;  ///< before this process; older versions are refused
   std::shared_ptr<const ManifestTrust> trust;  ///< null: manifests need no signature
+  ProtocolRange protocols{};                   ///< that it speaks; a test's older node speaks fewer
   Timeouts timeouts{};
 };
 

@@ -16,7 +16,7 @@ constexpr Duration kRunRetryAfter = std::chrono::seconds(10);
 }  // namespace
 
 WorkerCore::WorkerCore(WorkerConfig config)
-    : Core(config.timeouts),
+    : Core(config.timeouts, config.protocols),
       config_(std::move(config)),
       links_(conn_ids_, actions_),
       held_(config_, holdings_, uploads_),
@@ -101,7 +101,8 @@ void WorkerCore::join(Instant now) {
 
 void WorkerCore::say_hello(ConnId conn) {
   wire::Message message;
-  message.mutable_hello()->set_protocol(kProtocolVersion);
+  message.mutable_hello()->set_protocol(config_.protocols.lowest);
+  message.mutable_hello()->set_protocol_max(config_.protocols.highest);
   message.mutable_hello()->set_peer_id(id().value);
   message.mutable_hello()->set_name(config_.name);
   message.mutable_hello()->set_model_id(config_.model_id);
@@ -149,12 +150,20 @@ Speaker WorkerCore::speaker_on(ConnId conn) const {
 
 void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
   if (origin_.is(conn)) return handle_origin_message(now, message);
-  if (links_.is_link(conn)) return intake_.handle_message(now, conn, message);
+  if (links_.is_link(conn)) {
+    if (message.has_welcome()) return take_protocol(conn, message.welcome().protocol());
+    return intake_.handle_message(now, conn, message);
+  }
   if (!admit_message(now, conn)) return;
   if (message.has_join()) {
     return refuse(conn, fail(Errc::kNotAllowed, Op::kJoin, "this node is a worker; join the origin instead"));
   }
   handle_child_message(now, conn, message, "Hello");
+}
+
+// Of releases before version 8 the word is absent. One that this node has not offered counts for nothing.
+void WorkerCore::take_protocol(ConnId conn, std::uint32_t protocol) {
+  if (config_.protocols.contains(protocol)) actions_.protocols().agree(conn, protocol);
 }
 
 void WorkerCore::handle_origin_message(Instant now, const wire::Message& message) {
@@ -165,6 +174,7 @@ void WorkerCore::handle_origin_message(Instant now, const wire::Message& message
       intake_.handle_rejoined();
       dials_.handle_joined();
       handle_run(RunId{message.joined().run_id()});
+      take_protocol(origin_.conn(), message.joined().protocol());
       return origin_.handle_joined(now, message.joined());
     case Kind::kNewRun: return handle_new_run(RunId{message.new_run().run_id()});
     case Kind::kAnnounce: return intake_.handle_announce(now, message.announce());

@@ -82,6 +82,8 @@ class WorkerCore : public Core {
   [[nodiscard]] RunId run() const { return run_; }
   [[nodiscard]] bool joined() const { return origin_.joined(); }
   [[nodiscard]] PeerId id() const { return origin_.id(); }
+  /// That it speaks with its origin.
+  [[nodiscard]] std::uint32_t protocol() const { return protocols().of(origin_.conn()); }
   [[nodiscard]] const std::string& name() const { return config_.name; }
   /// What is arriving and what is installed.
   [[nodiscard]] const Intake& intake() const { return intake_; }
@@ -107,6 +109,8 @@ class WorkerCore : public Core {
   /// The origin's word that what is here is of another run.
   void handle_new_run(RunId run);
   void say_hello(ConnId conn);
+  /// The other end's word on what both speak on that connection.
+  void take_protocol(ConnId conn, std::uint32_t protocol);
   /// Says how fast the origin's padding came, or sends as much as it asks for.
   void handle_rate_probe(Instant now, const wire::RateProbe& probe);
 

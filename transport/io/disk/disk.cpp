@@ -7,15 +7,6 @@
 
 namespace weightcast {
 
-std::string_view to_string(DiskBackend backend) {
-  switch (backend) {
-    case DiskBackend::kAuto: return "auto";
-    case DiskBackend::kIoUring: return "io_uring";
-    case DiskBackend::kThreadPool: return "thread pool";
-  }
-  return "unknown";
-}
-
 Result<std::unique_ptr<Disk>> Disk::open(UvLoop& loop, DiskBackend backend) {
   if (backend != DiskBackend::kThreadPool) {
     Result<std::unique_ptr<Disk>> uring = open_uring_disk(loop);

@@ -16,8 +16,6 @@ class UvLoop;
 
 enum class DiskBackend { kAuto, kIoUring, kThreadPool };
 
-[[nodiscard]] std::string_view to_string(DiskBackend backend);
-
 /// Reads and writes at offsets, without blocking the loop: by io_uring where the kernel allows it, else by pool
 /// threads. open() decides that once, and logs it. Loop thread only. Callbacks run on the loop, never from inside the
 /// call.

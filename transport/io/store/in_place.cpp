@@ -267,10 +267,11 @@ Result<InPlaceChanges> prepare_in_place(const StoreLayout& layout, const InPlace
                                         const std::atomic<bool>& wanted) {
   const PayloadId payload = work.record.manifest.id();
   const fs::path path = layout.undo(payload);
+  // That of an earlier try, which the disk would not let go: nothing of the version has been overwritten since.
+  WC_TRY(abandon_in_place(layout, payload));
   Result<UndoJournal> journal = UndoJournal::create(layout.files(), path.native());
   if (!journal.has_value()) {
-    // What a full disk leaves of it holds nothing.
-    if (journal.error().code != Errc::kAlreadyExists) WC_TRY(remove_if_there(layout.files(), path));
+    WC_TRY(abandon_in_place(layout, payload));  // what a full disk leaves of it holds nothing
     return journal.error();
   }
   Result<InPlaceChanges> changes = note_changes(work, *journal, wanted);

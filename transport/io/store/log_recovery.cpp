@@ -159,7 +159,9 @@ class LogRestore {
       WC_TRY(apply_in_place(*target, *link.files, link.record.manifest, digest, threads_));
       digest = link.record.manifest.snapshot_digest;
     }
-    WC_TRY(write_record(layout_.files(), layout_.record(version), record_of(version, digest)));
+    VersionRecord record = record_of(version, digest);
+    WC_TRY(make_missing_digests(record, *target, threads_));
+    WC_TRY(write_record(layout_.files(), layout_.record(version), record));
     WC_TRY(layout_.throw_away(layout_.complete(version)));
     return layout_.files().rename(layout_.incoming(version), layout_.complete(version));
   }

@@ -79,6 +79,18 @@ Status renew_record(VersionRecord& record, VersionFiles& files, unsigned threads
   return {};
 }
 
+Status make_missing_digests(VersionRecord& record, VersionFiles& files, unsigned threads) {
+  const Manifest& manifest = record.manifest;
+  if (manifest.id().is_encoded() || record.digests.complete()) return {};
+  WC_ASSIGN(record.digests.chunks,
+            chunk_digests_of(files, manifest.chunk_bytes, threads_for(manifest.payload_bytes, threads)));
+  if (part_digests_of(record.digests.chunks, manifest.part_chunks) != manifest.part_digests) {
+    return fail(Errc::kCorrupt, Op::kVerify, "its files do not match the digests in its manifest");
+  }
+  record.digests.parts = ChunkSet(manifest.part_count(), true);
+  return {};
+}
+
 Result<bool> snapshot_matches(const Manifest& manifest, VersionFiles& files, unsigned threads) {
   const Result<SnapshotDigest> digest = files_digest(files, threads);
   if (digest.has_value()) return digest->root() == manifest.snapshot_digest;

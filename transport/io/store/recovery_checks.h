@@ -22,6 +22,10 @@ namespace weightcast {
 /// record has none. Its bytes are taken for those that were published. Nobody has signed the new digests.
 [[nodiscard]] Status renew_record(VersionRecord& record, VersionFiles& files, unsigned threads);
 
+/// Makes the chunk digests of a full payload of `files`, if the record lacks some: it was torn, or a bit of it has
+/// changed. Blocks. Errors: kCorrupt (they are not those of the manifest), kIo.
+[[nodiscard]] Status make_missing_digests(VersionRecord& record, VersionFiles& files, unsigned threads);
+
 /// Whether the files hold the snapshot of that manifest.
 [[nodiscard]] Result<bool> snapshot_matches(const Manifest& manifest, VersionFiles& files, unsigned threads);
 

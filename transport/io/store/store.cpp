@@ -152,15 +152,16 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
   for (const auto& [other, incoming] : incoming_) {
     if (other == payload && incoming->manifest() == manifest) {
       there = incoming;
-    } else if (other.version <= payload.version) {
+    } else if (other.version <= payload.version || (options_.single_copy && base && incoming->base == base)) {
+      // Of two patches that take the place of the same version, one can.
       others.push_back(other);
     }
   }
   for (const PayloadId other : others) {
     const std::string lost = fmt::format("the {} chunks here of version {} are thrown away",
                                          incoming_.at(other)->held.count(), other.version.value);
-    if (other.version < payload.version) {
-      log_info("store: version {} is newer; {}", payload.version.value, lost);
+    if (other.version != payload.version) {
+      log_info("store: version {} is taken up instead; {}", payload.version.value, lost);
     } else {
       log_warning("store: version {} is announced anew under another manifest; {}", payload.version.value, lost);
     }
@@ -453,7 +454,7 @@ void StoreImpl::handle_read(const ChunkKey& key, Result<BufferRef> result) {
 }
 
 void StoreImpl::discard(PayloadId payload) {
-  bool there = false;
+  bool there = false, imported = false;
   std::optional<FileTable> table, target;
   if (const auto found = complete_.find(payload.version);
       payload.is_full() && found != complete_.end() && found->second->full_so_far) {
@@ -465,7 +466,7 @@ void StoreImpl::discard(PayloadId payload) {
   if (const auto found = imports_.find(payload); found != imports_.end()) {
     table = found->second.files->table();
     imports_.erase(found);
-    there = true;
+    there = imported = true;
   }
   if (const auto found = preparing_.find(payload); found != preparing_.end()) {
     *found->second = false;
@@ -495,6 +496,8 @@ void StoreImpl::discard(PayloadId payload) {
   if (is_made_beside(payload) && !is_others) {
     remove(payload.version, layout_.incoming(payload.version), std::move(target));
   }
+  // An installation that failed and could not be undone has left it where a start would take it for complete.
+  if (imported && payload.is_full() && !complete_.contains(payload.version)) take_out(payload, *table);
   remove(payload, layout_.incoming(payload), std::move(table));
 }
 

@@ -117,6 +117,8 @@ class StoreImpl final : public Store {
     bool has_journal = false;        // made in place, and not durable: what it was made of can be put back
     bool looked_after_sync = false;  // at what a failed sync has left
     bool lost = false;               // being removed
+    std::size_t scrub_at = 0;        // the next of its leaves that is looked at
+    std::size_t scrub_left = 0;      // so many
 
     /// By which its chunks are read; null if it has no digests.
     [[nodiscard]] const Manifest* full_manifest() const {
@@ -257,8 +259,8 @@ class StoreImpl final : public Store {
                   const std::function<void(Result<StoredVersion>)>& done);
   /// The newest that is complete and not lost, of whatever run; kNoVersion if there is none.
   [[nodiscard]] StoreLayout::Named newest() const;
-  /// Of one that was discarded while its files took their place, where they are a version that nobody knows of.
-  void take_out(const Incoming& incoming);
+  /// Of one that is discarded, whose files may have taken their place: there they are a version that nobody knows of.
+  void take_out(PayloadId payload, const FileTable& table);
   void install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   CompleteRef add_complete(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves = nullptr);
   void drop_journal(Version version);
@@ -279,6 +281,7 @@ class StoreImpl final : public Store {
   [[nodiscard]] CompleteRef anchor_due() const;
   void scrub_from_now_on(const CompleteRef& complete);
   void scrub();
+  [[nodiscard]] CompleteRef next_to_scrub() const;
   void consider_anchor();
   void start_anchor();
   void go_on_with_anchor();
@@ -340,7 +343,6 @@ class StoreImpl final : public Store {
     std::shared_ptr<AnchorCopy> copy;
   };
   std::optional<Anchoring> anchoring_;
-  std::size_t leaves_to_scrub_ = 0;
   std::size_t next_scrubbed_ = 0;
   bool scrubbing_ = false;
   Timer scrub_timer_;

@@ -81,7 +81,8 @@ void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(
       [this, incoming, status, switch_s, done = std::move(done)] {
         const Version version = incoming->manifest().version;
         if (incoming->discarded) {
-          if (status->has_value()) take_out(*incoming);
+          const FilesRef& files = incoming->target ? incoming->target : incoming->files;
+          if (status->has_value()) take_out(incoming->id(), files->table());
           return done(no_such(incoming->id()));
         }
         incoming->finishing = false;
@@ -90,11 +91,10 @@ void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(
       });
 }
 
-void StoreImpl::take_out(const Incoming& incoming) {
-  const FilesRef& files = incoming.target ? incoming.target : incoming.files;
+void StoreImpl::take_out(PayloadId payload, const FileTable& table) {
   serial_.run(
-      [layout = layout_, id = incoming.id(), next = newest(), table = files->table()] {
-        const Status gone = uninstall(layout, id, next, table);
+      [layout = layout_, payload, next = newest(), table] {
+        const Status gone = uninstall(layout, payload, next, table);
         if (!gone.has_value()) log_warning("store: {}", gone.error().message());
       },
       [] {});

@@ -1,8 +1,9 @@
-// Reads the newest version at a bounded rate: a step touches the changed cells alone, so nobody else would notice what
+// Reads each version once at a bounded rate, the newest first: a step touches the changed cells alone, so nobody else would notice what
 // a disk, memory or another program has done to the rest.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "transport/io/log.h"
 #include "transport/io/store/readable.h"
@@ -16,29 +17,36 @@ constexpr Duration kRestMin = std::chrono::milliseconds(200);
 
 }  // namespace
 
-/// It has become current: all of it is to be looked at. What comes next begins where the last look ended, so that all
-/// files come to be read also where versions come faster than one of them is.
+/// It has become current: all of it is to be looked at. It begins where the last look ended, so that all files come to
+/// be read also where versions come faster than one of them is.
 void StoreImpl::scrub_from_now_on(const CompleteRef& complete) {
   if (options_.scrub_share <= 0 || !complete->stored.leaves) return;
-  leaves_to_scrub_ = complete->stored.leaves->size();
+  complete->scrub_left = complete->stored.leaves->size();
+  complete->scrub_at = next_scrubbed_;
   if (!scrubbing_ && !scrub_timer_.armed()) scrub_timer_.arm(loop_.now() + kRestMin);
 }
 
+/// The newest version of which something has not been looked at; null if there is none.
+StoreImpl::CompleteRef StoreImpl::next_to_scrub() const {
+  for (const auto& [_, complete] : std::views::reverse(complete_)) {
+    if (complete->scrub_left > 0 && !complete->lost) return complete;
+  }
+  return nullptr;
+}
+
 void StoreImpl::scrub() {
-  const auto found = complete_.find(newest().payload.version);
-  if (leaves_to_scrub_ == 0 || found == complete_.end() || !found->second->stored.leaves) return;
-  const CompleteRef complete = found->second;
+  const CompleteRef complete = next_to_scrub();
+  if (!complete) return;
   const std::size_t leaves = complete->stored.leaves->size();
-  if (leaves == 0) return;
   struct Look {
     Status status;
     Duration took{};
   };
   auto look = std::make_shared<Look>();
-  const std::size_t first = next_scrubbed_ % leaves;
-  const std::size_t count = std::min({kLeavesPerPiece, leaves - first, leaves_to_scrub_});
-  leaves_to_scrub_ -= count;
-  next_scrubbed_ = first + count;
+  const std::size_t first = complete->scrub_at % leaves;
+  const std::size_t count = std::min({kLeavesPerPiece, leaves - first, complete->scrub_left});
+  complete->scrub_left -= count;
+  next_scrubbed_ = complete->scrub_at = first + count;
   scrubbing_ = true;
   ++complete->users;
   scrub_work_.run(
@@ -64,7 +72,7 @@ void StoreImpl::scrub() {
         }
         if (!look->status.has_value()) log_warning("store: {}", look->status.error().message());
         forget_old();
-        if (leaves_to_scrub_ == 0) return;
+        if (!next_to_scrub()) return;
         const double rest_s = to_seconds(look->took) * (1 / options_.scrub_share - 1);
         scrub_timer_.arm(loop_.now() + std::max(from_seconds(rest_s), kRestMin));
       });

@@ -226,6 +226,8 @@ Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layou
   if (base == kNoVersion) {
     WC_TRY(remove_recorded(layout, layout.complete(version), version, table));
     layout.empty_trash();
+    // Else a power cut could bring it back, marked durable, and a start believes that mark.
+    WC_TRY(sync_records(layout));
     return std::optional<RecoveredVersion>();
   }
   WC_TRY(settle_in_place(layout, threads));

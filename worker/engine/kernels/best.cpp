@@ -1,39 +1,23 @@
-#include "worker/engine/kernels/kernels.h"
+#include <vector>
 
-#if defined(WEIGHTCAST_ENGINE_X86)
-#include <cpuid.h>
-#endif
+#include "base/instruction_set.h"
+#include "worker/engine/kernels/kernels.h"
 
 namespace weightcast::kernels {
 
+std::span<const Kernels* const> available() {
+  static const std::vector<const Kernels*> found = [] {
+    std::vector<const Kernels*> here{&plain()};
 #if defined(WEIGHTCAST_ENGINE_X86)
-namespace {
-
-/// GCC 12's __builtin_cpu_supports() does not know AMX.
-bool has_amx() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  constexpr unsigned kBfloat16 = 1U << 22;
-  constexpr unsigned kTiles = 1U << 24;
-  return (d & kBfloat16) != 0 && (d & kTiles) != 0;
-}
-
-}  // namespace
+    if (instruction_set() >= InstructionSet::kAvx2) here.push_back(&avx2());
+    if (instruction_set() >= InstructionSet::kAvx512) here.push_back(&avx512());
+    if (instruction_set() >= InstructionSet::kAmx && allow_amx()) here.push_back(&amx());
 #endif
-
-const Kernels& best() {
-#if defined(WEIGHTCAST_ENGINE_X86)
-  static const Kernels& found = []() -> const Kernels& {
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
-      return has_amx() && allow_amx() ? amx() : avx512();
-    }
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2();
-    return plain();
+    return here;
   }();
   return found;
-#else
-  return plain();
-#endif
 }
+
+const Kernels& best() { return *available().back(); }
 
 }  // namespace weightcast::kernels

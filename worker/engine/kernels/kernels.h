@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace weightcast::kernels {
 
@@ -53,16 +54,18 @@ struct Kernels {
 
 [[nodiscard]] const Kernels& plain();
 #if defined(WEIGHTCAST_ENGINE_X86)
-/// Only to be used on a processor that has them: AVX2, FMA and F16C; AVX-512 F, BW and VL.
+/// Only to be used where instruction_set() is kAvx2 at least; kAvx512.
 [[nodiscard]] const Kernels& avx2();
 [[nodiscard]] const Kernels& avx512();
 /// AVX-512, and AMX for products with BF16 weights: rows are split into two numbers of BF16, which keeps 16 bits of
-/// each. Only after allow_amx(), on a processor with AMX for BF16.
+/// each. Only after allow_amx(), where instruction_set() is kAmx.
 [[nodiscard]] const Kernels& amx();
 /// Asks the kernel for the registers, for the whole process. False where it has none to give.
 [[nodiscard]] bool allow_amx();
 #endif
-/// The fastest ones that this processor has.
+/// Those for instruction_set() and the sets before it, plain first.
+[[nodiscard]] std::span<const Kernels* const> available();
+/// The last of them, which are the fastest.
 [[nodiscard]] const Kernels& best();
 
 }  // namespace weightcast::kernels

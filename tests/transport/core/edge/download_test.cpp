@@ -226,6 +226,17 @@ TEST_F(DownloadTest, ParentIsToldOfTheChunkThatDoesNotMatch) {
   EXPECT_EQ(sent[0].message.chunk_damaged().chunk(), 9u);
 }
 
+TEST_F(DownloadTest, OriginIsToldOfTheChunkThatDoesNotMatch) {
+  start(assignment(1, {{0}}));
+  ASSERT_TRUE(take_part(0, part_of(kVersion, kChunks)).has_value());
+  EXPECT_FALSE(download.handle_chunk(now, conn_to(0), chunk_of(kVersion, ChunkIndex{9}, true)));
+  const auto faults = download.take_faults();
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_EQ(faults[0].parent, kOriginId);
+  EXPECT_EQ(faults[0].damaged, ChunkIndex{9});
+  EXPECT_EQ(parent_fault_from_wire(parent_fault_to_wire(faults[0])), faults[0]);
+}
+
 TEST_F(DownloadTest, OriginThatSendsDamageIsTriedSoOftenAndNoMore) {
   start(assignment(1, {{2, 0}}));
   ASSERT_TRUE(take_part(2, part_of(kVersion, kChunks)).has_value());

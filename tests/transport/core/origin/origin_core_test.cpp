@@ -86,10 +86,59 @@ TEST_F(OriginCoreTest, VersionsPastTheLastAreNeitherJoinedWithNorPublished) {
 
 TEST_F(OriginCoreTest, WorkerOfAnEarlierProtocolIsToldBothVersions) {
   wire::Message message = join_message("a");
-  message.mutable_join()->set_protocol(kProtocolVersion - 1);
+  message.mutable_join()->set_protocol(kProtocolVersionMin - 1);
   join("a", message);
   ASSERT_EQ(heard_by("a", Kind::kBye).size(), 1u);
-  EXPECT_THAT(heard_by("a", Kind::kBye)[0].bye().reason(), HasSubstr("it speaks protocol 6, this origin 7"));
+  EXPECT_THAT(heard_by("a", Kind::kBye)[0].bye().reason(),
+              HasSubstr("it speaks protocol 6, this origin 7 to 8: its release is too old"));
+}
+
+TEST_F(OriginCoreTest, SpeaksWithEachWorkerWhatBothKnow) {
+  struct {
+    const char* name;
+    std::uint32_t protocol, protocol_max, agreed;
+  } const rows[] = {{"before", 7, 0, 7}, {"same", 7, 8, 8}, {"next", 8, 9, 8}};
+  for (const auto& [name, protocol, protocol_max, agreed] : rows) {
+    wire::Message message = join_message(name);
+    message.mutable_join()->set_protocol(protocol);
+    message.mutable_join()->set_protocol_max(protocol_max);
+    join(name, message);
+    ASSERT_EQ(heard_by(name, Kind::kJoined).size(), 1u) << name;
+    EXPECT_EQ(heard_by(name, Kind::kJoined)[0].joined().protocol(), agreed) << name;
+    EXPECT_EQ(member(name).protocol, agreed) << name;
+    EXPECT_EQ(origin.protocols().of(conns.at(name)), agreed) << name;
+  }
+  for (const auto& row : rows) lose(row.name);
+  EXPECT_EQ(origin.protocols().size(), 0u) << "nothing is kept of connections that have ended";
+  wire::Message message = join_message("after next");
+  message.mutable_join()->set_protocol(9);
+  message.mutable_join()->set_protocol_max(10);
+  join("after next", message);
+  ASSERT_EQ(heard_by("after next", Kind::kBye).size(), 1u);
+  EXPECT_THAT(heard_by("after next", Kind::kBye)[0].bye().reason(),
+              HasSubstr("it speaks protocol 9 to 10, this origin 7 to 8: its release is too new"));
+}
+
+TEST_F(OriginCoreTest, WelcomesNoChildOfTheReleaseBefore) {
+  join("a");
+  const auto hear_hello = [&](std::uint32_t protocol, std::uint32_t protocol_max) {
+    const ConnId conn = origin.next_conn();
+    origin.handle_accepted(now, conn, "host");
+    wire::Message hello;
+    hello.mutable_hello()->set_protocol(protocol);
+    hello.mutable_hello()->set_protocol_max(protocol_max);
+    hello.mutable_hello()->set_name("a");
+    origin.handle_message(now, conn, hello);
+    run();
+    return conn;
+  };
+  EXPECT_TRUE(said[hear_hello(7, 0)].empty());
+  const ConnId child = hear_hello(7, 8);
+  ASSERT_EQ(said[child].size(), 1u);
+  EXPECT_EQ(said[child][0].welcome().protocol(), 8u);
+  const ConnId stranger = hear_hello(6, 6);
+  ASSERT_EQ(said[stranger].size(), 1u);
+  EXPECT_THAT(said[stranger][0].bye().reason(), HasSubstr("it speaks protocol 6, this node 7 to 8"));
 }
 
 TEST_F(OriginCoreTest, StandbyWorkerStepsBackWhenTheLostOneReturns) {

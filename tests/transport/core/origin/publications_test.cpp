@@ -31,6 +31,28 @@ TEST_F(PublicationsTest, VersionThatIsDamagedHereIsWithdrawnAndItsNumberStaysUse
   EXPECT_EQ(heard_by("a", Kind::kAnnounce).back().announce().manifest().payload().version(), 2u);
 }
 
+// Where a worker says that bytes of the origin's are damaged, the origin looks at its own copy, and believes that.
+TEST_F(PublicationsTest, WorkerThatGetsDamageFromTheOriginHasItLookAtItsCopy) {
+  join("a");
+  publish(1);
+  wire::Message fault;
+  set_payload(*fault.mutable_parent_fault(), Version{1});
+  fault.mutable_parent_fault()->set_parent_id(kOriginId.value);
+  fault.mutable_parent_fault()->set_kind(wire::FAULT_KIND_CORRUPT);
+  fault.mutable_parent_fault()->set_damaged_chunk(2);
+  tell("a", fault);
+  origin.handle_chunk_checked(now, Version{1}, ChunkIndex{2}, chunk_digests(Version{1}, 100)[2]);
+  run();
+  EXPECT_EQ(origin.latest(), Version{1}) << "here it is right";
+  now += SelfCheck::kRecheckAfter;
+  fault.mutable_parent_fault()->set_damaged_chunk(3);
+  tell("a", fault);
+  origin.handle_chunk_checked(now, Version{1}, ChunkIndex{3}, chunk_digests(Version{1}, 100)[2]);
+  run();
+  EXPECT_EQ(origin.latest(), kNoVersion);
+  EXPECT_EQ(heard_by("a", Kind::kNotAvailable).size(), 1u);
+}
+
 TEST_F(PublicationsTest, VersionThatTheDiskLostIsWithdrawn) {
   join("a");
   publish(1);

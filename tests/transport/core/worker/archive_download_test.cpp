@@ -29,6 +29,7 @@ struct ArchiveDownloadTest : DownloadTest {
   void SetUp() override {
     DownloadTest::SetUp();
     start(assignment(1, {{2, 0}}));
+    queue.protocols().agree(conn_to(2), kProtocolVersion);
   }
   std::vector<Action>& act() { return last = actions(); }
   std::uint32_t find() {

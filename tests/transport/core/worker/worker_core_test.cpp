@@ -4,73 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sim/stand_in_keys.h"
-#include "tests/transport/core/payload_fixture.h"
-#include "tests/transport/core/worker_fixture.h"
+#include "tests/transport/core/worker/worker_core_fixture.h"
 
 namespace weightcast {
 namespace {
 
 using namespace std::chrono_literals;
-
-struct WorkerCoreTest : testing::Test {
-  WorkerConfig config = worker_config();
-  WorkerCore worker{config};
-  Instant now{1h};
-  ConnId origin{};
-  std::vector<action::Connect> dialled;
-  std::vector<action::Send> said;
-  std::vector<Version> begun;
-
-  void run() {
-    for (Action& action : drain([&] { return worker.poll_action(); })) {
-      if (auto* connect = std::get_if<action::Connect>(&action)) dialled.push_back(*connect);
-      if (auto* send = std::get_if<action::Send>(&action)) said.push_back(*send);
-      if (auto* begin = std::get_if<action::BeginPayload>(&action)) begun.push_back(begin->manifest->version);
-    }
-  }
-  void SetUp() override {
-    worker.start(now);
-    run();
-    join();
-  }
-  void join() {
-    origin = dialled.back().conn;
-    worker.handle_connected(now, origin);
-    wire::Message joined;
-    joined.mutable_joined()->set_peer_id(5);
-    tell(joined);
-  }
-  void lose_origin() {
-    worker.handle_closed(now, origin, fail(Errc::kClosed, Op::kReceive, "reset"));
-    now = *worker.poll_deadline();
-    worker.handle_timeout(now);
-    run();
-  }
-  void tell(const wire::Message& message) {
-    worker.handle_message(now, origin, message);
-    run();
-  }
-  void announce(std::shared_ptr<const Manifest> manifest, std::uint64_t epoch) {
-    wire::Message message;
-    *message.mutable_announce()->mutable_manifest() = manifest_to_wire(*manifest);
-    wire::Assignment* assignment = message.mutable_announce()->mutable_assignment();
-    assignment->set_epoch(epoch);
-    set_payload(*assignment, manifest->version);
-    assignment->add_stripes()->add_ancestors()->set_peer_id(0);
-    assignment->add_stripe_weights(1);
-    tell(message);
-  }
-  void announce(std::uint64_t version, std::uint64_t epoch) { announce(manifest_of(Version{version}, 100), epoch); }
-  const wire::Message* last_said(wire::Message::KindCase kind) {
-    for (auto send = said.rbegin(); send != said.rend(); ++send) {
-      if (send->message.kind_case() == kind) return &send->message;
-    }
-    return nullptr;
-  }
-};
-
-using Kind = wire::Message::KindCase;
 
 TEST_F(WorkerCoreTest, TakesOverTheRunOfTheOriginThatItJoinedFirst) {
   EXPECT_EQ(last_said(Kind::kJoin)->join().run_id(), 0u) << "it knows none";
@@ -90,6 +29,25 @@ TEST_F(WorkerCoreTest, TakesOverTheRunOfTheOriginThatItJoinedFirst) {
   lose_origin();
   join();
   EXPECT_EQ(last_said(Kind::kJoin)->join().run_id(), 7u);
+}
+
+TEST_F(WorkerCoreTest, SpeaksWhatItsOriginSaysAndNothingThatItHasNotOffered) {
+  EXPECT_EQ(last_said(Kind::kJoin)->join().protocol(), kProtocolVersionMin) << "origins before version 8 compare it";
+  EXPECT_EQ(last_said(Kind::kJoin)->join().protocol_max(), kProtocolVersion);
+  EXPECT_EQ(worker.protocol(), kProtocolVersionMin) << "the origin has said nothing";
+  const auto joined_with = [&](std::uint32_t protocol) {
+    lose_origin();
+    origin = dialled.back().conn;
+    worker.handle_connected(now, origin);
+    wire::Message joined;
+    joined.mutable_joined()->set_protocol(protocol);
+    tell(joined);
+    return worker.protocol();
+  };
+  EXPECT_EQ(joined_with(kProtocolVersion), kProtocolVersion);
+  EXPECT_EQ(joined_with(0), kProtocolVersionMin) << "another connection is another agreement";
+  EXPECT_EQ(joined_with(kProtocolVersion + 1), kProtocolVersionMin);
+  EXPECT_EQ(joined_with(kProtocolVersionMin - 1), kProtocolVersionMin);
 }
 
 TEST_F(WorkerCoreTest, BeginsAnotherRunWhenItsOriginSaysSoAndTriesAgainIfTheDiskRefuses) {
@@ -564,113 +522,6 @@ TEST(WorkerCoreSingleCopy, ServesItsBaseUntilAPatchTakesItsPlace) {
     EXPECT_EQ(only<action::FinishPayload>(drain([&] { return worker.poll_action(); })).size(), 1u);
     EXPECT_EQ(worker.holdings().contains(Version{1}), !single_copy);
   }
-}
-
-/// A worker that takes nothing that its origin has not signed.
-struct SuspiciousWorkerTest : WorkerCoreTest {
-  SuspiciousWorkerTest() {
-    config.trust = std::make_shared<sim::StandInTrust>();
-    config.run = RunId{7};
-    std::destroy_at(&worker);
-    std::construct_at(&worker, config);
-  }
-
-  sim::StandInSigner key;
-  ManifestAuthor author{RunId{7}, std::shared_ptr<const ManifestSigner>(std::shared_ptr<void>(), &key)};
-
-  [[nodiscard]] std::shared_ptr<const Manifest> by_author(Manifest manifest) const {
-    author.sign(manifest);
-    return std::make_shared<const Manifest>(std::move(manifest));
-  }
-  /// Its growth from 4 to 8 chunks.
-  [[nodiscard]] wire::Message growth(const Manifest& four) const {
-    wire::Message message;
-    *message.mutable_growth() = growth_between(four, *by_author(*taken_over_manifest(Version{1}, 8, 10)));
-    return message;
-  }
-};
-
-TEST_F(SuspiciousWorkerTest, BeginsOnlyWhatIsSignedAndSaysWhyItRefusesTheRest) {
-  announce(manifest_of(Version{1}, 100), 1);
-  EXPECT_TRUE(begun.empty()) << "it is not signed";
-  key.lie(true);
-  announce(by_author(*manifest_of(Version{2}, 100)), 2);
-  EXPECT_TRUE(begun.empty()) << "it is wrongly signed";
-  ASSERT_NE(last_said(Kind::kInstallFailed), nullptr);
-  EXPECT_EQ(last_said(Kind::kInstallFailed)->install_failed().code(), static_cast<std::uint32_t>(Errc::kNotAllowed));
-  EXPECT_NE(worker.last_error().find("its signature is not the origin's"), std::string::npos) << worker.last_error();
-  EXPECT_EQ(worker.intake().refused_manifests(), 2u);
-  key.lie(false);
-  announce(by_author(*manifest_of(Version{3}, 100)), 3);
-  EXPECT_EQ(begun, std::vector{Version{3}});
-  EXPECT_EQ(worker.intake().refused_manifests(), 2u);
-}
-
-TEST_F(SuspiciousWorkerTest, TakesGrowthsThatAreSigned) {
-  const auto four = by_author(*taken_over_manifest(Version{1}, 4, 10));
-  announce(four, 1);
-  ASSERT_EQ(begun, std::vector{Version{1}});
-  tell(growth(*four));
-  EXPECT_EQ(worker.intake().chunks_total(), 8u);
-  EXPECT_EQ(worker.intake().refused_manifests(), 0u);
-}
-
-TEST_F(SuspiciousWorkerTest, GivesAPayloadUpThatGrowsWithoutTheOriginsSignature) {
-  const auto four = by_author(*taken_over_manifest(Version{1}, 4, 10));
-  announce(four, 1);
-  key.lie(true);
-  tell(growth(*four));
-  EXPECT_EQ(worker.receiving(), PayloadId{});
-  ASSERT_NE(last_said(Kind::kInstallFailed), nullptr);
-  EXPECT_EQ(worker.intake().refused_manifests(), 1u);
-}
-
-/// Trusts as the stand-in does, until that key is revoked.
-struct RevocableTrust final : ManifestTrust {
-  [[nodiscard]] Status check(const Manifest& manifest) const override {
-    if (revoked) return about(to_string(manifest.id()), fail(Errc::kNotAllowed, Op::kVerify, "its key is revoked"));
-    return stand_in.check(manifest);
-  }
-  [[nodiscard]] Status check_stored(const Manifest& manifest) const override { return check(manifest); }
-
-  sim::StandInTrust stand_in;
-  bool revoked = false;
-};
-
-struct RevokedKeyTest : SuspiciousWorkerTest {
-  RevokedKeyTest() {
-    config.trust = trust;
-    std::destroy_at(&worker);
-    std::construct_at(&worker, config);
-  }
-
-  const std::shared_ptr<RevocableTrust> trust = std::make_shared<RevocableTrust>();
-};
-
-TEST_F(RevokedKeyTest, GivesUpWhatArrivesByAKeyThatIsRevokedMeanwhile) {
-  announce(by_author(*manifest_of(Version{1}, 100)), 1);
-  announce(by_author(*manifest_of(Version{2}, 100)), 2);
-  ASSERT_EQ(begun, std::vector{Version{1}});
-  trust->revoked = true;
-  worker.handle_revocations(now, 1);
-  run();
-  EXPECT_EQ(worker.receiving(), PayloadId{});
-  EXPECT_EQ(worker.intake().refused_manifests(), 2u);
-  ASSERT_NE(last_said(Kind::kInstallFailed), nullptr);
-  EXPECT_EQ(worker.last_error(), "cannot verify: version 1: its key is revoked");
-  // Nor does it try again by what it was told then.
-  now += std::chrono::minutes(1);
-  worker.handle_timeout(now);
-  run();
-  EXPECT_EQ(begun, std::vector{Version{1}});
-}
-
-TEST_F(RevokedKeyTest, GoesOnWithWhatAnotherKeyVouchesFor) {
-  announce(by_author(*manifest_of(Version{1}, 100)), 1);
-  worker.handle_revocations(now, 1);
-  run();
-  EXPECT_EQ(worker.receiving(), PayloadId{Version{1}});
-  EXPECT_EQ(worker.intake().refused_manifests(), 0u);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "transport/io/store/store_recovery.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "tests/transport/io/store/store_fixture.h"
+#include "transport/io/store/version_record.h"
 
 namespace weightcast {
 namespace {
@@ -73,15 +75,18 @@ class StoreRecovery : public StoreFixture {
 TEST_F(StoreRecovery, RecordOfAnotherReleaseIsNamedAndNothingIsTouched) {
   make_installed(old_, true);
   const FileRef record = *real_files().open(layout().record(Version{4}), {.write = true});
-  const std::byte form_1[4] = {std::byte{1}};
-  ASSERT_TRUE(write_fully(*record, 8, form_1, "record").has_value());
-  const Result<RecoveredStore> refused = recover_store(layout(), 2);
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().code, Errc::kUnsupported);
-  EXPECT_NE(refused.error().detail.find("a record of form 1, this release reads forms 2 to 5"), std::string::npos)
-      << refused.error().detail;
-  EXPECT_TRUE(fs::exists(layout().record(Version{4})));
-  EXPECT_TRUE(fs::exists(layout().complete(Version{4})));
+  for (const std::uint8_t form : {std::uint8_t{1}, static_cast<std::uint8_t>(kRecordForm + 1)}) {
+    const std::byte bytes[4] = {std::byte{form}};
+    ASSERT_TRUE(write_fully(*record, 8, bytes, "record").has_value());
+    const Result<RecoveredStore> refused = recover_store(layout(), 2);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, Errc::kUnsupported);
+    EXPECT_NE(refused.error().detail.find(fmt::format("a record of form {}, this release reads forms 2 to 5", form)),
+              std::string::npos)
+        << refused.error().detail;
+    EXPECT_TRUE(fs::exists(layout().record(Version{4})));
+    EXPECT_TRUE(fs::exists(layout().complete(Version{4})));
+  }
 }
 
 TEST_F(StoreRecovery, BeginFilesWithoutRecordAreThrownAway) {

@@ -1,0 +1,223 @@
+#include "bench/paper/paper_bench.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <span>
+
+#include "base/content_digest.h"
+#include "base/file_system.h"
+#include "base/json_text.h"
+#include "base/nearest_name.h"
+#include "base/posix_file_system.h"
+#include "base/text.h"
+
+namespace weightcast::bench {
+namespace {
+
+constexpr std::uint64_t kResultBytesMax = std::uint64_t{16} << 20;
+
+std::vector<PaperItem> all_items() {
+  std::vector<PaperItem> items = echo2_items();
+  for (PaperItem& item : flash_items()) items.push_back(std::move(item));
+  return items;
+}
+
+nlohmann::json or_null(const auto& value) { return value ? nlohmann::json(*value) : nlohmann::json(); }
+
+nlohmann::json json_of(const RolloutWorldOptions& o) {
+  const SchedulerOptions& s = o.scheduler;
+  return {{"gpus", o.gpus},
+          {"slots_per_gpu", o.slots_per_gpu},
+          {"workers", o.workers},
+          {"train_share", o.train_share},
+          {"token_s", o.token_s},
+          {"token_slowdown", o.token_slowdown},
+          {"tokens_mean", o.tokens_mean},
+          {"tokens_sd", o.tokens_sd},
+          {"tokens_max", o.tokens_max},
+          {"turns", o.turns},
+          {"environment_s_mean", o.environment_s_mean},
+          {"environment_s_sd", o.environment_s_sd},
+          {"slow_environment_share", o.slow_environment_share},
+          {"slow_group_share", o.slow_group_share},
+          {"slow_environment_s", o.slow_environment_s},
+          {"rollout_batch_size", o.rollout_batch_size},
+          {"train_gpu_s_per_rollout", o.train_gpu_s_per_rollout},
+          {"t_bcast_s", o.t_bcast_s},
+          {"pauses_for_broadcast", o.pauses_for_broadcast},
+          {"publish_interval", o.publish_interval},
+          {"max_additional_running_prompts", o.max_additional_running_prompts},
+          {"num_env_groups", o.num_env_groups},
+          {"no_signal_share", o.no_signal_share},
+          {"steps", o.steps},
+          {"warm_up_steps", o.warm_up_steps},
+          {"group_size", s.group_size},
+          {"group_size_redundancy", s.group_size_redundancy},
+          {"max_staleness", or_null(s.max_staleness)},
+          {"async_generation_ratio", or_null(s.async_generation_ratio)},
+          {"queue_scheduling", s.queue_scheduling},
+          {"prompt_replication", s.prompt_replication},
+          {"environment_async", s.environment_async},
+          {"filter_equal_rewards", s.filter_equal_rewards}};
+}
+
+Figure figure_of(const PaperItem& item, const StepTimes& times) {
+  Figure figure = rollout_figure(times.runs()[0]);
+  figure.title = fmt::format("{}: {}", item.of, item.suite.title);
+  figure.caption = fmt::format("simulated time, mean of {} seeds; fitted: {}", times.runs().size(),
+                               item.fitted.empty() ? "nothing" : item.fitted);
+  figure.panels[0].series = times.series();
+  return figure;
+}
+
+/// Whether `path` has a result of that configuration.
+bool is_done(FileSystem& files, const std::filesystem::path& path, const std::string& digest) {
+  const auto text = read_file(files, path, kResultBytesMax);
+  if (!text.has_value()) return false;
+  const nlohmann::json json = parse_json(*text);
+  return json.is_object() && json.contains("config_digest") && json["config_digest"] == digest;
+}
+
+}  // namespace
+
+double StepTimes::at(std::string_view name, double x) const {
+  double sum = 0;
+  std::uint64_t count = 0;
+  for (const RolloutSuite& run : runs_) {
+    for (const RolloutCase& c : run.cases) {
+      if (c.name != name || c.x != x) continue;
+      sum += c.result.step_s;
+      ++count;
+    }
+  }
+  return count > 0 ? sum / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::vector<Figure::Series> StepTimes::series() const {
+  std::vector<Figure::Series> series;
+  std::map<std::string, std::size_t> places;
+  for (const RolloutCase& c : runs_.at(0).cases) {
+    const auto [place, is_new] = places.try_emplace(c.name, series.size());
+    if (is_new) series.push_back({c.name, false, {}});
+    series[place->second].points.push_back({c.x, at(c.name, c.x)});
+  }
+  return series;
+}
+
+std::vector<std::string_view> paper_item_names() {
+  std::vector<std::string_view> names;
+  for (const PaperItem& item : all_items()) names.push_back(item.name);
+  return names;
+}
+
+Result<PaperItem> paper_item(std::string_view name) {
+  for (PaperItem& item : all_items()) {
+    if (item.name == name) return std::move(item);
+  }
+  return fail(Errc::kInvalidArgument, Op::kParse, unknown_name("figure or table", name, paper_item_names()));
+}
+
+void make_quick(PaperItem& item) {
+  item.seeds = 1;
+  shrink(item.suite, 16);
+  for (RolloutCase& c : item.suite.cases) {
+    c.options.steps = c.options.publish_interval;
+    c.options.warm_up_steps = 0;
+  }
+}
+
+nlohmann::json config_of(const PaperItem& item) {
+  nlohmann::json cases = nlohmann::json::array();
+  for (const RolloutCase& c : item.suite.cases) {
+    cases.push_back({{"name", c.name}, {"x", c.x}, {"options", json_of(c.options)}});
+  }
+  return {{"name", item.name},
+          {"inputs", item.inputs},
+          {"fitted", item.fitted},
+          {"seeds", item.seeds},
+          {"cases", std::move(cases)}};
+}
+
+std::string config_digest(const PaperItem& item) {
+  const std::string text = json_text(config_of(item));
+  return content_digest_of(std::as_bytes(std::span(text))).hex();
+}
+
+Result<PaperResult> run_paper_item(const PaperItem& item) {
+  std::vector<RolloutSuite> runs;
+  for (std::uint64_t seed = 1; seed <= item.seeds; ++seed) {
+    RolloutSuite suite = item.suite;
+    for (RolloutCase& c : suite.cases) c.options.seed = seed;
+    WC_TRY(run_rollout_suite(suite, [](const RolloutCase&) {}));
+    runs.push_back(std::move(suite));
+  }
+  const StepTimes times(runs);
+  PaperResult result;
+  if (!item.suite.cases.empty()) result.figure = figure_of(item, times);
+  WC_TRY(item.evaluate(times, result));
+  return result;
+}
+
+nlohmann::json to_json(const PaperItem& item, const PaperResult& result) {
+  nlohmann::json rows = nlohmann::json::array(), claims = nlohmann::json::array();
+  for (const PaperRow& row : result.rows) {
+    rows.push_back({{"what", row.what},
+                    {"paper", or_null(row.paper)},
+                    {"source", row.paper ? nlohmann::json(std::string(1, row.source)) : nlohmann::json()},
+                    {"ours", row.ours}});
+  }
+  for (const PaperClaim& claim : result.claims) claims.push_back({{"what", claim.what}, {"holds", claim.holds}});
+  nlohmann::json series = nlohmann::json::array();
+  for (const Figure::Panel& panel : result.figure.panels) {
+    for (const Figure::Series& each : panel.series) {
+      nlohmann::json points = nlohmann::json::array();
+      for (const Figure::Point& point : each.points) points.push_back({point.x, point.y});
+      series.push_back({{"name", each.name}, {"points", std::move(points)}});
+    }
+  }
+  return {{"name", item.name},           {"of", item.of},
+          {"fitted", item.fitted},       {"config_digest", config_digest(item)},
+          {"config", config_of(item)},   {"rows", std::move(rows)},
+          {"claims", std::move(claims)}, {"x", result.figure.x.label},
+          {"y", result.figure.y.label},  {"series", std::move(series)}};
+}
+
+std::string paper_text(const PaperItem& item, const PaperResult& result) {
+  std::string text =
+      fmt::format("{} ({}), fitted: {}\n", item.of, item.name, item.fitted.empty() ? "nothing" : item.fitted);
+  for (const PaperRow& row : result.rows) {
+    const std::string paper = row.paper ? fmt::format("{:.4g} ({})", *row.paper, row.source) : "-";
+    text += fmt::format("  {:<64} {:>14} {:>10.4g}\n", row.what, paper, row.ours);
+  }
+  for (const PaperClaim& claim : result.claims) {
+    text += fmt::format("  {:<64} {:>25}\n", claim.what, claim.holds ? "holds" : "does NOT hold");
+  }
+  return text;
+}
+
+Status write_paper_items(const std::vector<PaperItem>& items, const std::string& directory) {
+  PosixFileSystem files;
+  WC_TRY(make_directories(files, directory));
+  for (const PaperItem& item : items) {
+    const std::filesystem::path path = std::filesystem::path(directory) / fmt::format("{}.json", item.name);
+    if (is_done(files, path, config_digest(item))) {
+      fmt::print("{} ({}): kept, {} has it\n", item.of, item.name, printable(path.string()));
+      continue;
+    }
+    WC_ASSIGN(const PaperResult result, run_paper_item(item));
+    fmt::print("{}", paper_text(item, result));
+    std::fflush(stdout);
+    std::filesystem::path drawing = path;
+    drawing.replace_extension(".svg");
+    WC_TRY(replace_file(files, drawing, to_svg(result.figure), Synced::kNothing));
+    // Last: with it the item is done.
+    WC_TRY(replace_file(files, path, json_text(to_json(item, result), 2) + "\n", Synced::kBytes));
+  }
+  return {};
+}
+
+}  // namespace weightcast::bench

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/paper/paper_item.h"
+
+namespace weightcast::bench {
+
+[[nodiscard]] std::vector<std::string_view> paper_item_names();
+/// Errors: kInvalidArgument, with the nearest name.
+[[nodiscard]] Result<PaperItem> paper_item(std::string_view name);
+
+/// A sixteenth of the work and one step, one seed: enough to see that everything runs, and for no claim.
+void make_quick(PaperItem& item);
+
+/// All that the item's figures follow from: formulas' inputs, cases, seeds.
+[[nodiscard]] nlohmann::json config_of(const PaperItem& item);
+/// SHA-256 of config_of(), in hexadecimal digits.
+[[nodiscard]] std::string config_digest(const PaperItem& item);
+
+/// Simulates the item's cases under each seed and evaluates them. Errors: those of run_rollout_suite() and of the
+/// item's formulas.
+[[nodiscard]] Result<PaperResult> run_paper_item(const PaperItem& item);
+
+/// {name, of, fitted, config_digest, config, rows: [{what, paper, source, ours}], claims: [{what, holds}], x, y,
+/// series: [{name, points: [[x, y]]}]}, the last three as drawn.
+[[nodiscard]] nlohmann::json to_json(const PaperItem& item, const PaperResult& result);
+/// The same for people, a line each.
+[[nodiscard]] std::string paper_text(const PaperItem& item, const PaperResult& result);
+
+/// Runs the items one after the other and writes DIR/NAME.json and DIR/NAME.svg of each. Keeps results there with the
+/// same digest: a run that was interrupted goes on where it was. Prints what it does.
+/// Errors: those of run_paper_item(), and of writing to DIR.
+[[nodiscard]] Status write_paper_items(const std::vector<PaperItem>& items, const std::string& directory);
+
+}  // namespace weightcast::bench

@@ -1,0 +1,66 @@
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "base/json_text.h"
+#include "bench/commands.h"
+#include "bench/fleet/fleet_flags.h"
+#include "bench/paper/paper_bench.h"
+
+namespace weightcast::bench {
+namespace {
+
+struct PaperArguments {
+  std::vector<std::string> names;
+  bool is_quick = false;
+  std::string directory, json_path, svg_path;
+};
+
+Status run(const PaperArguments& arguments) {
+  std::vector<PaperItem> items;
+  for (const std::string& name : arguments.names) {
+    if (name == "all") {
+      for (const std::string_view each : paper_item_names()) items.push_back(*paper_item(each));
+      continue;
+    }
+    WC_ASSIGN(PaperItem item, paper_item(name));
+    items.push_back(std::move(item));
+  }
+  if (arguments.is_quick) {
+    for (PaperItem& item : items) make_quick(item);
+  }
+  if (!arguments.directory.empty()) return write_paper_items(items, arguments.directory);
+  if (items.size() > 1 && !arguments.svg_path.empty()) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure, "--svg draws one figure; give one NAME, or --out DIR");
+  }
+  nlohmann::json results = nlohmann::json::array();
+  for (const PaperItem& item : items) {
+    WC_ASSIGN(const PaperResult result, run_paper_item(item));
+    fmt::print("{}", paper_text(item, result));
+    std::fflush(stdout);
+    results.push_back(to_json(item, result));
+    WC_TRY(write_result(arguments.svg_path, to_svg(result.figure)));
+  }
+  return write_result(arguments.json_path, json_text({{"items", std::move(results)}}, 2) + "\n");
+}
+
+}  // namespace
+
+void add_paper_command(CLI::App& app) {
+  const auto arguments = std::make_shared<PaperArguments>();
+  CLI::App* command =
+      app.add_subcommand("paper", "Tables and figures of papers by simulation, beside the papers' figures");
+  command->add_option("NAME", arguments->names, fmt::format("all, {}", fmt::join(paper_item_names(), ", ")))
+      ->required();
+  command->add_flag("--quick", arguments->is_quick, "A sixteenth of the work and one step: that it runs, and no more");
+  CLI::Option* out = command->add_option("--out", arguments->directory,
+                                         "Write DIR/NAME.json and DIR/NAME.svg, and keep those that lie there from the "
+                                         "same configuration");
+  command->add_option("--json", arguments->json_path, "Write the results to this file; - is stdout")->excludes(out);
+  command->add_option("--svg", arguments->svg_path, "Draw the figure of one NAME")->excludes(out);
+  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
+}
+
+}  // namespace weightcast::bench

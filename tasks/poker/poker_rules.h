@@ -1,0 +1,22 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "tasks/poker/holdem_hand.h"
+
+namespace weightcast {
+
+/// Players that follow a rule.
+enum class PokerRule {
+  kTightPassive,     ///< calls with a win share from 0.6 on, and never raises
+  kLooseAggressive,  ///< raises by the pot from 0.45 on, and calls from 0.3 on
+  kPotOdds,          ///< calls where that pays on average, and raises by half the pot from 0.7 on
+};
+
+inline constexpr std::array<std::string_view, 3> kPokerRuleNames{"tight_passive", "loose_aggressive", "pot_odds"};
+
+/// What a player of that rule does, who has the given win share. Always possible. It checks where it would fold.
+[[nodiscard]] HoldemAction rule_action(PokerRule rule, const HoldemChoice& choice, Chips pot, double win_share);
+
+}  // namespace weightcast

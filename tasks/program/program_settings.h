@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/settings.h"
+
+namespace weightcast {
+
+/// How a learner or a worker starts the program that is its task: the keys task_program.NAME of its configuration. Each
+/// host names its own, so that nobody else says what runs there.
+struct TaskProgramSettings {
+  std::string command;
+  std::string arguments;    ///< separated by commas, as an array of a TOML file is read
+  std::string environment;  ///< NAME=VALUE, separated by commas
+  std::uint64_t processes = 1;
+  double start_time_max = 60;
+  double call_time_max = 5;
+  std::uint64_t restarts_max = 10;
+  std::string sandbox = "none";
+};
+
+/// The fields of a configuration that read and print `settings`.
+[[nodiscard]] std::vector<SettingField> task_program_fields(TaskProgramSettings& settings);
+
+/// What is executed: the command, and its arguments. Errors: kInvalidArgument if no command is set.
+[[nodiscard]] Result<std::vector<std::string>> program_words(const TaskProgramSettings& settings);
+
+/// What the program finds in its environment: PATH, HOME, LANG, LC_ALL, TZ and TMPDIR of this process, and what the
+/// settings name. Nothing else, as an environment may hold keys. Errors: kInvalidArgument for what is no NAME=VALUE.
+[[nodiscard]] Result<std::vector<std::string>> program_environment(const TaskProgramSettings& settings);
+
+}  // namespace weightcast

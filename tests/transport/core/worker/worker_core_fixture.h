@@ -1,0 +1,71 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "tests/transport/core/payload_fixture.h"
+#include "tests/transport/core/worker_fixture.h"
+#include "transport/core/worker/worker_core.h"
+
+namespace weightcast {
+
+/// One worker that has joined, spoken to message by message.
+struct WorkerCoreTest : testing::Test {
+  using Kind = wire::Message::KindCase;
+
+  WorkerConfig config = worker_config();
+  WorkerCore worker{config};
+  Instant now{std::chrono::hours(1)};
+  ConnId origin{};
+  std::vector<action::Connect> dialled;
+  std::vector<action::Send> said;
+  std::vector<Version> begun;
+
+  void run() {
+    for (Action& action : drain([&] { return worker.poll_action(); })) {
+      if (auto* connect = std::get_if<action::Connect>(&action)) dialled.push_back(*connect);
+      if (auto* send = std::get_if<action::Send>(&action)) said.push_back(*send);
+      if (auto* begin = std::get_if<action::BeginPayload>(&action)) begun.push_back(begin->manifest->version);
+    }
+  }
+  void SetUp() override {
+    worker.start(now);
+    run();
+    join();
+  }
+  void join() {
+    origin = dialled.back().conn;
+    worker.handle_connected(now, origin);
+    wire::Message joined;
+    joined.mutable_joined()->set_peer_id(5);
+    tell(joined);
+  }
+  void lose_origin() {
+    worker.handle_closed(now, origin, fail(Errc::kClosed, Op::kReceive, "reset"));
+    now = *worker.poll_deadline();
+    worker.handle_timeout(now);
+    run();
+  }
+  void tell(const wire::Message& message) {
+    worker.handle_message(now, origin, message);
+    run();
+  }
+  void announce(std::shared_ptr<const Manifest> manifest, std::uint64_t epoch) {
+    wire::Message message;
+    *message.mutable_announce()->mutable_manifest() = manifest_to_wire(*manifest);
+    wire::Assignment* assignment = message.mutable_announce()->mutable_assignment();
+    assignment->set_epoch(epoch);
+    set_payload(*assignment, manifest->version);
+    assignment->add_stripes()->add_ancestors()->set_peer_id(0);
+    assignment->add_stripe_weights(1);
+    tell(message);
+  }
+  void announce(std::uint64_t version, std::uint64_t epoch) { announce(manifest_of(Version{version}, 100), epoch); }
+  const wire::Message* last_said(wire::Message::KindCase kind) {
+    for (auto send = said.rbegin(); send != said.rend(); ++send) {
+      if (send->message.kind_case() == kind) return &send->message;
+    }
+    return nullptr;
+  }
+};
+
+}  // namespace weightcast
