@@ -2,15 +2,20 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <thread>
 
 #include "tests/e2e/cluster.h"
 
 namespace weightcast {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::MatchesRegex;
 
 constexpr std::uint64_t kBytes = 2'000'000;
 
@@ -61,13 +66,103 @@ TEST_F(ReloadTest, ABadFileChangesNothingAndIsNamed) {
     EXPECT_EQ(ran.out, "");
     EXPECT_EQ(uplink(), 12.5e6) << "after " << text;
   };
-  expect_refused("uplink = \"3 parsecs\"\n", file + ": --uplink");
-  expect_refused("uplink = \"1mbit\"\nwidth = 3\n", file + ": 'width' is no option");
+  expect_refused("uplink = \"3 parsecs\"\n", file + " line 1: --uplink");
+  expect_refused("uplink = \"1mbit\"\nwidth = 3\n", file + " line 2: 'width' is no option");
   expect_refused("uplink = \"1mbit\"\nkeep = 5\ntopology = \"star\"\n",
                  "keep: 2 -> 5; topology: auto -> star: this changes with a restart alone");
   std::filesystem::remove(file);
   EXPECT_THAT(reload().err, HasSubstr(file));
   EXPECT_EQ(uplink(), 12.5e6);
+}
+
+TEST_F(ReloadTest, ALowerUplinkSlowsATransferThatIsUnderWay) {
+  constexpr double kSlow = 100e3;
+  configure("uplink = \"16mbit\"\n");
+  cluster.start_origin({"--config", file, "--pack", "never", "--no-patches"});
+  cluster.start_worker("w");
+  const std::string path = write_snapshot(cluster.temp().file("snapshot"), 10 * kBytes, 1);  // 10 s at 16 Mbit/s
+  auto published = std::async(std::launch::async, [&] { return cluster.publish(path, 1); });
+  const auto sent = [&] { return cluster.self("origin").at("bytes_sent").get<double>(); };
+  ASSERT_TRUE(Cluster::eventually([&] { return sent() > 1e6; })) << cluster.log("origin");
+  configure("uplink = \"800kbit\"\n");
+  ASSERT_EQ(reload().out, "uplink: 16mbit -> 800kbit\n");
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // what had been granted before is on its way
+  const auto since = std::chrono::steady_clock::now();
+  const double before = sent();
+  ASSERT_LT(before, 9 * kBytes) << "it was all sent before the reload";
+  std::this_thread::sleep_for(std::chrono::seconds(4));
+  const double moved = sent() - before;
+  const std::chrono::duration<double> lasted = std::chrono::steady_clock::now() - since;
+  EXPECT_LE(moved, 1.5 * kSlow * lasted.count());
+  EXPECT_EQ(published.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  configure("uplink = \"1gbit\"\n");
+  ASSERT_EQ(reload().status, 0);
+  const Ran ran = published.get();
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_TRUE(cluster.holds("w", path));
+}
+
+TEST_F(ReloadTest, OtherKeysCountForNewConnections) {
+  const ClusterKeys keys;
+  cluster.use_keys(keys);
+  cluster.start_origin();
+  cluster.start_worker("w");
+  const auto expires = [](const nlohmann::json& node) { return node.at("keys_expire_unix_s").get<std::int64_t>(); };
+  const std::int64_t before = expires(cluster.self("w"));
+  EXPECT_EQ(reload("w").out, "nothing has changed\n");
+  static_cast<void>(keys.issue("w", 30, true));
+  const Ran renewed = reload("w");
+  ASSERT_EQ(renewed.status, 0) << renewed.err;
+  EXPECT_THAT(renewed.out, MatchesRegex("certificate: [0-9a-f]+ until .* -> [0-9a-f]+ until .*\n"));
+  const std::int64_t after = expires(cluster.self("w"));
+  EXPECT_LT(after, before);
+  EXPECT_EQ(expires(cluster.node("origin", "w")), before) << "the connection is that of before";
+
+  // Another signing key, without another start of the origin.
+  const auto signed_by = [&] {
+    return read_certificate(keys.origin().signing_certificate.get())->serial;
+  };
+  const std::string old_key = signed_by();
+  ASSERT_EQ(cluster.run({"keys", "rotate", "--dir", keys.directory()}).status, 0);
+  const Ran rotated = reload();
+  ASSERT_EQ(rotated.status, 0) << rotated.err;
+  EXPECT_THAT(rotated.out, HasSubstr("signing key: " + old_key.substr(0, 8)));
+  const std::string path = write_snapshot(cluster.temp().file("snapshot"), kBytes, 1);
+  ASSERT_EQ(cluster.publish(path, 1).status, 0);
+  EXPECT_TRUE(cluster.holds("w", path));
+  EXPECT_THAT(cluster.run({"verify", cluster.state("w"), "--keys", keys.file_of("w")}).out,
+              HasSubstr("signing certificate " + signed_by()));
+
+  // The worker's next connection is one under its new keys.
+  EXPECT_EQ(cluster.end("origin", SIGTERM), 0);
+  cluster.restart("origin");
+  EXPECT_TRUE(Cluster::eventually([&] {
+    const nlohmann::json node = cluster.node("origin", "w");
+    return !node.is_null() && expires(node) == after;
+  })) << cluster.log("origin");
+  EXPECT_TRUE(cluster.process("w").running());
+}
+
+TEST_F(ReloadTest, KeysThatDoNotFitAreRefusedAndThoseBeforeCount) {
+  const ClusterKeys keys;
+  cluster.use_keys(keys);
+  configure("uplink = \"100mbit\"\n");
+  cluster.start_origin({"--config", file});
+  cluster.start_worker("w");
+  const std::string mine = read_owner_only(keys.origin_file())->text();
+  configure("uplink = \"10mbit\"\n");
+  const auto expect_refused = [&](std::string_view text, const std::string& why) {
+    ASSERT_TRUE(write_owner_only(keys.origin_file(), text).has_value());
+    const Ran ran = reload();
+    EXPECT_EQ(ran.status, 1);
+    EXPECT_THAT(ran.err, AllOf(HasSubstr(keys.origin_file()), HasSubstr(why)));
+    EXPECT_EQ(uplink(), 12.5e6);
+  };
+  expect_refused("no keys", "");
+  expect_refused(read_owner_only(keys.file_of("w"))->text(), "they are for worker w");
+  ASSERT_TRUE(write_owner_only(keys.origin_file(), mine).has_value());
+  EXPECT_EQ(reload().out, "uplink: 100mbit -> 10mbit\n");
+  cluster.start_worker("x");  // which trusts the origin as before
 }
 
 TEST_F(ReloadTest, AHangupDoesTheSame) {

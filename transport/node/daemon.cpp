@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -30,6 +31,7 @@
 #include "transport/io/supervisor.h"
 #include "transport/io/uv_loop.h"
 #include "transport/node/node.h"
+#include "transport/node/replaced_keys.h"
 #include "transport/node/revocation_file.h"
 #include "transport/node/signed_manifests.h"
 
@@ -205,6 +207,15 @@ Result<gid_t> group_named(const std::string& name) {
 
 }  // namespace
 
+void take_reloaded(DaemonConfig& config, const DaemonConfig& read) {
+  config.uplink = read.uplink;
+  config.downlink = read.downlink;
+  config.snapshot_bytes_max = read.snapshot_bytes_max;
+  config.archive_limits = read.archive_limits;
+  config.addresses_allowed = read.addresses_allowed;
+  config.version_age_max = read.version_age_max;
+}
+
 Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::function<Status()>& when_open,
                   const ReadConfig& read_config) {
   std::shared_ptr<TlsContext> tls;
@@ -248,11 +259,13 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
                                 loop.stop();
                               }};
   environment.open_archive = std::move(open_archive);
-  if (tls && config.role == Role::kOrigin) environment.signer = std::make_shared<SigningKey>(tls->keys());
+  std::shared_ptr<SigningKey> signer;
+  if (tls && config.role == Role::kOrigin) {
+    environment.signer = signer = std::make_shared<SigningKey>(tls->keys());
+  }
   std::shared_ptr<ClusterTrust> trust;
   if (tls && config.role == Role::kWorker) {
-    trust = std::make_shared<ClusterTrust>(tls, TrustOptions{config.version_age_max});
-    environment.trust = trust;
+    environment.trust = trust = std::make_shared<ClusterTrust>(tls, TrustOptions{config.version_age_max});
   }
   std::optional<RevocationFile> revocations;
   Node* running = nullptr;
@@ -261,21 +274,32 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
     WC_ASSIGN(ReadAgain again, read_config());
     again.config.name = config.name;  // which the keys may have given
     WC_TRY(validate(again.config));
-    // The last that can fail: what follows is taken whole.
-    const std::uint64_t list = tls ? tls->revocations().number() : 0;
-    if (revocations) WC_TRY(revocations->look_now());
-    if (tls && tls->revocations().number() != list) {
-      again.changes.push_back(fmt::format("revoked keys: list {} -> {}", list, tls->revocations().number()));
+    std::optional<NodeKeys> keys;
+    if (tls) {
+      WC_ASSIGN(keys, read_replaced_keys(config, tls->keys()));
+      WC_TRY(revocations->check((keys ? *keys : tls->keys()).authority.get()));
     }
-    config.uplink = again.config.uplink;
-    config.downlink = again.config.downlink;
-    config.snapshot_bytes_max = again.config.snapshot_bytes_max;
-    config.archive_limits = again.config.archive_limits;
-    config.addresses_allowed = again.config.addresses_allowed;
-    config.version_age_max = again.config.version_age_max;
+    // Nothing fails from here on.
+    const auto add = [&](std::vector<std::string> changes) {
+      std::ranges::move(changes, std::back_inserter(again.changes));
+    };
+    take_reloaded(config, again.config);
     network.set_rates(config.pace ? config.uplink : Rate{}, config.pace ? config.downlink : Rate{});
     if (trust) trust->set_options({config.version_age_max});
+    if (keys) {
+      add(changes_between(tls->keys(), *keys));
+      config.keys_expire_unix_s = keys->info.not_after_unix_s;
+      tls->set_keys(*std::move(keys));
+      if (signer) signer->set_keys(tls->keys());
+    }
     running->go_by(config);
+    if (tls) {
+      const std::uint64_t list = tls->revocations().number();
+      revocations->look_again();
+      if (const std::uint64_t now = tls->revocations().number(); now != list) {
+        add({fmt::format("revoked keys: list {} -> {}", list, now)});
+      }
+    }
     again.taken();
     for (const std::string& change : again.changes) log_info("the configuration was read again: {}", change);
     return std::move(again.changes);

@@ -77,12 +77,8 @@ void Node::close() {
 }
 
 void Node::go_by(const DaemonConfig& config) {
-  config_.uplink = config.uplink;
-  config_.downlink = config.downlink;
-  config_.snapshot_bytes_max = config.snapshot_bytes_max;
-  config_.archive_limits = config.archive_limits;
-  config_.addresses_allowed = config.addresses_allowed;
-  config_.version_age_max = config.version_age_max;
+  take_reloaded(config_, config);
+  config_.keys_expire_unix_s = config.keys_expire_unix_s;
   tell_limits();
 }
 

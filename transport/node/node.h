@@ -36,7 +36,8 @@ class Node : public LocalService {
   /// may be destroyed. That waits for jobs to reach the end of the piece at hand, and for the disk.
   void stop(std::string_view reason);
 
-  /// From now on the rates and limits of `config` count, those that may change while the node runs.
+  /// From now on the rates and limits of `config` count, those that may change while the node runs, and the end of its
+  /// keys.
   void go_by(const DaemonConfig& config);
   /// From now on `revoked` counts: closes the connections of those on it. An origin tells its workers of it.
   void go_by(const Revocations& revoked);
