@@ -19,7 +19,8 @@ void read_config(CLI::App& app, const std::string& file) {
   for (const CLI::ConfigItem& item : toml.from_file(file)) {
     CLI::Option* option = item.parents.empty() ? app.get_option_no_throw("--" + item.name) : nullptr;
     if (option == nullptr || !option->get_configurable()) {
-      throw CLI::ConfigError(file + ": '" + item.fullname() + "' is no option of '" + app.get_name() + "'");
+      throw CLI::ConfigError(place_in_config(file, item.name) + ": '" + item.fullname() + "' is no option of '" +
+                             app.get_name() + "'");
     }
     if (!option->empty()) continue;  // given on the command line
     if (option->get_expected_min() == 0) {
@@ -79,6 +80,18 @@ Result<std::vector<std::pair<std::string, std::string>>> read_config_items(const
     return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("{}: {}", printable(file), error.what()));
   }
   return items;
+}
+
+std::string place_in_config(const std::string& file, const std::string& key) {
+  std::ifstream in(file);
+  std::size_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos || CLI::detail::trim_copy(line.substr(0, equals)) != key) continue;
+    return fmt::format("{} line {}", printable(file), number);
+  }
+  return printable(file);
 }
 
 Result<std::vector<Setting>> read_settings(const std::string& file, std::span<const std::string> sets) {

@@ -21,6 +21,9 @@ void add_config_option(CLI::App& app);
 /// Errors: kInvalidArgument, which names the file, if it cannot be read, and the key of a text with #, " or \ in it.
 [[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> read_config_items(const std::string& file);
 
+/// "FILE line 3", where `file` gives `key` a value; "FILE" if it does not.
+[[nodiscard]] std::string place_in_config(const std::string& file, const std::string& key);
+
 /// Those of `file`, unless that is empty, and then those of `--set KEY=VALUE`. Errors: as read_config_items();
 /// kInvalidArgument (no KEY=VALUE).
 [[nodiscard]] Result<std::vector<Setting>> read_settings(const std::string& file, std::span<const std::string> sets);

@@ -72,7 +72,7 @@ TEST_F(ConfigFile, RefusesUnknownKeysByName) {
     program_.parse(with("role = \"worker\"\nuplnk = \"100mbit\"\n"));
     FAIL() << "accepted";
   } catch (const CLI::ParseError& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("'uplnk'"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("config.toml line 2: 'uplnk'"));
   }
 }
 
