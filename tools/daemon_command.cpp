@@ -13,6 +13,7 @@
 #include "archive/archived_payloads.h"
 #include "observe/daemon_view.h"
 #include "observe/operator_port.h"
+#include "observe/otlp_exporter.h"
 #include "tools/command.h"
 #include "tools/config_file.h"
 #include "tools/operator_options.h"
@@ -26,7 +27,7 @@ namespace {
 struct DaemonFlags {
   std::string role, listen = "127.0.0.1:0", origin, uplink = "unlimited", downlink = "unlimited", topology = "auto",
                     packing = "auto", disk = "auto", versions_in = "auto", log_level = "info", log_format = "text",
-                    snapshot_max, memory_max, archive_rate, archive_below, learner;
+                    snapshot_max, memory_max, archive_rate, archive_below, learner, otlp_endpoint;
   HttpFlags http;
   double hop_delay_ms = 0.5;
   double single_copy_wait_s = 60;
@@ -37,16 +38,16 @@ struct DaemonFlags {
 
 /// What a daemon tells over HTTP, and to whom. The port goes first.
 struct DaemonHttp {
-  explicit DaemonHttp(const std::string& state) : view(state, WEIGHTCAST_VERSION) {}
+  DaemonHttp(const std::string& state, const OtlpExporter* exporter) : view(state, WEIGHTCAST_VERSION, exporter) {}
   DaemonView view;
   std::unique_ptr<FleetPage> page;
   std::unique_ptr<OperatorPort> port;
 };
 
-/// Listens, and writes where to DIR/http_address.
+/// Listens, and writes where to DIR/http_address. `exporter`: null, or one that outlives it.
 Result<std::unique_ptr<DaemonHttp>> serve_http(const OperatorPortOptions& options, const FleetPageOptions& page,
-                                               const std::string& state) {
-  auto http = std::make_unique<DaemonHttp>(state);
+                                               const std::string& state, const OtlpExporter* exporter) {
+  auto http = std::make_unique<DaemonHttp>(state, exporter);
   WC_ASSIGN(http->page, FleetPage::make(page));
   WC_ASSIGN(http->port, OperatorPort::start(options, [http = http.get()](HttpRequest request, HttpResponder to) {
               if (FleetPage::has(request.path)) {
@@ -123,9 +124,12 @@ Result<ReadAgain> read_again(const std::vector<std::string>& arguments,
   try {
     program.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the end
   } catch (const CLI::ParseError& error) {
-    const CLI::Option* const file = app->get_option("--config");
-    const std::string name = file->empty() ? "" : file->results().front(), why = error.what();
-    return fail(Errc::kInvalidArgument, Op::kConfigure, why.starts_with(name) ? why : name + ": " + why);
+    const CLI::Option* const config = app->get_option("--config");
+    const std::string file = config->empty() ? "" : config->results().front(), why = error.what();
+    if (file.empty() || why.starts_with(file)) return fail(Errc::kInvalidArgument, Op::kConfigure, why);
+    // "--uplink: 3 parsecs: ..."
+    const std::string option = why.starts_with("--") ? why.substr(2, why.find_first_of(": ") - 2) : "";
+    return fail(Errc::kInvalidArgument, Op::kConfigure, place_in_config(file, option) + ": " + why);
   }
   ReadAgain again;
   std::string fixed;
@@ -150,15 +154,26 @@ Result<ReadAgain> read_again(const std::vector<std::string>& arguments,
   return again;
 }
 
+/// The collector that `flags` name; null if they name none.
+Result<std::unique_ptr<OtlpCollector>> collector_of(const DaemonFlags& flags) {
+  if (flags.otlp_endpoint.empty()) return std::unique_ptr<OtlpCollector>();
+  if (flags.role != "origin") {
+    return fail(Errc::kInvalidArgument, Op::kConfigure, "--otlp-endpoint: for the origin, which knows publications");
+  }
+  auto collector = OtlpCollector::make(flags.otlp_endpoint);
+  if (!collector.has_value()) return about("--otlp-endpoint", collector.error());
+  return collector;
+}
+
 Status run(const DaemonFlags& flags, const ReadConfig& read_config) {
   WC_ASSIGN(const LogFormat format, parse_log_format(flags.log_format));
   set_up_log(flags.log_level, {format, flags.role});
   WC_ASSIGN(DaemonConfig config, config_of(flags));
   if (!config.archive.empty()) std::signal(SIGPIPE, SIG_IGN);  // libcurl may write to what its other end has closed
+  WC_ASSIGN(std::unique_ptr<OtlpCollector> collector, collector_of(flags));
   WC_ASSIGN(const auto http, operator_options(flags.http, config.keys, {config.state},
                                               [](const std::string& why) { log_warning("{}", why); }));
-  if (!http) {
-    if (flags.learner.empty()) return run_daemon(std::move(config), open_archived_payloads, {}, read_config);
+  if (!http && !flags.learner.empty()) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, "--learner: for the page that --http HOST:PORT serves");
   }
   FleetPageOptions page;
@@ -167,12 +182,27 @@ Status run(const DaemonFlags& flags, const ReadConfig& read_config) {
     WC_ASSIGN(page.learner, Endpoint::parse(flags.learner));
     WC_TRY(check_trust(page.learner_trust, *page.learner));
   }
+  std::unique_ptr<OtlpExporter> exporter;
   std::unique_ptr<DaemonHttp> serving;
   const auto when_open = [&, state = config.state]() -> Status {
-    WC_ASSIGN(serving, serve_http(*http, page, state));
+    if (collector) {
+      exporter = std::make_unique<OtlpExporter>(state, std::move(collector),
+                                                [](const std::string& why) { log_warning("OTLP: {}", why); });
+    }
+    if (http) {
+      WC_ASSIGN(serving, serve_http(*http, page, state, exporter.get()));
+    }
     return {};
   };
-  return run_daemon(std::move(config), open_archived_payloads, when_open, read_config);
+  const auto read = [&]() -> Result<ReadAgain> {
+    WC_ASSIGN(ReadAgain again, read_config());
+    again.taken = [&serving, taken = std::move(again.taken)] {
+      taken();
+      if (serving) serving->port->read_keys_again();
+    };
+    return again;
+  };
+  return run_daemon(std::move(config), open_archived_payloads, when_open, read);
 }
 
 CLI::App* add_daemon_options(CLI::App& program, DaemonFlags& flags) {
@@ -288,6 +318,9 @@ CLI::App* add_daemon_options(CLI::App& program, DaemonFlags& flags) {
       "without it nowhere. Open to this host on loopback; elsewhere with --http-token, or with --keys, encrypted");
   app->add_option("--learner", flags.learner, "The learner's rollout_listen: the page shows its status, too (origin)")
       ->check(endpoint_validator());
+  app->add_option("--otlp-endpoint", flags.otlp_endpoint,
+                  "An OpenTelemetry collector that gets each publication as spans, by OTLP over HTTP: "
+                  "http://HOST[:4318] (origin)");
   app->add_option("--log-level", flags.log_level, "info, warning or error; debug is taken for info")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();
