@@ -26,7 +26,7 @@ void add_self(MetricsText& text, const NodeStatus& self) {
   }
   text.family("phase_seconds", kHistogram,
               "Time of each publication in each of its phases: at the origin take and encode, at a worker "
-              "transfer, apply and switch.");
+              "transfer, apply, switch and engine.");
   for (const local::PhaseTimes& phase : self.phases) {
     std::vector<MetricsText::Bucket> buckets;
     for (const local::PhaseBucket& bucket : phase.buckets) buckets.push_back({bucket.at_most_s, bucket.count});

@@ -82,10 +82,10 @@ class OriginNode final : public Node {
   double encode_s_ = 0;                 // of the last patch
   std::map<Version, Started> started_;  // the last few publications
 
-  /// Of a publication, as it was written: how it ended, and how many have it.
+  /// Of a publication, as it was written: how it ended, how many have it, and how many engines.
   struct Written {
     PublicationRecord::End end{};
-    std::uint32_t installed = 0;
+    std::uint32_t installed = 0, taken = 0;
     bool operator==(const Written&) const = default;
   };
   EarlierPublications earlier_;

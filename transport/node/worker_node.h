@@ -17,6 +17,8 @@ class WorkerNode final : public Node {
   Status start() override;
 
   local::StatusReply status() override;
+  /// Also notes when an engine takes the version in use.
+  void pin(std::vector<Version> versions) override;
   /// Refused: the origin remembers publications.
   Result<local::HistoryReply> history(Version version) override;
   /// Refused: only an origin publishes.

@@ -45,6 +45,8 @@ class WorkerCore : public Core {
   void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, const Status& status);
   /// The answer to action::FinishPayload. `switching`: see Intake.
   void handle_finished(Instant now, PayloadId payload, const Status& status, Duration switching = {});
+  /// See Intake.
+  bool handle_taken(Instant now, Version version) { return intake_.handle_taken(now, version); }
   /// The answer to action::FindArchived: the digests of all chunks, in order.
   void handle_archive_found(Instant now, PayloadId payload, std::uint32_t request,
                             Result<std::vector<ContentDigest>> digests) {
