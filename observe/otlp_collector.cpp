@@ -37,8 +37,8 @@ Result<std::unique_ptr<OtlpCollector>> OtlpCollector::make(const std::string& ur
   const std::string host = rest.substr(0, slash);
   std::string path = rest.substr(slash);
   while (path.ends_with('/')) path.pop_back();
-  const bool is_target = std::ranges::all_of(path, [](unsigned char c) { return c > ' ' && c < 0x7f && c != '#'; });
-  if (!is_target || path.find('?') != std::string::npos) return refuse("its path is none of a URL's");
+  const auto is_part = [](unsigned char c) { return c > ' ' && c < 0x7f && c != '#' && c != '?'; };
+  if (!std::ranges::all_of(rest, is_part)) return refuse("there is something in it that neither a host nor a path has");
   auto endpoint = Endpoint::parse(host);
   if (!endpoint.has_value()) endpoint = Endpoint::parse(fmt::format("{}:{}", host, kPort));
   if (!endpoint.has_value()) return refuse(endpoint.error().detail);

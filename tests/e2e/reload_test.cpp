@@ -154,7 +154,7 @@ TEST_F(ReloadTest, KeysThatDoNotFitAreRefusedAndThoseBeforeCount) {
   const auto expect_refused = [&](std::string_view text, const std::string& why) {
     ASSERT_TRUE(write_owner_only(keys.origin_file(), text).has_value());
     const Ran ran = reload();
-    EXPECT_EQ(ran.status, 1);
+    EXPECT_NE(ran.status, 0);
     EXPECT_THAT(ran.err, AllOf(HasSubstr(keys.origin_file()), HasSubstr(why)));
     EXPECT_EQ(uplink(), 12.5e6);
   };

@@ -17,8 +17,8 @@ std::int64_t published_unix_s(const Manifest& manifest) { return manifest.publis
 void SigningKey::set_keys(const NodeKeys& keys) {
   // A reference of our own: other threads sign while the loop may take up other keys.
   WC_CHECK(keys.signing_key && EVP_PKEY_up_ref(keys.signing_key.get()) == 1);
-  auto held = std::make_shared<const Held>(UniqueKey(keys.signing_key.get()),
-                                           to_der(keys.signing_certificate.get(), keys.issuers()));
+  auto held = std::make_shared<const Held>(
+      Held{UniqueKey(keys.signing_key.get()), to_der(keys.signing_certificate.get(), keys.issuers())});
   const std::scoped_lock lock(mutex_);
   held_ = std::move(held);
 }
