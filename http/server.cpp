@@ -44,6 +44,7 @@ class HttpServer::Core {
 
   Status listen();
   void serve(HttpHandler handler);
+  void read_keys_again();
   void stop(Duration grace);
 
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }

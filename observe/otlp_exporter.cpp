@@ -10,7 +10,7 @@
 namespace weightcast {
 namespace {
 
-constexpr std::int64_t kAskTimeout_ms = 5000;
+constexpr std::int64_t kHistoryTimeout_ms = 5000;
 
 OtlpQueue::Outcome outcome_of(const Status& sent) {
   if (sent.has_value()) return OtlpQueue::Outcome::kSent;
@@ -58,13 +58,13 @@ void OtlpExporter::run() {
 
 Result<local::HistoryReply> OtlpExporter::history(std::uint64_t version) {
   if (!client_) {
-    WC_ASSIGN(auto opened, client::Client::open(state_dir_, client::deadline_after(kAskTimeout_ms)));
+    WC_ASSIGN(auto opened, client::Client::open(state_dir_, client::deadline_after(kHistoryTimeout_ms)));
     // All of its calls are one to whoever ends this object.
     static_cast<void>(opened->cancellation().begin());
     const std::scoped_lock lock(mutex_);
     client_ = std::move(opened);
   }
-  return client_->history(version, client::deadline_after(kAskTimeout_ms));
+  return client_->history(version, client::deadline_after(kHistoryTimeout_ms));
 }
 
 void OtlpExporter::look() {
