@@ -134,7 +134,8 @@ TEST_P(EngineOf, AnswersEachRequestInABatchAsAloneToTheLastBit) {
 
 INSTANTIATE_TEST_SUITE_P(All, EngineOf,
                          testing::Combine(testing::Values(Architecture::kQwen2, Architecture::kQwen3,
-                                                          Architecture::kQwen3Moe),
+                                                          Architecture::kQwen3Moe, Architecture::kLlama,
+                                                          Architecture::kMistral),
                                           testing::Bool()));
 
 TEST(Engine, AnswersAlikeOnSeveralThreads) {
