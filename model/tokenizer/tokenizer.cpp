@@ -117,10 +117,10 @@ struct Tokenizer::State {
         normalized_finder(normalized(added, normalizer), true) {}
 
   /// Those that are looked for in normalised text are normalised, too.
-  static std::vector<AddedToken> normalized(std::vector<AddedToken> tokens, const Normalizer& normalizer) {
+  static std::vector<AddedToken> normalized(std::vector<AddedToken> tokens, const Normalizer& by) {
     for (AddedToken& token : tokens) {
       if (token.normalized && valid_utf8_prefix(token.content) == static_cast<std::ptrdiff_t>(token.content.size())) {
-        token.content = normalizer.apply(token.content, true, true);
+        token.content = by.apply(token.content, true, true);
       }
     }
     return tokens;

@@ -6,8 +6,11 @@
 #include "base/text.h"
 
 namespace weightcast {
+namespace {
 
 using Json = nlohmann::json;
+
+}  // namespace
 
 Error invalid_tokenizer(std::string why) {
   return fail(Errc::kInvalidArgument, Op::kParse, "tokenizer: " + std::move(why));

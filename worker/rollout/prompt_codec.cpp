@@ -40,7 +40,8 @@ Result<std::optional<QwenChat>> parse_chat_template(std::string_view name) {
 
 Result<PromptCodec> PromptCodec::make(Tokenizer tokenizer, const PromptOptions& options) {
   constexpr std::string_view kTurnEnd = "<|im_end|>";
-  const auto ends = options.chat_style ? std::span(&kTurnEnd, 1) : std::span(kTextEnds);
+  const std::span<const std::string_view> ends =
+      options.chat_style ? std::span<const std::string_view>(&kTurnEnd, 1) : kTextEnds;
   for (const std::string_view end : ends) {
     const std::optional<TokenId> token = tokenizer.added_token(end);
     if (token) return PromptCodec(std::move(tokenizer), options, *token);
