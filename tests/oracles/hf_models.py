@@ -65,7 +65,7 @@ def rope_scaling(source, kinds, positions, head_dim):
 
 
 def config(source, i, rope_kinds=ROPE_KINDS + 2 * LENGTH_DEPENDENT):
-    family = list(FAMILIES)[i % len(FAMILIES)]
+    family, turn = list(FAMILIES)[i % len(FAMILIES)], i // len(FAMILIES)
     heads = source.choice([2, 4])
     head_dim = source.choice([4, 8])
     positions = source.choice([16, 64, 256])
@@ -78,16 +78,18 @@ def config(source, i, rope_kinds=ROPE_KINDS + 2 * LENGTH_DEPENDENT):
         head_dim = options["hidden_size"] // heads
     else:
         options["head_dim"] = head_dim
+    if family == "Llama":  # those that published models have come first
+        rope_kinds = ((None,), ("llama3",), ("linear",), rope_kinds)[turn % 4]
     scaling = rope_scaling(source, rope_kinds, positions, head_dim)
     if scaling and scaling["rope_type"] in LENGTH_DEPENDENT:
         options["max_position_embeddings"] = 4  # so that there are sequences beyond it
     options |= dict(rope_scaling=scaling, tie_word_embeddings=source.random() < 0.3)
-    if family in ("Qwen3", "Qwen3Moe", "Llama"):
+    if family in ("Qwen3", "Qwen3Moe"):
         options["attention_bias"] = source.random() < 0.3
     if family == "Llama":
-        options["mlp_bias"] = source.random() < 0.3
+        options |= dict(attention_bias=turn % 3 == 1, mlp_bias=turn % 4 in (1, 2))
     if family == "Mistral":
-        options["sliding_window"] = source.choice([None, 1, 2, 5, 16, 21])
+        options["sliding_window"] = (2, None, 5, 16, 21, 1)[turn % 6]
     if family == "Qwen3Moe":
         experts = source.randint(2, 5)
         options |= dict(
@@ -113,7 +115,7 @@ def rounded(numbers):
 
 
 def logits(model, sequences):
-    rotary = model.model.rotary_emb
+    rotary = next(module for module in model.modules() if hasattr(module, "original_inv_freq"))  # an adapter may be around
     rows = []
     for ids in sequences:
         # Otherwise the frequencies of a long sequence stay for the next one.
