@@ -81,6 +81,12 @@ Result<AddedToken> read_added_token(const Json& json, TokenId id_max) {
   return token;
 }
 
+/// What stands for an added token in normalised text, where it is looked for there.
+std::string written_content(const AddedToken& token, const Normalizer& normalizer) {
+  const bool is_text = valid_utf8_prefix(token.content) == static_cast<std::ptrdiff_t>(token.content.size());
+  return token.normalized && is_text ? normalizer.apply(token.content, true, true) : token.content;
+}
+
 /// What goes together: bytes all along, or characters with byte_fallback.
 Result<BytePairEncoder::Alphabet> read_alphabet(const Json& model, const PreTokenizer& pre_tokenizer,
                                                 const TextDecoder& decoder) {
@@ -118,11 +124,7 @@ struct Tokenizer::State {
 
   /// Those that are looked for in normalised text are normalised, too.
   static std::vector<AddedToken> normalized(std::vector<AddedToken> tokens, const Normalizer& by) {
-    for (AddedToken& token : tokens) {
-      if (token.normalized && valid_utf8_prefix(token.content) == static_cast<std::ptrdiff_t>(token.content.size())) {
-        token.content = by.apply(token.content, true, true);
-      }
-    }
+    for (AddedToken& token : tokens) token.content = written_content(token, by);
     return tokens;
   }
 
@@ -214,15 +216,16 @@ Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json) {
   WC_ASSIGN(const auto merges, read_merges(json_member(model, "merges"), alphabet));
   WC_ASSIGN(BytePairEncoder encoder,
             BytePairEncoder::make(std::move(vocab), merges, json_flag(model, "ignore_merges"), alphabet));
+  WC_ASSIGN(Normalizer normalizer, Normalizer::read(json_member(json, "normalizer")));
   std::vector<AddedToken> added;
   if (const Json& list = json_member(json, "added_tokens"); list.is_array()) {
     for (const Json& one : list) {
       WC_ASSIGN(AddedToken token, read_added_token(one, id_max));
-      place(token.id, decoder.is_byte_level() ? token.content : decoder.bytes_of(token.content), token.special);
+      const std::string written = written_content(token, normalizer);
+      place(token.id, decoder.is_byte_level() ? written : decoder.bytes_of(written), token.special);
       added.push_back(std::move(token));
     }
   }
-  WC_ASSIGN(Normalizer normalizer, Normalizer::read(json_member(json, "normalizer")));
   WC_ASSIGN(SurroundingTokens surrounding, read_post_processor(json_member(json, "post_processor"), id_max));
   for (const std::vector<TokenId>* side : {&surrounding.before, &surrounding.after}) {
     for (const TokenId id : *side) {

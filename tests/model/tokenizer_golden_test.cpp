@@ -17,7 +17,8 @@ nlohmann::json json_of(const std::string& name) {
 
 TEST(TokenizerGolden, IdsAreThoseOfTheTokenizersLibrary) {
   std::map<std::string, Tokenizer> tokenizers;
-  for (const auto& [name, variant] : json_of("tokenizer_variants.json").items()) {
+  const nlohmann::json variants = json_of("tokenizer_variants.json");
+  for (const auto& [name, variant] : variants.items()) {
     nlohmann::json json = json_of(variant["file"]);
     json.update(variant["changes"]);
     Result<Tokenizer> tokenizer = Tokenizer::parse(json.dump());

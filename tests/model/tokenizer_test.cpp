@@ -126,25 +126,30 @@ TEST(Tokenizer, LongRunsTakeTimeInProportion) {
 }
 
 TEST(Tokenizer, RefusesWhatItDoesNotHaveByName) {
-  EXPECT_EQ(refusal([](Json& j) {
-              j["normalizer"] = {{"type", "Lowercase"}};
-            }),
-            "tokenizer: normalizer Lowercase; there are NFC, Prepend, Replace of a String, Sequence of these, and none");
+  EXPECT_EQ(
+      refusal([](Json& j) {
+        j["normalizer"] = {{"type", "Lowercase"}};
+      }),
+      "tokenizer: normalizer Lowercase; there are NFC, Prepend, Replace of a String, Sequence of these, and none");
   EXPECT_EQ(refusal([](Json& j) { j["model"] = {{"type", "Unigram"}}; }), "tokenizer: model Unigram; there is BPE");
   EXPECT_EQ(refusal([](Json& j) { j["model"]["byte_fallback"] = true; }),
             "tokenizer: model with byte_fallback and a pre_tokenizer that is not Metaspace");
   EXPECT_EQ(refusal([](Json& j) { j["model"]["fuse_unk"] = true; }),
             "tokenizer: model with fuse_unk, without byte_fallback");
   EXPECT_EQ(refusal([](Json& j) { j["model"]["dropout"] = 0.1; }), "tokenizer: model with dropout");
-  EXPECT_EQ(refusal([](Json& j) { j["pre_tokenizer"] = nullptr; }), "tokenizer: neither ByteLevel in pre_tokenizer nor byte_fallback in model");
-  EXPECT_THAT(refusal([](Json& j) { j["decoder"] = {{"type", "WordPiece"}}; }),
+  EXPECT_EQ(refusal([](Json& j) { j["pre_tokenizer"] = nullptr; }),
+            "tokenizer: neither ByteLevel in pre_tokenizer nor byte_fallback in model");
+  EXPECT_THAT(refusal([](Json& j) {
+                j["decoder"] = {{"type", "WordPiece"}};
+              }),
               testing::HasSubstr("tokenizer: decoder WordPiece"));
   EXPECT_EQ(refusal([](Json& j) { j["decoder"] = nullptr; }).substr(0, 23), "tokenizer: decoder none");
-  EXPECT_EQ(refusal([](Json& j) {
-              j["post_processor"] = {{"type", "BertProcessing"}};
-            }),
-            "tokenizer: post_processor BertProcessing; there are ByteLevel, one TemplateProcessing, Sequence of these, and "
-            "none");
+  EXPECT_EQ(
+      refusal([](Json& j) {
+        j["post_processor"] = {{"type", "BertProcessing"}};
+      }),
+      "tokenizer: post_processor BertProcessing; there are ByteLevel, one TemplateProcessing, Sequence of these, and "
+      "none");
   EXPECT_EQ(refusal([](Json& j) { j["pre_tokenizer"]["add_prefix_space"] = true; }),
             "tokenizer: pre_tokenizer ByteLevel with add_prefix_space");
   EXPECT_EQ(
@@ -352,12 +357,15 @@ TEST(SentencePieceTokenizer, RefusesWhatItDoesNotHaveByName) {
   EXPECT_EQ(sentence_piece_refusal([](Json&) {}), "read");
   EXPECT_EQ(sentence_piece_refusal([](Json& j) { j["model"]["vocab"].erase("<0x41>"); }),
             "tokenizer: the model has byte_fallback, and no token <0x41>");
-  EXPECT_EQ(sentence_piece_refusal([](Json& j) { j["decoder"] = {{"type", "ByteLevel"}}; }),
+  EXPECT_EQ(sentence_piece_refusal([](Json& j) {
+              j["decoder"] = {{"type", "ByteLevel"}};
+            }),
             "tokenizer: model with byte_fallback, and no ByteFallback in decoder");
   EXPECT_EQ(sentence_piece_refusal([](Json& j) { j["model"]["byte_fallback"] = false; }),
             "tokenizer: model with fuse_unk, without byte_fallback");
-  EXPECT_THAT(sentence_piece_refusal([](Json& j) { std::swap(j["decoder"]["decoders"][0], j["decoder"]["decoders"][1]); }),
-              testing::HasSubstr("decoder Replace, or its members or place"));
+  EXPECT_THAT(
+      sentence_piece_refusal([](Json& j) { std::swap(j["decoder"]["decoders"][0], j["decoder"]["decoders"][1]); }),
+      testing::HasSubstr("decoder Replace, or its members or place"));
   EXPECT_THAT(sentence_piece_refusal([](Json& j) { j["decoder"]["decoders"][3]["start"] = ~std::uint64_t{0}; }),
               testing::HasSubstr("decoder Strip, or its members or place"));
   const Json metaspace = {{"type", "Metaspace"}, {"replacement", "\xe2\x96\x81"}};

@@ -65,7 +65,9 @@ TEST(PromptCodec, NamesStylesAsARunDoes) {
 // As tokenizer.json of a Llama has it: a token before each text, and another name for the end.
 TEST(PromptCodec, BeginsTextsAsTheTokenizerSaysAndEndsThemByItsOwnToken) {
   std::string json = byte_tokenizer_json();
-  const auto replace = [&](const std::string& from, const std::string& to) { json.replace(json.find(from), from.size(), to); };
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    json.replace(json.find(from), from.size(), to);
+  };
   replace("<|endoftext|>", "<|end_of_text|>");
   replace("<|im_start|>", "<|begin_of_text|>");
   replace("\"post_processor\": null", R"("post_processor": {"type": "TemplateProcessing",
