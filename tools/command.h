@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
-#include <vector>
 
 #include "base/result.h"
 #include "tools/run_commands.h"
@@ -13,7 +12,6 @@ namespace weightcast {
 struct Commands {
   CLI::App& app;
   CommandBody& selected;
-  std::vector<std::string> arguments = {};  ///< of the program, its name not among them
 };
 
 void add_archive_commands(const Commands& commands);
@@ -35,7 +33,7 @@ void add_ready_command(const Commands& commands);
 void add_simulate_command(const Commands& commands);
 
 /// Adds --state. Its default is the environment's WEIGHTCAST_STATE, which a host, a container or a job sets once;
-/// without that it is required. A configuration file comes before the environment.
+/// without that it is required.
 CLI::Option* add_state_option(CLI::App& app, std::string& state, const std::string& what);
 
 /// This host's.

@@ -5,7 +5,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("-V,--version", WEIGHTCAST_VERSION);
   weightcast::CommandBody selected;
-  const weightcast::Commands commands{app, selected, {argv + (argc > 0 ? 1 : 0), argv + argc}};
+  const weightcast::Commands commands{app, selected};
   weightcast::add_daemon_command(commands);
   weightcast::add_doctor_command(commands);
   weightcast::add_publish_command(commands);

@@ -94,7 +94,7 @@ class Fleet:
 
     @staticmethod
     def sets(**settings):
-        return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        return [f"--{key.replace('_', '-')}={value}" for key, value in settings.items()]
 
     def start(self, name, program, *arguments):
         def pin():
