@@ -28,6 +28,7 @@ void add_status_command(const Commands& commands);
 void add_trace_command(const Commands& commands);
 void add_verify_command(const Commands& commands);
 void add_versions_command(const Commands& commands);
+void add_reload_command(const Commands& commands);
 void add_ready_command(const Commands& commands);
 void add_simulate_command(const Commands& commands);
 

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,6 +31,10 @@ struct GivenSettings {
 void add_setting_options(CLI::App& command, std::span<const SettingField> fields, const std::string& document,
                          GivenSettings& given);
 
+/// Reads a command's file anew, and what its flags give. Errors: as at its start.
+template <typename Config>
+using ReadSettingsAgain = std::function<Result<Config>()>;
+
 /// A command that reads a configuration of one kind, and runs.
 template <typename Config>
 struct ConfiguredCommand {
@@ -38,7 +43,7 @@ struct ConfiguredCommand {
   std::string document;  ///< that lists its settings
   std::vector<SettingField> (*fields)(Config& config);
   Result<Config> (*make)(std::span<const Setting> settings);
-  Status (*run)(const Config& config);
+  Status (*run)(const Config& config, const ReadSettingsAgain<Config>& read_again);
 };
 
 /// Adds it to `app`, with the options of add_setting_options(), --print-config and --list-keys.
@@ -58,10 +63,13 @@ void add_configured_command(CLI::App& app, CommandBody& selected, const Configur
   added->callback([flags, command, &selected] {
     selected = [flags, command]() -> Status {
       Config config;
-      if (!flags->list_keys) {
+      const auto read = [flags, make = command.make]() -> Result<Config> {
         WC_ASSIGN(const std::vector<Setting> settings, flags->given.all());
-        WC_ASSIGN(config, command.make(settings));
-        if (!flags->print_config) return command.run(config);
+        return make(settings);
+      };
+      if (!flags->list_keys) {
+        WC_ASSIGN(config, read());
+        if (!flags->print_config) return command.run(config, read);
       }
       const std::vector<SettingField> fields = command.fields(config);
       std::fputs((flags->list_keys ? settings_table(fields) : settings_text(fields)).c_str(), stdout);

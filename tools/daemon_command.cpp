@@ -1,11 +1,17 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "archive/archived_payloads.h"
 #include "observe/daemon_view.h"
 #include "observe/operator_port.h"
+#include "observe/otlp_exporter.h"
 #include "tools/command.h"
 #include "tools/configured_command.h"
 #include "tools/daemon_settings.h"
@@ -18,16 +24,16 @@ namespace {
 
 /// What a daemon tells over HTTP, and to whom. The port goes first.
 struct DaemonHttp {
-  explicit DaemonHttp(const std::string& state) : view(state, WEIGHTCAST_VERSION) {}
+  DaemonHttp(const std::string& state, const OtlpExporter* exporter) : view(state, WEIGHTCAST_VERSION, exporter) {}
   DaemonView view;
   std::unique_ptr<FleetPage> page;
   std::unique_ptr<OperatorPort> port;
 };
 
-/// Listens, and writes where to DIR/http_address.
+/// Listens, and writes where to DIR/http_address. `exporter`: null, or one that outlives it.
 Result<std::unique_ptr<DaemonHttp>> serve_http(const OperatorPortOptions& options, const FleetPageOptions& page,
-                                               const std::string& state) {
-  auto http = std::make_unique<DaemonHttp>(state);
+                                               const std::string& state, const OtlpExporter* exporter) {
+  auto http = std::make_unique<DaemonHttp>(state, exporter);
   WC_ASSIGN(http->page, FleetPage::make(page));
   WC_ASSIGN(http->port, OperatorPort::start(options, [http = http.get()](HttpRequest request, HttpResponder to) {
               if (FleetPage::has(request.path)) {
@@ -41,26 +47,89 @@ Result<std::unique_ptr<DaemonHttp>> serve_http(const OperatorPortOptions& option
   return http;
 }
 
-Status run(const DaemonSettings& settings) {
+DaemonConfig node_of(const DaemonSettings& settings) {
   DaemonConfig config = settings.node;
-  set_up_log(settings.log_level, {settings.operators.log_format, std::string(to_string<Role>(config.role))});
   if (config.name.empty() && config.keys.empty()) config.name = config.role == Role::kOrigin ? "origin" : host_name();
+  return config;
+}
+
+/// What may change while a daemon runs.
+constexpr std::array<std::string_view, 7> kReloaded = {
+    "uplink", "downlink", "snapshot-max", "allow-address", "version-age-max", "archive-rate", "archive-below"};
+
+/// What `read` has in place of `settings`, which it becomes once the daemon has taken it.
+Result<ReadAgain> changes_of(DaemonSettings& settings, DaemonSettings read) {
+  ReadAgain again;
+  std::string fixed;
+  const std::vector<SettingField> before = daemon_fields(settings), after = daemon_fields(read);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const std::string from = before[i].value(), to = after[i].value();
+    if (from == to) continue;
+    const auto text = [](const std::string& value) { return value.empty() ? std::string("not given") : value; };
+    std::string change = fmt::format("{}: {} -> {}", before[i].name(), text(from), text(to));
+    if (std::ranges::find(kReloaded, before[i].name()) == kReloaded.end()) {
+      fixed += fmt::format("{}{}", fixed.empty() ? "" : "; ", change);
+    } else {
+      again.changes.push_back(std::move(change));
+    }
+  }
+  if (!fixed.empty()) {
+    return fail(Errc::kNotAllowed, Op::kConfigure,
+                fmt::format("{}: this changes with a restart alone; take it back, or restart the daemon", fixed));
+  }
+  again.config = node_of(read);
+  again.taken = [&settings, read = std::move(read)] { settings = read; };
+  return again;
+}
+
+/// The collector that the settings name; null if they name none.
+Result<std::unique_ptr<OtlpCollector>> collector_of(const DaemonSettings& settings) {
+  if (settings.otlp_endpoint.empty()) return std::unique_ptr<OtlpCollector>();
+  if (settings.role != Role::kOrigin) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure, "--otlp-endpoint: for the origin, which knows publications");
+  }
+  auto collector = OtlpCollector::make(settings.otlp_endpoint);
+  if (!collector.has_value()) return about("--otlp-endpoint", collector.error());
+  return collector;
+}
+
+Status run(const DaemonSettings& given, const ReadSettingsAgain<DaemonSettings>& read_settings) {
+  DaemonSettings settings = given;  // what counts
+  DaemonConfig config = node_of(settings);
+  set_up_log(settings.log_level, {settings.operators.log_format, std::string(to_string<Role>(config.role))});
   if (!config.archive.empty()) std::signal(SIGPIPE, SIG_IGN);  // libcurl may write to what its other end has closed
+  WC_ASSIGN(std::unique_ptr<OtlpCollector> collector, collector_of(settings));
   WC_ASSIGN(const auto http, operator_options(settings.operators, config.keys, {config.state},
                                               [](const std::string& why) { log_warning("{}", why); }));
-  if (!http) {
-    if (!settings.learner) return run_daemon(std::move(config), open_archived_payloads);
+  if (!http && settings.learner) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, "--learner: for the page that --http HOST:PORT serves");
   }
   FleetPageOptions page;
   page.learner_trust = {.keys = config.keys, .revocation_directories = {config.state}};
   page.learner = settings.learner;
   if (page.learner) WC_TRY(check_trust(page.learner_trust, *page.learner));
+  std::unique_ptr<OtlpExporter> exporter;
   std::unique_ptr<DaemonHttp> serving;
-  return run_daemon(std::move(config), open_archived_payloads, [&, state = config.state]() -> Status {
-    WC_ASSIGN(serving, serve_http(*http, page, state));
+  const auto when_open = [&, state = config.state]() -> Status {
+    if (collector) {
+      exporter = std::make_unique<OtlpExporter>(state, std::move(collector),
+                                                [](const std::string& why) { log_warning("OTLP: {}", why); });
+    }
+    if (http) {
+      WC_ASSIGN(serving, serve_http(*http, page, state, exporter.get()));
+    }
     return {};
-  });
+  };
+  const auto read = [&]() -> Result<ReadAgain> {
+    WC_ASSIGN(DaemonSettings now, read_settings());
+    WC_ASSIGN(ReadAgain again, changes_of(settings, std::move(now)));
+    again.taken = [&serving, taken = std::move(again.taken)] {
+      taken();
+      if (serving) serving->port->read_keys_again();
+    };
+    return again;
+  };
+  return run_daemon(std::move(config), open_archived_payloads, when_open, read);
 }
 
 }  // namespace

@@ -90,6 +90,8 @@ std::vector<SettingField> daemon_fields(DaemonSettings& s) {
        "Group whose members may use the local socket as this daemon's user does: publish, subscribe, pin"},
       {"insecure", &c.insecure, "Plain TCP beyond loopback, too: everybody on the way can read and change it"},
       {"learner", &s.learner, "The learner's rollout_listen: the page shows its status, too (origin)"},
+      {"otlp-endpoint", &s.otlp_endpoint,
+       "An OpenTelemetry collector that gets each publication as spans, by OTLP over HTTP: http://HOST[:4318] (origin)"},
       {"log-level", &s.log_level, "info, warning or error; debug is taken for info", kLogLevels},
   };
   add_operator_fields(

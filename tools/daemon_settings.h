@@ -21,6 +21,7 @@ struct DaemonSettings {
   std::optional<Role> role;  ///< has to be set; make_daemon_settings() tells the node
   DaemonConfig node;
   std::optional<Endpoint> learner;
+  std::string otlp_endpoint;  ///< empty: none
   std::string log_level = "info";
   OperatorSettings operators;
 };

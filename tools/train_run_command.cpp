@@ -16,7 +16,7 @@ namespace weightcast {
 namespace {
 
 #if defined(WEIGHTCAST_TORCH)
-Status train(const LearnerConfig& config) {
+Status train(const LearnerConfig& config, const ReadSettingsAgain<LearnerConfig>&) {
   const LogStyle log{config.operators.log_format, "learner"};
   const std::atomic<bool>& stop = stop_on_signals();
   WC_TRY(raise_descriptor_limit());  // before the files that stay open are counted
@@ -41,7 +41,7 @@ Status train(const LearnerConfig& config) {
   return learner->run(stop);
 }
 #else
-Status train(const LearnerConfig&) {
+Status train(const LearnerConfig&, const ReadSettingsAgain<LearnerConfig>&) {
   return fail(Errc::kUnsupported, Op::kConfigure, "this build has no LibTorch, so it cannot train");
 }
 #endif

@@ -63,11 +63,11 @@ Result<std::vector<TokenId>> prompt_ids(FileSystem& files, const GenerateFlags& 
     }
     WC_ASSIGN(text, render_qwen_chat(messages, {.style = *style}));
   }
-  return tokenizer->encode(text);
+  return tokenizer->encode(text, {.surround = !flags.chat});
 }
 
 std::string text_of(const Answer& answer, const Tokenizer& tokenizer) {
-  const Result<std::string> text = tokenizer.decode(answer.ids, true);
+  const Result<std::string> text = tokenizer.decode(answer.ids, {.skip_special_tokens = true, .begins = false});
   if (!text.has_value()) return "";
   return answer.stop ? text->substr(0, answer.stop->text_bytes) : *text;
 }

@@ -9,7 +9,7 @@
 namespace weightcast {
 namespace {
 
-Status run(const RolloutWorkerConfig& config) {
+Status run(const RolloutWorkerConfig& config, const ReadSettingsAgain<RolloutWorkerConfig>&) {
   const LogStyle log{config.operators.log_format, "engine"};
   PosixFileSystem files;
   const auto at = [&log](std::string_view level) {

@@ -4,7 +4,8 @@
 Usage: fault_recovery.py PROGRAMS [--runs 5] [--at-once 3] [--step-s 6] [--workers 10] [--json FILE] ...
 
 An origin, a learner whose step takes T, and workers whose daemons have capped links, in one chain. alpha = 1.0: the
-workers generate just what the learner trains on; alpha = 1.1: one worker in ten more. In the middle of a broadcast one
+workers generate just what the learner trains on, by their rate in a run before all others; alpha = 1.1: one worker in
+ten more. In the middle of a broadcast one
 of four things happens to the first worker of the chain (the forwarder) or to the last (the rollout worker):
 
   slows   for two steps it gets an eighth of the processor's time that it would use: the forwarder's daemon; of the
@@ -15,8 +16,9 @@ of four things happens to the first worker of the chain (the forwarder) or to th
 
   drop      by how much the rate of admitted rollouts, over windows of a publication (two steps), is lower at worst than before
   lasting   the same over the last six steps
-  recovery  rollouts that were lost beyond the lasting loss, as seconds of the rate that lasts, and as a share of T
-  bubble    share of time in which the learner waits for rollouts, less the share before
+  recovery  rollouts that were lost beyond the lasting loss, counted at whole publications, as seconds of the rate that
+            lasts, and as a share of T
+  bubble    share of time in which the learner waits for rollouts, before and after
 """
 
 import argparse
@@ -66,11 +68,12 @@ class SlowDown(threading.Thread):
 class Run:
     """One fleet, one fault."""
 
-    def __init__(self, options, alpha, fault, number):
+    def __init__(self, options, alpha, fault, number, efficiency=1.0):
+        """`efficiency`: the rate of a worker over the pace that it is told."""
         self.options, self.fault = options, fault
         self.workers = round(options.workers * alpha)
         self.batch = 6 * options.workers  # R
-        mu = self.batch / options.step_s / options.workers
+        mu = self.batch / options.step_s / options.workers / efficiency
         steps = WARM_UP + BEFORE + AFTER + 4
         self.fleet = Fleet(
             options.programs,
@@ -170,10 +173,12 @@ class Run:
         lasting = self.rate(last - LASTING * step, last)
         window = KAPPA * step
         worst = min(self.rate(end - window, end) for end, _ in self.samples if at + window <= end)
-        lost = max(lasting * (each - at) - (count - self.count_at(at)) for each, count in self.samples if each >= at)
-        return {"drop": 1 - worst / before, "lasting": 1 - lasting / before, "recovery_s": lost / lasting,
-                "recovery_steps": lost / lasting / step,
-                "bubble": self.bubble(at, last) - self.bubble(at - BEFORE * step, at)}
+        # Within a publication rollouts come in waves.
+        lost = max(lasting * k * window - (self.count_at(at + k * window) - self.count_at(at))
+                   for k in range(1 + int((last - at) / window)))
+        return {"rate": lasting, "drop": 1 - worst / before, "lasting": 1 - lasting / before,
+                "recovery_s": lost / lasting, "recovery_steps": lost / lasting / step,
+                "bubble_before": self.bubble(at - BEFORE * step, at), "bubble": self.bubble(at, last)}
 
 
 def chain_of(nodes):
@@ -210,8 +215,13 @@ def main():
         parser.error(f"--faults {unknown[0]}: known are {', '.join(FAULTS)}")
     cases = [{"alpha": float(alpha), "fault": fault, "seed": seed}
              for seed in range(1, options.runs + 1) for alpha in options.alpha.split(",") for fault in faults]
+    # A worker that is told a pace waits for leases and versions besides.
+    scarce = Run(options, 0.9, "none", 0)
+    efficiency = scarce.result()["rate"] * options.step_s / scarce.batch / (scarce.workers / options.workers)
+    print(f"a worker reaches {100 * efficiency:.1f} % of the pace that it is told", flush=True)
     with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
-        runs = [pool.submit(Run(options, case["alpha"], case["fault"], case["seed"]).result) for case in cases]
+        runs = [pool.submit(Run(options, case["alpha"], case["fault"], case["seed"], efficiency).result)
+                for case in cases]
         for case, run in zip(cases, runs):
             case.update(run.result())
             print(f"  alpha {case['alpha']}, {case['fault']}, seed {case['seed']}: lasting {100 * case['lasting']:.1f} %",
@@ -224,9 +234,10 @@ def main():
                   f"lasting {text_of([row['lasting'] for row in rows], '%', 100)}, "
                   f"recovery {text_of([row['recovery_s'] for row in rows], 's')}, "
                   f"{text_of([row['recovery_steps'] for row in rows], '% of T', 100)}, "
-                  f"bubble {text_of([row['bubble'] for row in rows], 'points', 100)}")
+                  f"bubble {text_of([row['bubble_before'] for row in rows], '%', 100)} before, "
+                  f"{text_of([row['bubble'] for row in rows], '%', 100)} after")
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps({"step_s": options.step_s, "cases": cases}, indent=2) + "\n")
+        pathlib.Path(options.json).write_text(json.dumps({"step_s": options.step_s, "efficiency": efficiency, "cases": cases}, indent=2) + "\n")
     return 0
 
 
