@@ -1,10 +1,11 @@
 """What a version costs a vLLM that follows its daemon, while it generates: 1 % of the cells changed, beside a reload by
-vLLM's routes. To be run by the Python that vLLM has:
+vLLM's routes. $VERSIONS, 5 without it, is how many of each. To be run by the Python that vLLM has:
 
 WEIGHTCAST_LIBRARY=build/release/client/libweightcast.so.0 WEIGHTCAST_PROGRAM=build/release/tools/weightcast \\
   tests/vllm/run.sh sh -c '"$(dirname "$WEIGHTCAST_VLLM")/python" tests/vllm/measure_follow.py'
 """
 
+import os
 import threading
 import time
 
@@ -14,7 +15,8 @@ import weightcast
 from daemons import eventually
 from follow_test import Following
 
-VERSIONS, SHARE, PAUSE_S = 5, 0.01, 2.0
+VERSIONS, SHARE, PAUSE_S = int(os.environ.get("VERSIONS", "5")), 0.01, 2.0
+TOKENS = 200  # of an answer
 
 
 class Measure(Following):
@@ -30,6 +32,9 @@ class Measure(Following):
         self.serve("--dtype", "bfloat16", WEIGHTCAST_VLLM_UNPACKED="1")
         version = self.publish(files=self.path)
         eventually(lambda: self.status()["version"] == version, 120)
+        begin = time.monotonic()
+        self.generate(tokens=TOKENS)
+        print(f"a step without installs: {1e3 * (time.monotonic() - begin) / TOKENS:.1f} ms", flush=True)
         self.done = threading.Event()
         thread = threading.Thread(target=self.keep_generating)
         thread.start()
@@ -52,7 +57,7 @@ class Measure(Following):
 
     def keep_generating(self):
         while not self.done.is_set():
-            self.generate(tokens=200)
+            self.generate(tokens=TOKENS)
 
     def follow(self, dense=False):
         time.sleep(PAUSE_S)

@@ -78,7 +78,7 @@ class PlacedModel:
         for memory, found in parts.items():
             flat = self._flat[memory]
             integers = _INTEGERS[flat.element_size()]  # a NaN's bits stay as they are
-            cells = torch.cat([cells for cells, _ in found]).to(self._device)
+            cells = (torch.cat([cells for cells, _ in found]) if len(found) > 1 else found[0][0]).to(self._device)
             new = torch.cat([part for _, part in found]).view(integers).to(self._device)
             writes.append((flat.view(integers), cells, new))
         if self._device.type != "cpu":
