@@ -87,7 +87,7 @@ class PlacedModel:
         def write() -> None:
             with torch.no_grad():
                 for flat, cells, new in writes:
-                    flat.index_copy_(0, cells, new)
+                    flat.scatter_(0, cells, new)
 
         return Staged("cells", write, sum(len(cells) for _, cells, _ in writes), "")
 
