@@ -555,6 +555,16 @@ class RankTest(unittest.TestCase):
         self.settle_pool()
         self.assertEqual([one.is_closed for one in self.subscriptions], [True] * (len(self.subscriptions) - 1) + [False])
 
+    def test_what_the_daemon_had_told_of_before_a_newer_order_is_let_go(self):
+        self.prepare(1)
+        self.rank.call("write")
+        self.rank.expect(2, "22")
+        self.prepare(3)
+        self.rank.call("write")
+        self.rank.expect(3, "33")
+        self.settle_pool()
+        self.assertTrue(all(one.is_closed for one in self.subscriptions))
+
     def test_what_failed_before_the_order_is_tried_again_by_it(self):
         self.prepare(1)
         self.rank.call("write")

@@ -149,9 +149,11 @@ class Rank:
 
     def _begin_expected(self) -> None:
         wanted, job = self._expected, self._job
-        if wanted is None or self._held is None or self._held == wanted:
+        if wanted is None or self._held is None or (job is not None and job.is_ordered):
             return
-        if job is None or (not job.is_ordered and job.version != wanted):
+        if wanted == self._held:
+            self._drop()
+        elif job is None or job.version != wanted:
             self._begin(wanted, self._held, _EXPECTED_S_MAX, is_ordered=False)
 
     def _drop(self) -> dict[str, Any]:
