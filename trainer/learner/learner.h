@@ -20,10 +20,9 @@ namespace weightcast {
 /// never stopped. Versions: first_version + number of training steps. LibTorch is behind this header.
 class Learner {
  public:
-  /// What a person should know is written to stderr, in that style. Errors: kBusy (another process runs there); those
+  /// What a person should know is written to stderr. Errors: kBusy (another process runs there); those
   /// of the configuration, the model, the task and the checkpoint.
-  [[nodiscard]] static Result<std::unique_ptr<Learner>> make(FileSystem& files, const LearnerConfig& config,
-                                                             const LogStyle& log = {LogFormat::kText, "learner"});
+  [[nodiscard]] static Result<std::unique_ptr<Learner>> make(FileSystem& files, const LearnerConfig& config);
   virtual ~Learner() = default;
 
   /// Returns when all steps are done, or soon after `stop` was set; then a checkpoint is written. Also after an error,

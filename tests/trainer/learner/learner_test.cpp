@@ -44,7 +44,7 @@ struct LearnerTest : testing::Test {
   /// Of a task that has other options than arithmetic.
   Status run_task(const std::string& name, const std::vector<Setting>& more) {
     std::vector<Setting> settings = tiny_run(out(name));
-    std::erase_if(settings, [](const Setting& setting) { return setting.first.starts_with("task_options."); });
+    std::erase_if(settings, [](const Setting& setting) { return setting.name.starts_with("task_options."); });
     WC_ASSIGN(const LearnerConfig config, make_config(with(std::move(settings), more)));
     WC_ASSIGN(const auto learner, Learner::make(files, config));
     return learner->run(stop);
