@@ -47,7 +47,7 @@ struct LearnerConfig {
   std::string rollout_keys;
   bool rollout_insecure = false;
   std::string behaviour_logprobs = "given";
-  std::uint64_t generator_lag = 0;
+  std::string generator_lag = "0";  ///< GeneratorLags
   std::uint64_t generator_batch_size = 256;
   double temperature = 1;
   double top_p = 1;
