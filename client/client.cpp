@@ -223,6 +223,14 @@ Status Client::forget(const std::string& name, Deadline deadline) {
   return message.get<local::ForgetReply>() == nullptr ? Status(unknown_answer()) : Status();
 }
 
+Result<std::vector<std::string>> Client::reload(Deadline deadline) {
+  WC_ASSIGN(const std::uint64_t request, send(local::ReloadRequest{}, deadline));
+  WC_ASSIGN(const local::Message message, answer(request, deadline));
+  const auto* reply = message.get<local::ReloadReply>();
+  if (reply == nullptr) return unknown_answer();
+  return reply->changes;
+}
+
 // ---- publishing
 
 Status Client::check_nothing_begun() const {

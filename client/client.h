@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "client/cancellation.h"
 #include "client/local_channel.h"
@@ -57,6 +58,10 @@ class Client {
   [[nodiscard]] Status serve(const std::string& name, bool serves, bool provisions, Deadline deadline);
   /// Errors: kNotFound, kBusy (it is connected), kNotAllowed (the daemon is a worker).
   [[nodiscard]] Status forget(const std::string& name, Deadline deadline);
+
+  /// The daemon reads its configuration file anew. What has changed, a line each. Errors: those of the file;
+  /// kNotAllowed, which names what may not change while it runs. Then nothing has changed.
+  [[nodiscard]] Result<std::vector<std::string>> reload(Deadline deadline);
 
   /// Writes one address per tensor.
   [[nodiscard]] Status begin(const PublishOptions& options, std::span<const wc_tensor> tensors, void** addresses,

@@ -96,6 +96,7 @@ nlohmann::json phases_of(const WorkerCourse& course) {
           {"storing_s", course.storing_s},
           {"applying_s", course.applying_s},
           {"switching_s", course.switching_s},
+          {"engine_s", or_null(course.engine_s)},
           {"disk_behind_s", course.disk_behind_s},
           {"interrupted_s", course.interrupted_s},
           {"parents_left", course.parents_left},

@@ -17,6 +17,7 @@ import urllib.request
 
 MARK = "<!-- recording -->"
 LEARNER_EVERY_S = 2.0
+ENGINES_S_MAX = 3.0
 PUBLICATIONS_MAX = 300
 PLAN_SWEEP = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -29,6 +30,7 @@ class Recorder:
         self.lock = threading.Lock()
         self.events = []  # {"event", "data"}
         self.publications = {}  # version -> reply, of those that have ended
+        self.ended_at = {}  # version -> when that was seen
         self.fleet = {"nodes": {}, "publications": {}, "head": {}}
         self.stopping = threading.Event()
         self.threads = [
@@ -72,11 +74,12 @@ class Recorder:
         self.stopping.wait(LEARNER_EVERY_S)
 
     def ask_publications(self):
-        """While the daemon knows them."""
+        """While the daemon knows them, and again for as long as engines may need to take one that has ended."""
         with self.lock:
             ended = [version for version, entry in self.fleet["publications"].items() if entry["state"] != "under way"]
         for version in ended:
-            if str(version) not in self.publications:
+            since = self.ended_at.setdefault(version, time.monotonic())
+            if str(version) not in self.publications or time.monotonic() - since < ENGINES_S_MAX:
                 reply = self.get(f"publications/{version}")
                 self.publications[str(version)] = {key: reply[key] for key in ("workers", "workers_total")}
         self.stopping.wait(0.5)

@@ -44,6 +44,7 @@ class HttpServer::Core {
 
   Status listen();
   void serve(HttpHandler handler);
+  void read_keys_again();
   void stop(Duration grace);
 
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
@@ -176,6 +177,14 @@ void HttpServer::Core::look_at_revocations() {
   });
 }
 
+void HttpServer::Core::read_keys_again() {
+  if (!shared_.tls) return;
+  asio::post(shared_.io, [this] {
+    const Status status = refresh_keys(shared_.options.trust, *shared_.tls);
+    if (!status.has_value()) shared_.warn("keys: " + status.error().message() + "; those before count");
+  });
+}
+
 void HttpServer::Core::stop(Duration grace) {
   if (!thread_.joinable()) return;
   asio::post(shared_.io, [this] {
@@ -216,6 +225,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options,
   return server;
 }
 
+void HttpServer::read_keys_again() { core_->read_keys_again(); }
 const Endpoint& HttpServer::endpoint() const { return core_->endpoint(); }
 HttpServerStats HttpServer::stats() const { return core_->stats(); }
 void HttpServer::stop(Duration grace) { core_->stop(grace); }

@@ -116,6 +116,9 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
+  /// Has connections that are made from now on go by the keys that are in their file by then. What is wrong with that
+  /// goes to HttpServerOptions::warn.
+  void read_keys_again();
   /// Where it listens, with the port that it got.
   [[nodiscard]] const Endpoint& endpoint() const;
   [[nodiscard]] HttpServerStats stats() const;

@@ -42,6 +42,12 @@ Status refresh_revocations(FileSystem& files, const HttpTrust& trust, TlsContext
   return {};
 }
 
+Status refresh_keys(const HttpTrust& trust, TlsContext& tls) {
+  WC_ASSIGN(NodeKeys keys, read_node_keys(trust.keys, unix_now_s()));
+  if (!are_same(keys, tls.keys())) tls.set_keys(std::move(keys));
+  return {};
+}
+
 Status check_still_counts(const PeerIdentity& peer, const TlsContext& tls) {
   const std::int64_t now_s = unix_now_s();
   if (peer.expires_unix_s < now_s) {

@@ -31,6 +31,10 @@ struct HttpTrust {
 /// list that counted before stays.
 [[nodiscard]] Status refresh_revocations(FileSystem& files, const HttpTrust& trust, TlsContext& tls);
 
+/// Reads the file of keys again, and gives `tls` what it holds: for the connections that are made from now on. Errors:
+/// those of read_node_keys(); then the keys stay.
+[[nodiscard]] Status refresh_keys(const HttpTrust& trust, TlsContext& tls);
+
 /// Whether the certificate that `peer` showed still counts. Errors: kNotAllowed, kTimedOut.
 [[nodiscard]] Status check_still_counts(const PeerIdentity& peer, const TlsContext& tls);
 

@@ -57,39 +57,65 @@ Tensor probabilities_of(const Tensor& query, const Tensor& key, const Tensor& bi
   return at::softmax(scores, -1, at::kFloat);
 }
 
-Tensor causal_bias(std::int64_t length, const at::TensorOptions& options) {
-  return at::full({1, 1, 1, length, length}, -std::numeric_limits<float>::infinity(), options).triu_(1);
+/// A block of queries, and the keys that one of them or another sees.
+struct Block {
+  std::int64_t begin = 0;
+  std::int64_t length = 0;
+  std::int64_t first_key = 0;
+  std::int64_t keys = 0;
+  Tensor bias;  // of the last keys: without a window as many as queries, with one all of them
+
+  [[nodiscard]] Tensor queries_of(const Tensor& x) const { return x.narrow(1, begin, length); }  // [sequences, n, ...]
+  [[nodiscard]] Tensor keys_of(const Tensor& x) const {
+    return x.narrow(2, first_key, keys);
+  }  // [sequences, heads, n, ...]
+};
+
+/// [1, 1, 1, length, keys] for queries whose own keys are the last ones.
+Tensor bias_of(std::int64_t length, std::int64_t keys, std::int64_t window, const at::TensorOptions& options) {
+  const Tensor hidden = at::full({1, 1, 1, length, keys}, -std::numeric_limits<float>::infinity(), options);
+  const Tensor bias = hidden.triu(1 + keys - length);
+  return window == 0 ? bias : bias.add_(hidden.tril(keys - length - window));
 }
 
-/// Calls `compute(begin, length, bias)` for each block of queries.
+/// Calls `compute` for each block of queries.
 template <typename Compute>
-void for_each_block(const Tensor& query, const Compute& compute) {
-  Tensor bias;
-  for (std::int64_t begin = 0; begin < query.size(1); begin += kBlockLength) {
-    const std::int64_t length = std::min(kBlockLength, query.size(1) - begin);
-    if (!bias.defined() || bias.size(-1) != length) bias = causal_bias(length, query.options());
-    compute(begin, length, bias);
+void for_each_block(const Tensor& query, std::int64_t window, const Compute& compute) {
+  const std::int64_t size = query.size(1);
+  if (window >= size) window = 0;
+  Block block;
+  for (; block.begin < size; block.begin += kBlockLength) {
+    block.length = std::min(kBlockLength, size - block.begin);
+    block.first_key = window == 0 ? 0 : std::max<std::int64_t>(0, block.begin + 1 - window);
+    block.keys = block.begin + block.length - block.first_key;
+    const std::int64_t biased = window == 0 ? block.length : block.keys;
+    // What it hides follows from its shape.
+    if (!block.bias.defined() || block.bias.size(-1) != biased || block.bias.size(-2) != block.length) {
+      block.bias = bias_of(block.length, biased, window, query.options());
+    }
+    compute(block);
   }
 }
 
 // Attention of sequences of one length: `query` [sequences, n, heads, size]. Keeps its inputs alone, and computes the
 // probabilities again in the backward pass, unless they are of one block and so about as large as the inputs.
 struct CausalAttention : torch::autograd::Function<CausalAttention> {
-  static Tensor forward(AutogradContext* context, const Tensor& query, const Tensor& key, const Tensor& value) {
+  static Tensor forward(AutogradContext* context, const Tensor& query, const Tensor& key, const Tensor& value,
+                        std::int64_t window) {
     const std::int64_t heads = key.size(2);
     const Tensor keys = key.transpose(1, 2);
     const Tensor values = value.transpose(1, 2);
     Tensor result = at::empty_like(query);
     variable_list saved{query, key, value};
-    for_each_block(query, [&](std::int64_t begin, std::int64_t length, const Tensor& bias) {
-      const Tensor rows = fold_queries(query.narrow(1, begin, length), heads);
-      const Tensor wide = probabilities_of(rows, keys.narrow(2, 0, begin + length), bias);
+    for_each_block(query, window, [&](const Block& block) {
+      const Tensor rows = fold_queries(block.queries_of(query), heads);
+      const Tensor wide = probabilities_of(rows, block.keys_of(keys), block.bias);
       const Tensor probabilities = wide.to(query.scalar_type());
-      if (length == query.size(1)) saved.push_back(wide);
-      result.narrow(1, begin, length)
-          .copy_(unfold_queries(product(probabilities, values.narrow(2, 0, begin + length)), length));
+      if (block.length == query.size(1)) saved.push_back(wide);
+      block.queries_of(result).copy_(unfold_queries(product(probabilities, block.keys_of(values)), block.length));
     });
     context->save_for_backward(saved);
+    context->saved_data["window"] = window;
     return result;
   }
 
@@ -104,22 +130,21 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     const at::TensorOptions wide_form = keys.options().dtype(at::kFloat);
     Tensor key_gradient = at::zeros(keys.sizes(), wide_form);
     Tensor value_gradient = at::zeros(values.sizes(), wide_form);
-    for_each_block(query, [&](std::int64_t begin, std::int64_t length, const Tensor& bias) {
-      const std::int64_t end = begin + length;
-      const Tensor rows = fold_queries(query.narrow(1, begin, length), heads);
-      const Tensor output = fold_queries(gradients[0].narrow(1, begin, length), heads);
-      const Tensor wide = saved.size() > 3 ? saved[3] : probabilities_of(rows, keys.narrow(2, 0, end), bias);
+    for_each_block(query, context->saved_data["window"].toInt(), [&](const Block& block) {
+      const Tensor rows = fold_queries(block.queries_of(query), heads);
+      const Tensor output = fold_queries(block.queries_of(gradients[0]), heads);
+      const Tensor wide = saved.size() > 3 ? saved[3] : probabilities_of(rows, block.keys_of(keys), block.bias);
       const Tensor probabilities = wide.to(query.scalar_type());
-      value_gradient.narrow(2, 0, end).add_(product(probabilities.transpose(-1, -2), output));
-      const Tensor by_probability = product(output, values.narrow(2, 0, end).transpose(-1, -2));
+      block.keys_of(value_gradient).add_(product(probabilities.transpose(-1, -2), output));
+      const Tensor by_probability = product(output, block.keys_of(values).transpose(-1, -2));
       const Tensor by_score = at::_softmax_backward_data(by_probability.to(at::kFloat), wide, -1, at::kFloat)
                                   .mul_(score_scale(query))
                                   .to(query.scalar_type());
-      query_gradient.narrow(1, begin, length).copy_(unfold_queries(product(by_score, keys.narrow(2, 0, end)), length));
-      key_gradient.narrow(2, 0, end).add_(product(by_score.transpose(-1, -2), rows));
+      block.queries_of(query_gradient).copy_(unfold_queries(product(by_score, block.keys_of(keys)), block.length));
+      block.keys_of(key_gradient).add_(product(by_score.transpose(-1, -2), rows));
     });
     return {query_gradient, key_gradient.transpose(1, 2).to(query.scalar_type()),
-            value_gradient.transpose(1, 2).to(query.scalar_type())};
+            value_gradient.transpose(1, 2).to(query.scalar_type()), Tensor()};
   }
 };
 
@@ -158,7 +183,8 @@ PackedSequences::PackedSequences(std::span<const std::int64_t> starts, std::int6
   order_.to = torch::tensor(to, at::kLong).to(device);
 }
 
-Tensor packed_attention(const Tensor& query, const Tensor& key, const Tensor& value, const PackedSequences& sequences) {
+Tensor packed_attention(const Tensor& query, const Tensor& key, const Tensor& value, const PackedSequences& sequences,
+                        std::int64_t window) {
   const auto to_groups = [&](const Tensor& x) {
     std::vector<std::int64_t> rows;
     for (const PackedSequences::Group& group : sequences.groups()) rows.push_back(group.sequences * group.length);
@@ -175,7 +201,8 @@ Tensor packed_attention(const Tensor& query, const Tensor& key, const Tensor& va
       return x.view({group.sequences, group.length, x.size(1), x.size(2)});
     };
     results.push_back(
-        CausalAttention::apply(by_sequence(queries[i]), by_sequence(keys[i]), by_sequence(values[i])).flatten(0, 1));
+        CausalAttention::apply(by_sequence(queries[i]), by_sequence(keys[i]), by_sequence(values[i]), window)
+            .flatten(0, 1));
   }
   const Tensor result = results.size() == 1 ? results.front() : at::cat(results, 0);
   return sequences.in_order() ? result : restore(result, sequences.order());

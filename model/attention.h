@@ -36,8 +36,10 @@ class PackedSequences {
 };
 
 /// Causal attention: `query` [tokens, heads, head_dim], `key` and `value` [tokens, key-value heads, head_dim], each
-/// group of heads / key-value heads queries with one key. Gives [tokens, heads, head_dim]. Softmax in FP32.
+/// group of heads / key-value heads queries with one key. Gives [tokens, heads, head_dim]. Softmax in FP32. With a
+/// `window` above 0 a token attends to so many positions, its own included, and to none before them.
 [[nodiscard]] torch::Tensor packed_attention(const torch::Tensor& query, const torch::Tensor& key,
-                                             const torch::Tensor& value, const PackedSequences& sequences);
+                                             const torch::Tensor& value, const PackedSequences& sequences,
+                                             std::int64_t window = 0);
 
 }  // namespace weightcast

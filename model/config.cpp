@@ -19,7 +19,72 @@ namespace {
 using Json = nlohmann::json;
 using namespace std::string_view_literals;
 
-constexpr std::array kArchitectures{"Qwen2ForCausalLM"sv, "Qwen3ForCausalLM"sv, "Qwen3MoeForCausalLM"sv};
+enum class Biases {
+  kNone,
+  kQueryKeyValue,  ///< whatever "attention_bias" says
+  kAsConfigured,   ///< "attention_bias": of the output projection, too
+};
+
+enum class Window {
+  kNone,
+  kIfAsked,  ///< "sliding_window" counts with "use_sliding_window"
+  kAlways,   ///< "sliding_window" counts, unless it is null
+};
+
+/// What one architecture has or reads and another has not: transformers' configuration and modelling files.
+struct Family {
+  std::string_view architecture;
+  std::string_view model_type;
+  Biases biases = Biases::kNone;
+  bool mlp_bias = false;  ///< reads "mlp_bias"
+  bool qk_norm = false;
+  bool experts = false;
+  Window window = Window::kNone;
+  /// Without "num_key_value_heads" there are as many as heads; otherwise it has to be there.
+  bool key_value_heads_may_be_missing = false;
+  /// What members that are missing stand for. Of a head's size 0 is hidden_size / num_attention_heads.
+  std::int64_t head_dim = 0;
+  std::int64_t max_position_embeddings = 32768;
+  std::int64_t sliding_window = 0;
+};
+
+/// In the order of Architecture.
+constexpr std::array kFamilies{Family{.architecture = "Qwen2ForCausalLM",
+                                      .model_type = "qwen2",
+                                      .biases = Biases::kQueryKeyValue,
+                                      .window = Window::kIfAsked},
+                               Family{.architecture = "Qwen3ForCausalLM",
+                                      .model_type = "qwen3",
+                                      .biases = Biases::kAsConfigured,
+                                      .qk_norm = true,
+                                      .window = Window::kIfAsked,
+                                      .head_dim = 128},
+                               Family{.architecture = "Qwen3MoeForCausalLM",
+                                      .model_type = "qwen3_moe",
+                                      .biases = Biases::kAsConfigured,
+                                      .qk_norm = true,
+                                      .experts = true,
+                                      .window = Window::kIfAsked},
+                               Family{.architecture = "LlamaForCausalLM",
+                                      .model_type = "llama",
+                                      .biases = Biases::kAsConfigured,
+                                      .mlp_bias = true,
+                                      .key_value_heads_may_be_missing = true,
+                                      .max_position_embeddings = 2048},
+                               Family{.architecture = "MistralForCausalLM",
+                                      .model_type = "mistral",
+                                      .window = Window::kAlways,
+                                      .max_position_embeddings = 131072,
+                                      .sliding_window = 4096}};
+
+template <typename Value>
+constexpr auto of_all_families(Value Family::*member) {
+  std::array<Value, kFamilies.size()> values{};
+  for (std::size_t i = 0; i < kFamilies.size(); ++i) values[i] = kFamilies[i].*member;
+  return values;
+}
+constexpr auto kArchitectures = of_all_families(&Family::architecture);
+constexpr auto kModelTypes = of_all_families(&Family::model_type);
 constexpr std::array kRopeTypes{"default"sv, "linear"sv, "yarn"sv, "llama3"sv, "dynamic"sv, "longrope"sv};
 
 // Several times what the largest published models have. They keep products of sizes within 64 bits.
@@ -37,10 +102,20 @@ constexpr std::string_view kFile = "config.json";
 Error refuse(std::string why) { return fail(Errc::kInvalidArgument, Op::kParse, "config.json: " + std::move(why)); }
 Error unsupported(std::string why) { return fail(Errc::kUnsupported, Op::kParse, "config.json: " + std::move(why)); }
 
+/// "architectures" decides. transformers goes by "model_type", which has to agree with it where both are.
 Result<Architecture> read_architecture(const JsonFields& fields) {
+  std::string type;
+  WC_TRY(fields.read("model_type", type));
+  const auto* const typed = std::find(kModelTypes.begin(), kModelTypes.end(), type);
   const Json* names = fields.find("architectures");
   if (names == nullptr) {
-    return refuse(fmt::format("'architectures' is missing; it names one of {}", fmt::join(kArchitectures, ", ")));
+    if (type.empty()) {
+      return refuse(fmt::format("'architectures' is missing; it names one of {}", fmt::join(kArchitectures, ", ")));
+    }
+    if (typed == kModelTypes.end()) {
+      return unsupported("'model_type': " + unknown_name("model_type that this build computes", type, kModelTypes));
+    }
+    return static_cast<Architecture>(typed - kModelTypes.begin());
   }
   if (!names->is_array() || names->size() != 1 || !names->front().is_string()) {
     return refuse(fmt::format("'architectures' is {}; it is a list of one name", shown_json(*names)));
@@ -49,6 +124,13 @@ Result<Architecture> read_architecture(const JsonFields& fields) {
   const auto* found = std::find(kArchitectures.begin(), kArchitectures.end(), name);
   if (found == kArchitectures.end()) {
     return unsupported(unknown_name("architecture that this build computes", name, kArchitectures));
+  }
+  const Family& family = kFamilies[static_cast<std::size_t>(found - kArchitectures.begin())];
+  if (!type.empty() && type != family.model_type) {
+    return refuse(
+        fmt::format("'architectures' is {}, whose 'model_type' is \"{}\", and it says {}; set the one that is "
+                    "wrong",
+                    name, family.model_type, shown_json(type)));
   }
   return static_cast<Architecture>(found - kArchitectures.begin());
 }
@@ -163,17 +245,6 @@ Status refuse_unsupported(const Json& json) {
   if (activation != "silu") {
     return unsupported(fmt::format("'hidden_act' is {}, not \"silu\"", shown_json(activation)));
   }
-  bool window = false;
-  WC_TRY(fields.read("use_sliding_window", window));
-  if (window) return unsupported("'use_sliding_window' is true; attention to a window is not supported");
-  if (const Json* types = fields.find("layer_types"); types != nullptr) {
-    if (!types->is_array()) return refuse(fmt::format("'layer_types' is {}, not a list", shown_json(*types)));
-    for (const Json& type : *types) {
-      if (type != "full_attention") {
-        return unsupported(fmt::format("'layer_types' has {}; only \"full_attention\" is supported", shown_json(type)));
-      }
-    }
-  }
   double dropout = 0;
   WC_TRY(fields.read("attention_dropout", 0.0, 1.0, dropout));
   if (dropout != 0) return unsupported(fmt::format("'attention_dropout' is {}, not 0", dropout));
@@ -183,6 +254,56 @@ Status refuse_unsupported(const Json& json) {
   if (fields.has("quantization_config")) {
     return unsupported("it has 'quantization_config'; weights are BF16, F16 or F32");
   }
+  return {};
+}
+
+/// One window for all layers, or none: "layer_types" may not say otherwise.
+Status read_window(const Json& json, const Family& family, ModelConfig& config) {
+  const JsonFields fields(json, kFile);
+  bool asked = family.window == Window::kAlways;
+  WC_TRY(fields.read("use_sliding_window", asked));
+  if (asked != (family.window == Window::kAlways)) {
+    return unsupported(fmt::format("'use_sliding_window' is {}; {} is computed {} it", asked, family.architecture,
+                                   asked ? "without" : "with"));
+  }
+  if (family.window == Window::kAlways && !json.contains("sliding_window"))
+    config.sliding_window = family.sliding_window;
+  if (family.window == Window::kAlways) {
+    WC_TRY(fields.read("sliding_window", 1, kPositionsMax, config.sliding_window));
+  } else if (family.window == Window::kNone && fields.has("sliding_window")) {
+    return unsupported(
+        fmt::format("'sliding_window' is {}; {} attends to all positions before, so leave it out, or "
+                    "set it to null",
+                    shown_json(*fields.find("sliding_window")), family.architecture));
+  }
+  const Json* types = fields.find("layer_types");
+  if (types == nullptr) return {};
+  if (!types->is_array()) return refuse(fmt::format("'layer_types' is {}, not a list", shown_json(*types)));
+  const char* const computed = config.sliding_window > 0 ? "sliding_attention" : "full_attention";
+  for (const Json& type : *types) {
+    if (type != computed) {
+      return unsupported(fmt::format("'layer_types' has {}; only \"{}\" is supported where 'sliding_window' is {}",
+                                     shown_json(type), computed, config.sliding_window > 0 ? "a number" : "not used"));
+    }
+  }
+  return {};
+}
+
+Status read_biases(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  bool attention = false;
+  bool mlp = false;
+  WC_TRY(fields.read("attention_bias", attention));
+  WC_TRY(fields.read("mlp_bias", mlp));
+  if (attention && family.biases == Biases::kNone) {
+    return unsupported(
+        fmt::format("'attention_bias' is true; {} has none, only false is supported", family.architecture));
+  }
+  if (mlp && !family.mlp_bias) {
+    return unsupported(fmt::format("'mlp_bias' is true; {} has none, only false is supported", family.architecture));
+  }
+  config.qkv_bias = attention || family.biases == Biases::kQueryKeyValue;
+  config.output_bias = attention && family.biases == Biases::kAsConfigured;
+  config.mlp_bias = mlp;
   return {};
 }
 
@@ -234,10 +355,10 @@ void add_projection(std::vector<TensorSpec>& specs, const std::string& name, std
 }
 
 void add_feed_forward(std::vector<TensorSpec>& specs, const std::string& name, std::int64_t hidden,
-                      std::int64_t intermediate) {
-  add_projection(specs, name + ".gate_proj", intermediate, hidden, false);
-  add_projection(specs, name + ".up_proj", intermediate, hidden, false);
-  add_projection(specs, name + ".down_proj", hidden, intermediate, false);
+                      std::int64_t intermediate, bool bias) {
+  add_projection(specs, name + ".gate_proj", intermediate, hidden, bias);
+  add_projection(specs, name + ".up_proj", intermediate, hidden, bias);
+  add_projection(specs, name + ".down_proj", hidden, intermediate, bias);
 }
 
 void add_layer(std::vector<TensorSpec>& specs, const ModelConfig& config, std::int64_t layer) {
@@ -255,10 +376,11 @@ void add_layer(std::vector<TensorSpec>& specs, const ModelConfig& config, std::i
   if (config.layer_has_experts(layer)) {
     add_projection(specs, name + "mlp.gate", config.experts->experts, hidden, false);
     for (std::int64_t i = 0; i < config.experts->experts; ++i) {
-      add_feed_forward(specs, fmt::format("{}mlp.experts.{}", name, i), hidden, config.experts->intermediate_size);
+      add_feed_forward(specs, fmt::format("{}mlp.experts.{}", name, i), hidden, config.experts->intermediate_size,
+                       false);
     }
   } else {
-    add_feed_forward(specs, name + "mlp", hidden, config.intermediate_size);
+    add_feed_forward(specs, name + "mlp", hidden, config.intermediate_size, config.mlp_bias);
   }
   add(specs, name + "input_layernorm.weight", {hidden}, TensorSpec::Kind::kNorm);
   add(specs, name + "post_attention_layernorm.weight", {hidden}, TensorSpec::Kind::kNorm);
@@ -286,22 +408,24 @@ Result<ModelConfig> parse_model_config(std::string_view config_json) {
   const JsonFields fields(json, kFile);
   ModelConfig config;
   WC_ASSIGN(config.architecture, read_architecture(fields));
+  const Family& family = kFamilies[static_cast<std::size_t>(config.architecture)];
   WC_TRY(refuse_unsupported(json));
   WC_TRY(fields.require("vocab_size", 1, kVocabSizeMax, config.vocab_size));
   WC_TRY(fields.require("hidden_size", 1, kWidthMax, config.hidden_size));
   WC_TRY(fields.require("intermediate_size", 1, kWidthMax, config.intermediate_size));
   WC_TRY(fields.require("num_hidden_layers", 1, kLayersMax, config.num_hidden_layers));
   WC_TRY(fields.require("num_attention_heads", 1, kHeadsMax, config.num_attention_heads));
-  if (!json.contains("num_key_value_heads")) return refuse("'num_key_value_heads' is missing");
+  if (!json.contains("num_key_value_heads") && !family.key_value_heads_may_be_missing) {
+    return refuse("'num_key_value_heads' is missing");
+  }
   config.num_key_value_heads = config.num_attention_heads;  // what null means
   WC_TRY(fields.read("num_key_value_heads", 1, config.num_attention_heads, config.num_key_value_heads));
   if (config.num_attention_heads % config.num_key_value_heads != 0) {
     return refuse(fmt::format("'num_attention_heads' {} is no multiple of 'num_key_value_heads' {}",
                               config.num_attention_heads, config.num_key_value_heads));
   }
-  if (!fields.has("head_dim") && config.architecture == Architecture::kQwen3) {
-    config.head_dim = 128;  // the default of transformers' Qwen3Config, whatever hidden_size is
-  } else if (!fields.has("head_dim")) {
+  config.head_dim = family.head_dim;
+  if (!fields.has("head_dim") && family.head_dim == 0) {
     if (config.hidden_size % config.num_attention_heads != 0) {
       return refuse(
           fmt::format("'hidden_size' {} is no multiple of 'num_attention_heads' {}, and 'head_dim' is missing",
@@ -311,20 +435,17 @@ Result<ModelConfig> parse_model_config(std::string_view config_json) {
   }
   WC_TRY(fields.read("head_dim", 2, kHeadDimMax, config.head_dim));
   if (config.head_dim % 2 != 0) return refuse(fmt::format("the heads' size {} is odd", config.head_dim));
+  config.max_position_embeddings = family.max_position_embeddings;
   WC_TRY(fields.read("max_position_embeddings", 1, kPositionsMax, config.max_position_embeddings));
   WC_TRY(fields.read("rms_norm_eps", 0.0, 1.0, config.rms_norm_eps));
   WC_TRY(fields.read("initializer_range", 0.0, 100.0, config.initializer_range));
   WC_TRY(fields.read("tie_word_embeddings", config.tie_word_embeddings));
   WC_TRY(fields.read(fields.has("dtype") ? "dtype" : "torch_dtype", config.dtype));
   WC_TRY(read_rope(json, config));
-
-  bool attention_bias = false;
-  WC_TRY(fields.read("attention_bias", attention_bias));
-  const bool qwen2 = config.architecture == Architecture::kQwen2;
-  config.qkv_bias = qwen2 || attention_bias;
-  config.output_bias = !qwen2 && attention_bias;
-  config.qk_norm = !qwen2;
-  if (config.architecture == Architecture::kQwen3Moe) {
+  WC_TRY(read_window(json, family, config));
+  WC_TRY(read_biases(fields, family, config));
+  config.qk_norm = family.qk_norm;
+  if (family.experts) {
     WC_ASSIGN(config.experts, read_experts(json, config.num_hidden_layers));
   }
   const std::int64_t tensors_per_layer = 16 + (config.experts ? 3 * config.experts->experts : 0);
@@ -357,6 +478,8 @@ std::vector<TensorSpec> tensor_specs(const ModelConfig& config) {
   if (!config.tie_word_embeddings) add(specs, "lm_head.weight", vocabulary, TensorSpec::Kind::kMatrix);
   return specs;
 }
+
+bool is_rope_buffer(std::string_view tensor_name) { return tensor_name.ends_with(".self_attn.rotary_emb.inv_freq"); }
 
 ModelSize model_size(const ModelConfig& config) {
   ModelSize size;

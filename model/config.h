@@ -11,8 +11,9 @@
 
 namespace weightcast {
 
-/// The decoders that this build computes, as config.json's "architectures" names them.
-enum class Architecture { kQwen2, kQwen3, kQwen3Moe };
+/// The decoders that this build computes, as config.json's "architectures" names them. How each reads config.json is
+/// one row of a table in config.cpp; whoever computes goes by the members of ModelConfig.
+enum class Architecture { kQwen2, kQwen3, kQwen3Moe, kLlama, kMistral };
 
 /// "Qwen2ForCausalLM" and so on.
 [[nodiscard]] std::string_view to_string(Architecture architecture);
@@ -78,8 +79,12 @@ struct ModelConfig {
   /// Biases of the query, key and value projections, and of the output projection.
   bool qkv_bias = false;
   bool output_bias = false;
+  /// Biases of the feed-forward blocks' three projections.
+  bool mlp_bias = false;
   /// RMSNorm of each head's query and key.
   bool qk_norm = false;
+  /// How many positions a token attends to, its own included; 0: to all before it.
+  std::int64_t sliding_window = 0;
   /// "torch_dtype", or "dtype": what the weights are stored in; "" if it is not said.
   std::string dtype;
   std::optional<ExpertsConfig> experts;
@@ -96,8 +101,8 @@ struct ModelConfig {
 
 /// Reads the text of a config.json, as transformers 4 and 5 write it. Members that do not change the computation are
 /// ignored. Errors: kInvalidArgument, which names the member that is missing, out of range or disagrees with another;
-/// kUnsupported, which names an architecture, activation, position embedding, quantisation, window or dropout that this
-/// build does not compute.
+/// kUnsupported, which names an architecture, activation, position embedding, quantisation, window, bias or dropout
+/// that this build does not compute.
 [[nodiscard]] Result<ModelConfig> parse_model_config(std::string_view config_json);
 
 /// A tensor that a model has.
@@ -115,6 +120,10 @@ struct TensorSpec {
 
 /// Every tensor of the model, in the order in which transformers lists its parameters. A tied head is not among them.
 [[nodiscard]] std::vector<TensorSpec> tensor_specs(const ModelConfig& config);
+
+/// Whether a file of weights may have a tensor of this name that is no parameter, and that transformers does not load:
+/// the frequencies that older releases of it stored with Llama models ("...self_attn.rotary_emb.inv_freq").
+[[nodiscard]] bool is_rope_buffer(std::string_view tensor_name);
 
 struct ModelSize {
   std::int64_t parameters = 0;

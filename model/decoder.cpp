@@ -205,9 +205,9 @@ Decoder::Network::Network(ModelConfig model, const DecoderOptions& chosen, std::
   const auto linear = [&](const std::string& name, bool bias) {
     return Linear{by_name.at(name + ".weight"), bias ? by_name.at(name + ".bias") : Tensor()};
   };
-  const auto feed_forward = [&](const std::string& name) {
-    return FeedForward{linear(name + ".gate_proj", false), linear(name + ".up_proj", false),
-                       linear(name + ".down_proj", false)};
+  const auto feed_forward = [&](const std::string& name, bool bias) {
+    return FeedForward{linear(name + ".gate_proj", bias), linear(name + ".up_proj", bias),
+                       linear(name + ".down_proj", bias)};
   };
   embedding = by_name.at("model.embed_tokens.weight");
   norm = by_name.at("model.norm.weight");
@@ -229,11 +229,11 @@ Decoder::Network::Network(ModelConfig model, const DecoderOptions& chosen, std::
       Experts experts{
           linear(name + "mlp.gate", false), {}, config.experts->experts_per_token, config.experts->norm_topk_prob};
       for (std::int64_t j = 0; j < config.experts->experts; ++j) {
-        experts.experts.push_back(feed_forward(fmt::format("{}mlp.experts.{}", name, j)));
+        experts.experts.push_back(feed_forward(fmt::format("{}mlp.experts.{}", name, j), false));
       }
       layer.experts = std::move(experts);
     } else {
-      layer.dense = feed_forward(name + "mlp");
+      layer.dense = feed_forward(name + "mlp", config.mlp_bias);
     }
     for (const Parameter& parameter : parameters) {
       if (parameter.name.starts_with(name)) layer.parameters.push_back(parameter.tensor);
@@ -406,8 +406,9 @@ Tensor Decoder::hidden(const Tensor& ids, const Tensor& positions,
     // The backward pass may run this after the decoder has moved; the network stays where it is.
     const auto compute = [&network, &layer, rotation, sequences, left_out = network.dropout](const Tensor& input) {
       const Heads heads = network.heads(layer, input, rotation, left_out);
-      return network.finish_layer(layer, input, packed_attention(heads.query, heads.key, heads.value, sequences),
-                                  left_out);
+      return network.finish_layer(
+          layer, input, packed_attention(heads.query, heads.key, heads.value, sequences, network.config.sliding_window),
+          left_out);
     };
     x = network.options.activation_checkpointing ? recomputed(compute, x, layer.parameters) : compute(x);
   }

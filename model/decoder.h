@@ -31,7 +31,7 @@ struct Parameter {
   torch::Tensor tensor;
 };
 
-/// A decoder of the Qwen family as transformers defines it: Qwen2, Qwen3, Qwen3-MoE. Computes hidden states; the
+/// A decoder as transformers defines it, of one of the families of Architecture. Computes hidden states; the
 /// product with head() is the caller's, since logits of all tokens rarely fit. Token ids are below vocab_size: who
 /// takes them from outside checks that. One thread at a time.
 class Decoder {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
@@ -95,7 +96,7 @@ Status write_shard(FileWriter& out, std::span<const TensorInfo> tensors, std::sp
   return {};
 }
 
-/// Copies a file of the snapshot, with the bytes that `bytes_of` gives where it has tensors.
+/// Copies a file of the snapshot, with the bytes that `bytes_of` gives where it has tensors of the model.
 Status copy_file(const SnapshotSource& source, std::size_t file, const TensorBytes& bytes_of, FileWriter& out) {
   std::uint64_t done = source.file_table().offset_bytes(file);
   const std::uint64_t end = done + source.file_table().files()[file].size_bytes;
@@ -104,6 +105,7 @@ Status copy_file(const SnapshotSource& source, std::size_t file, const TensorByt
   auto tensor = std::lower_bound(tensors.begin(), tensors.end(), done,
                                  [](const TensorInfo& info, std::uint64_t begin) { return info.offset_bytes < begin; });
   for (; tensor != tensors.end() && tensor->offset_bytes < end; ++tensor) {
+    if (is_rope_buffer(tensor->name)) continue;
     WC_TRY(copy_range(source, done, tensor->offset_bytes - done, out));
     WC_ASSIGN(const Bytes bytes, checked_bytes(bytes_of, *tensor));
     WC_TRY(out.write(bytes));
@@ -159,7 +161,10 @@ Status check_tensors(const ModelConfig& config, std::span<const TensorInfo> tens
   if (config.tie_word_embeddings && std::any_of(tensors.begin(), tensors.end(), is_head)) {
     specs.push_back({std::string(kHead), specs.front().shape, TensorSpec::Kind::kMatrix});
   }
-  return check_tensors(specs, tensors, what, "config.json");
+  std::vector<TensorInfo> loaded;
+  std::ranges::copy_if(tensors, std::back_inserter(loaded),
+                       [](const TensorInfo& tensor) { return !is_rope_buffer(tensor.name); });
+  return check_tensors(specs, loaded, what, "config.json");
 }
 
 Result<ModelFiles> ModelFiles::open(FileSystem& files, const std::filesystem::path& directory) {

@@ -21,7 +21,7 @@ namespace weightcast {
 [[nodiscard]] Status check_tensors(std::span<const TensorSpec> specs, std::span<const TensorInfo> tensors,
                                    std::string_view what, std::string_view config);
 
-/// The same for a whole model. A tied head may be there or not.
+/// The same for a whole model. A tied head may be there or not, and so may what is_rope_buffer() tells.
 [[nodiscard]] Status check_tensors(const ModelConfig& config, std::span<const TensorInfo> tensors,
                                    std::string_view what);
 
@@ -44,7 +44,8 @@ struct ModelFiles {
 using TensorBytes = std::function<Result<Bytes>(const TensorInfo& info)>;
 
 /// Writes a directory with the files of `source`: the same names, headers and sidecars, byte for byte, and of each
-/// tensor the bytes that `bytes_of` gives. The directory appears when it is complete. Errors: kAlreadyExists
+/// tensor of the model the bytes that `bytes_of` gives. The directory appears when it is complete. Errors:
+/// kAlreadyExists
 /// (`directory` exists); those of `bytes_of`, of reading and of writing.
 [[nodiscard]] Status write_model_like(FileSystem& files, const SnapshotSource& source,
                                       const std::filesystem::path& directory, const TensorBytes& bytes_of);

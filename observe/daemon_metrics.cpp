@@ -26,7 +26,7 @@ void add_self(MetricsText& text, const NodeStatus& self) {
   }
   text.family("phase_seconds", kHistogram,
               "Time of each publication in each of its phases: at the origin take and encode, at a worker "
-              "transfer, apply and switch.");
+              "transfer, apply, switch and engine.");
   for (const local::PhaseTimes& phase : self.phases) {
     std::vector<MetricsText::Bucket> buckets;
     for (const local::PhaseBucket& bucket : phase.buckets) buckets.push_back({bucket.at_most_s, bucket.count});
@@ -84,7 +84,8 @@ void add_publications(MetricsText& text, const std::vector<PublicationEntry>& pu
 
 }  // namespace
 
-std::string daemon_metrics(const FleetState& state, const local::ReadyReply& ready, std::string_view release) {
+std::string daemon_metrics(const FleetState& state, const local::ReadyReply& ready, std::string_view release,
+                           const std::optional<OtlpExporter::Counts>& exported) {
   MetricsText text;
   const std::vector<NodeStatus>& nodes = state.status.nodes;
   add_build_info(text, release, nodes.empty() ? "" : nodes.front().role);
@@ -95,6 +96,12 @@ std::string daemon_metrics(const FleetState& state, const local::ReadyReply& rea
     if (nodes.front().role == "origin") add_fleet(text, state);
   }
   add_publications(text, state.history.publications);
+  if (exported) {
+    text.family("otlp_publications_total", kCounter,
+                "Publications whose spans the OpenTelemetry collector has taken, and those whose it never gets.");
+    text.sample({{"outcome", "sent"}}, exported->sent);
+    text.sample({{"outcome", "dropped"}}, exported->dropped);
+  }
   add_process_metrics(text);
   return text.take();
 }

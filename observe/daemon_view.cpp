@@ -52,8 +52,11 @@ std::string event(std::string_view name, const std::string& json) {
 
 }  // namespace
 
-DaemonView::DaemonView(std::string state_dir, std::string release)
-    : state_dir_(std::move(state_dir)), release_(std::move(release)), thread_([this] { run(); }) {}
+DaemonView::DaemonView(std::string state_dir, std::string release, const OtlpExporter* exporter)
+    : state_dir_(std::move(state_dir)),
+      release_(std::move(release)),
+      exporter_(exporter),
+      thread_([this] { run(); }) {}
 
 DaemonView::~DaemonView() {
   {
@@ -123,7 +126,9 @@ HttpResponse DaemonView::metrics() {
   if (!now.has_value()) return unavailable(now.error());
   const auto ready = readiness();
   if (!ready.has_value()) return unavailable(ready.error());
-  return {.content_type = std::string(MetricsText::kContentType), .body = daemon_metrics(**now, *ready, release_)};
+  const auto exported = exporter_ != nullptr ? std::optional(exporter_->counts()) : std::nullopt;
+  return {.content_type = std::string(MetricsText::kContentType),
+          .body = daemon_metrics(**now, *ready, release_, exported)};
 }
 
 HttpResponse DaemonView::health() {

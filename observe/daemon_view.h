@@ -13,6 +13,7 @@
 #include "client/client.h"
 #include "http/server.h"
 #include "observe/fleet_state.h"
+#include "observe/otlp_exporter.h"
 
 namespace weightcast {
 
@@ -27,8 +28,8 @@ class DaemonView {
   static constexpr std::size_t kRequestsWaitingMax = 128;  ///< beyond it 503
   static constexpr std::size_t kFollowersMax = 64;         ///< of /events; beyond it 503
 
-  /// The daemon of `state_dir` need not run yet. `release`: of this program.
-  DaemonView(std::string state_dir, std::string release);
+  /// The daemon of `state_dir` need not run yet. `release`: of this program. `exporter` outlives it; null: there is none.
+  DaemonView(std::string state_dir, std::string release, const OtlpExporter* exporter = nullptr);
   /// Ends the streams.
   ~DaemonView();
   DaemonView(const DaemonView&) = delete;
@@ -66,6 +67,7 @@ class DaemonView {
 
   const std::string state_dir_;
   const std::string release_;
+  const OtlpExporter* const exporter_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

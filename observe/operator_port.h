@@ -45,6 +45,8 @@ class OperatorPort {
   OperatorPort(const OperatorPort&) = delete;
   OperatorPort& operator=(const OperatorPort&) = delete;
 
+  /// HttpServer's.
+  void read_keys_again() { server_->read_keys_again(); }
   [[nodiscard]] const Endpoint& endpoint() const { return server_->endpoint(); }
   /// "http://127.0.0.1:7401"
   [[nodiscard]] std::string url() const;

@@ -132,6 +132,7 @@ void add_worker(Trace& trace, int thread, const WorkerCourse& course) {
   phase("store", course.storing_s);
   phase("apply", course.applying_s);
   phase("switch", course.switching_s);
+  if (course.engine_s) phase("engine", *course.engine_s);
 }
 
 }  // namespace

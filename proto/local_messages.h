@@ -148,7 +148,7 @@ struct PhaseBucket {
 
 /// How long publications stayed in one of their phases: transport/node/node_meters.h.
 struct PhaseTimes {
-  std::string phase = {};  ///< "take", "encode", "transfer", "apply", "switch"
+  std::string phase = {};  ///< "take", "encode", "transfer", "apply", "switch", "engine"
   std::uint64_t count = 0;
   double sum_s = 0;
   std::vector<PhaseBucket> buckets = {};
@@ -438,6 +438,23 @@ struct ForgetReply {
   static void fields(M&, F&&) {}
 };
 
+/// Read the configuration file anew, the keys and the list of revoked ones. Answered by a ReloadReply, or an ErrorReply:
+/// then nothing has changed.
+struct ReloadRequest {
+  static constexpr std::uint32_t kNumber = 42;
+  template <typename M, typename F>
+  static void fields(M&, F&&) {}
+};
+
+struct ReloadReply {
+  static constexpr std::uint32_t kNumber = 43;
+  std::vector<std::string> changes = {};  ///< a line each: "uplink: 100mbit -> 10mbit"
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.changes);
+  }
+};
+
 /// Cells in which a version differs from an earlier one: what an engine that has that one in memory writes over it.
 /// They are written to the memory whose descriptor came with this message, which is empty: a file of changes
 /// (patch/changes/change_names.h). `version` is pinned by this connection. Answered by a ChangesReply or an ErrorReply.
@@ -519,12 +536,14 @@ struct WorkerCourse {
   std::string fed_by = {};
   std::uint64_t fed_bytes = 0;
   double given_up_s = 0;
+  std::optional<double> engine_s = {};  ///< from the switch until an engine there took the version; absent: none has
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
     f(1, m.name), f(2, m.payload), f(3, m.joined_s), f(4, m.told_s), f(5, m.installed_s), f(6, m.failure);
     f(7, m.has_phases), f(8, m.waiting_s), f(9, m.asking_s), f(10, m.receiving_s), f(11, m.storing_s);
     f(12, m.applying_s), f(13, m.switching_s), f(14, m.disk_behind_s), f(15, m.interrupted_s), f(16, m.parents_left);
     f(17, m.bytes), f(18, m.fed_by), f(19, m.fed_bytes), f(20, m.given_up_s);
+    f(21, m.engine_s);
   }
 };
 
@@ -542,12 +561,12 @@ struct HistoryReply {
 /// What a frame carries. `kind` is empty for one that this release does not know.
 struct Message {
   static constexpr std::uint32_t kRequestIdNumber = 13;
-  using Kind =
-      std::variant<std::monostate, PublishRequest, PublishTaken, PublishProgress, PublishResult, StatusRequest,
-                   StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
-                   VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply, AcquireRequest,
-                   ReleaseRequest, PublishChangesRequest, ReadyRequest, ReadyReply, ServeRequest, ServeReply,
-                   ForgetRequest, ForgetReply, ChangesRequest, ChangesReply, HistoryRequest, HistoryReply>;
+  using Kind = std::variant<std::monostate, PublishRequest, PublishTaken, PublishProgress, PublishResult, StatusRequest,
+                            StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
+                            VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply,
+                            AcquireRequest, ReleaseRequest, PublishChangesRequest, ReadyRequest, ReadyReply,
+                            ServeRequest, ServeReply, ForgetRequest, ForgetReply, ReloadRequest, ReloadReply,
+                            ChangesRequest, ChangesReply, HistoryRequest, HistoryReply>;
   Kind kind = {};
   /// Chosen by whoever asks, another one for each request of a connection; every answer carries its request's. So an
   /// answer that comes after its caller has given up is not taken for the next one's.

@@ -156,6 +156,8 @@ Secret to_text(const NodeKeys& keys) {
   return Secret(std::move(text));
 }
 
+bool are_same(const NodeKeys& a, const NodeKeys& b) { return to_text(a).matches(to_text(b).text()); }
+
 std::optional<std::string> NodeKeys::expiry_warning(std::int64_t now_unix_s) const {
   if (info.not_after_unix_s - now_unix_s > kExpiryWarning_s) return std::nullopt;
   return fmt::format("the certificate of {} {} on {}; weightcast keys issue {} --renew makes another", info.name,

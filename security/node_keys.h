@@ -43,6 +43,7 @@ struct NodeKeys {
 
 /// The text of such a file, with a first line for people.
 [[nodiscard]] Secret to_text(const NodeKeys& keys);
+[[nodiscard]] bool are_same(const NodeKeys& a, const NodeKeys& b);
 
 /// The contents of a PEM text, in its order.
 struct PemContents {

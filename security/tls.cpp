@@ -185,15 +185,18 @@ struct TlsCallbacks {
   static int keep_ticket(SSL* ssl, SSL_SESSION* ticket) {
     const TlsSession& session = session_of(ssl);
     if (session.end_ != TlsSession::End::kDialled) return 0;
-    session.context_->keep_ticket(session.target_, ticket);
-    return 1;  // the reference is ours now
+    return session.context_->keep_ticket(session.target_, session.keys_number_, ticket) ? 1 : 0;
   }
 };
 
 // ---- a session
 
 TlsSession::TlsSession(std::shared_ptr<TlsContext> context, End end, std::string target)
-    : context_(std::move(context)), end_(end), target_(std::move(target)), ssl_(SSL_new(context_->context_)) {
+    : context_(std::move(context)),
+      end_(end),
+      target_(std::move(target)),
+      keys_number_(context_->keys_number_),
+      ssl_(SSL_new(context_->context_)) {
   BIO* bio = BIO_new(TlsCallbacks::method());
   WC_CHECK(ssl_ != nullptr && bio != nullptr && SSL_set_app_data(ssl_, this) == 1);
   peer_.role = Role::kStranger;  // until it has proven more
@@ -426,39 +429,53 @@ void TlsSession::end_writing(TlsWire& wire) {
 TlsContext::TlsContext(NodeKeys keys, TlsOptions options, std::optional<KeyId> pinned)
     : keys_(std::move(keys)), options_(options), pinned_(pinned) {
   set_up_openssl();
-  context_ = SSL_CTX_new(TLS_method());
-  WC_CHECK(context_ != nullptr);
-  WC_CHECK(SSL_CTX_set_min_proto_version(context_, TLS1_3_VERSION) == 1 &&
-           SSL_CTX_set_max_proto_version(context_, TLS1_3_VERSION) == 1);
-  // Where either end has to compute AES without instructions, ChaCha20 is several times as fast.
-  WC_CHECK(SSL_CTX_set_ciphersuites(context_, has_fast_aes()
-                                                  ? "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
-                                                  : "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256") == 1);
-  WC_CHECK(SSL_CTX_set1_groups_list(context_, "X25519") == 1 && SSL_CTX_set1_sigalgs_list(context_, "ed25519") == 1);
-  SSL_CTX_set_options(context_, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA | SSL_OP_NO_COMPRESSION);
-  SSL_CTX_clear_options(context_, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
-  SSL_CTX_set_mode(context_, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
-  SSL_CTX_set_read_ahead(context_, 1);  // as much as the read buffer holds, and not the header of a record alone
-  SSL_CTX_set_max_cert_list(context_, kPeerCertificatesBytesMax);
-  if (!pinned_) use_keys();
-  SSL_CTX_set_verify(context_, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-  SSL_CTX_set_cert_verify_callback(context_, TlsCallbacks::verify, nullptr);
-  SSL_CTX_set_alpn_select_cb(context_, TlsCallbacks::select_protocol, nullptr);
-  WC_CHECK(SSL_CTX_set_session_id_context(context_, kSessionContext, sizeof kSessionContext - 1) == 1);
-  SSL_CTX_set_session_cache_mode(context_, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
-  SSL_CTX_sess_set_new_cb(context_, TlsCallbacks::keep_ticket);
-  SSL_CTX_set_num_tickets(context_, 1);
-  SSL_CTX_set_timeout(context_, kTicketLifetime_s);
+  context_ = make_context();
 }
 
-void TlsContext::use_keys() {
-  WC_CHECK(SSL_CTX_use_certificate(context_, keys_.certificate.get()) == 1 &&
-           SSL_CTX_use_PrivateKey(context_, keys_.key.get()) == 1);
+SSL_CTX* TlsContext::make_context() const {
+  SSL_CTX* const context = SSL_CTX_new(TLS_method());
+  WC_CHECK(context != nullptr);
+  WC_CHECK(SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
+           SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) == 1);
+  // Where either end has to compute AES without instructions, ChaCha20 is several times as fast.
+  WC_CHECK(SSL_CTX_set_ciphersuites(context, has_fast_aes()
+                                                  ? "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
+                                                  : "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256") == 1);
+  WC_CHECK(SSL_CTX_set1_groups_list(context, "X25519") == 1 && SSL_CTX_set1_sigalgs_list(context, "ed25519") == 1);
+  SSL_CTX_set_options(context, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA | SSL_OP_NO_COMPRESSION);
+  SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
+  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
+  SSL_CTX_set_read_ahead(context, 1);  // as much as the read buffer holds, and not the header of a record alone
+  SSL_CTX_set_max_cert_list(context, kPeerCertificatesBytesMax);
+  if (!pinned_) use_keys(context);
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  SSL_CTX_set_cert_verify_callback(context, TlsCallbacks::verify, nullptr);
+  SSL_CTX_set_alpn_select_cb(context, TlsCallbacks::select_protocol, nullptr);
+  WC_CHECK(SSL_CTX_set_session_id_context(context, kSessionContext, sizeof kSessionContext - 1) == 1);
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+  SSL_CTX_sess_set_new_cb(context, TlsCallbacks::keep_ticket);
+  SSL_CTX_set_num_tickets(context, 1);
+  SSL_CTX_set_timeout(context, kTicketLifetime_s);
+  return context;
+}
+
+void TlsContext::use_keys(SSL_CTX* context) const {
+  WC_CHECK(SSL_CTX_use_certificate(context, keys_.certificate.get()) == 1 &&
+           SSL_CTX_use_PrivateKey(context, keys_.key.get()) == 1);
   for (const UniqueX509& between : keys_.between) {
-    WC_CHECK(SSL_CTX_add1_chain_cert(context_, between.get()) == 1);
+    WC_CHECK(SSL_CTX_add1_chain_cert(context, between.get()) == 1);
   }
   // For those who know the authority by its fingerprint alone.
-  if (options_.enrols) WC_CHECK(SSL_CTX_add1_chain_cert(context_, keys_.authority.get()) == 1);
+  if (options_.enrols) WC_CHECK(SSL_CTX_add1_chain_cert(context, keys_.authority.get()) == 1);
+}
+
+void TlsContext::set_keys(NodeKeys keys) {
+  WC_CHECK(!pinned_);
+  keys_ = std::move(keys);
+  issuers_.clear();  // the authority may be another
+  // Sessions hold the one before. Its key for tickets ends with it, so nobody resumes what the keys before began.
+  SSL_CTX_free(std::exchange(context_, make_context()));
+  drop_tickets();
 }
 
 std::shared_ptr<TlsContext> TlsContext::make(NodeKeys keys, TlsOptions options) {
@@ -490,7 +507,7 @@ void TlsContext::keep_issuers(const Between& sent) {
 }
 
 TlsContext::~TlsContext() {
-  for (auto& [target, ticket] : tickets_) SSL_SESSION_free(ticket);
+  drop_tickets();
   SSL_CTX_free(context_);
 }
 
@@ -502,15 +519,24 @@ std::unique_ptr<TlsSession> TlsContext::dial(const std::string& target) {
   return std::unique_ptr<TlsSession>(new TlsSession(shared_from_this(), TlsSession::End::kDialled, target));
 }
 
-void TlsContext::keep_ticket(const std::string& target, SSL_SESSION* session) {
+void TlsContext::drop_tickets() {
   const std::lock_guard lock(tickets_mutex_);
+  ++keys_number_;
+  for (auto& [target, ticket] : tickets_) SSL_SESSION_free(ticket);
+  tickets_.clear();
+}
+
+bool TlsContext::keep_ticket(const std::string& target, std::uint64_t keys_number, SSL_SESSION* session) {
+  const std::lock_guard lock(tickets_mutex_);
+  if (keys_number != keys_number_) return false;
   SSL_SESSION*& place = tickets_[target];
   SSL_SESSION_free(std::exchange(place, session));
-  if (tickets_.size() <= kTicketsMax) return;
+  if (tickets_.size() <= kTicketsMax) return true;
   auto victim = tickets_.begin();
   if (victim->first == target) ++victim;
   SSL_SESSION_free(victim->second);
   tickets_.erase(victim);
+  return true;
 }
 
 SSL_SESSION* TlsContext::take_ticket(const std::string& target) {

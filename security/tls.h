@@ -105,6 +105,7 @@ class TlsSession {
   const std::shared_ptr<TlsContext> context_;
   const End end_;
   const std::string target_;
+  const std::uint64_t keys_number_;  // TlsContext's, when it was made
   SSL* ssl_ = nullptr;
   TlsWire* wire_ = nullptr;  // during a call
   bool done_ = false;
@@ -153,6 +154,9 @@ class TlsContext : public std::enable_shared_from_this<TlsContext> {
   [[nodiscard]] std::unique_ptr<TlsSession> dial(const std::string& target);
 
   [[nodiscard]] const NodeKeys& keys() const { return keys_; }
+  /// Sessions that are made from now on show these, and check their peers by them; those before go on under theirs.
+  /// Tickets of the keys before end, at both ends. Not for make_enrolling().
+  void set_keys(NodeKeys keys);
   /// From now on no session begins with one of these.
   void set_revocations(Revocations revocations) { revocations_ = std::move(revocations); }
   [[nodiscard]] const Revocations& revocations() const { return revocations_; }
@@ -162,11 +166,15 @@ class TlsContext : public std::enable_shared_from_this<TlsContext> {
   friend struct TlsCallbacks;
 
   TlsContext(NodeKeys keys, TlsOptions options, std::optional<KeyId> pinned);
-  void use_keys();
+  /// What OpenSSL makes sessions of, by keys_.
+  [[nodiscard]] SSL_CTX* make_context() const;
+  void use_keys(SSL_CTX* context) const;
   /// What may lie between a peer's certificate and the authority's: this node's own, and what peers have sent.
   [[nodiscard]] Between issuers() const;
   void keep_issuers(const Between& sent);
-  void keep_ticket(const std::string& target, SSL_SESSION* session);
+  /// Returns whether it took OpenSSL's reference. It does not take the ticket of a session under earlier keys.
+  [[nodiscard]] bool keep_ticket(const std::string& target, std::uint64_t keys_number, SSL_SESSION* session);
+  void drop_tickets();
   /// The caller frees it. A ticket is used once, so that one that does not work is not tried again.
   [[nodiscard]] SSL_SESSION* take_ticket(const std::string& target);
 
@@ -177,7 +185,8 @@ class TlsContext : public std::enable_shared_from_this<TlsContext> {
   SSL_CTX* context_ = nullptr;
   Revocations revocations_;
   std::mutex tickets_mutex_;
-  std::map<std::string, SSL_SESSION*> tickets_;
+  std::map<std::string, SSL_SESSION*> tickets_;  // of the present keys
+  std::uint64_t keys_number_ = 0;                // of the present keys; changes under the mutex, too
 };
 
 }  // namespace weightcast

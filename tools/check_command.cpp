@@ -186,7 +186,7 @@ Status check_advantages(const CheckFlags& flags) {
   WC_ASSIGN(const Json group_ids, required(input, "group_ids", kMembers));
   WC_ASSIGN(const Json norm, required(input, "norm", kMembers));
   if (!norm.is_string()) return refuse_input("'norm' is no text");
-  WC_ASSIGN(const AdvantageNorm chosen, parse_advantage_norm(norm.get<std::string>()));
+  WC_ASSIGN(const AdvantageNorm chosen, parse_word<AdvantageNorm>("norm of advantages", norm.get<std::string>()));
   if (!rewards.is_array() || !group_ids.is_array()) return refuse_input("'rewards' and 'group_ids' are arrays");
   std::vector<double> values;
   std::vector<std::size_t> groups;

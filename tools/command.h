@@ -28,11 +28,12 @@ void add_status_command(const Commands& commands);
 void add_trace_command(const Commands& commands);
 void add_verify_command(const Commands& commands);
 void add_versions_command(const Commands& commands);
+void add_reload_command(const Commands& commands);
 void add_ready_command(const Commands& commands);
 void add_simulate_command(const Commands& commands);
 
 /// Adds --state. Its default is the environment's WEIGHTCAST_STATE, which a host, a container or a job sets once;
-/// without that it is required. A configuration file comes before the environment.
+/// without that it is required.
 CLI::Option* add_state_option(CLI::App& app, std::string& state, const std::string& what);
 
 /// This host's.

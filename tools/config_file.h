@@ -1,9 +1,7 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <span>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -11,18 +9,13 @@
 
 namespace weightcast {
 
-/// Adds the option --config FILE to `app`: a TOML file whose keys are the names, without dashes, of the options that
-/// are added to `app` after this call. The command line takes precedence. An unknown key, a section, a text
-/// with #, " or \ in it and an unreadable file are usage errors. CLI11's own set_config() does not work for subcommands.
-void add_config_option(CLI::App& app);
+/// The settings of a TOML file's text, in the order of their lines. `file` is its name, for errors and Setting::where.
+/// That of a section is "section.key", and that of an array join_items(). Errors: kInvalidArgument, which says the line
+/// and what stands there: no TOML, a date, an array of arrays.
+[[nodiscard]] Result<std::vector<Setting>> parse_settings(std::string_view text, const std::string& file);
 
-/// The keys and values of a TOML file as text, for programs whose keys are no options. The key of a section is
-/// "section.key"; the values of an array are separated by commas.
-/// Errors: kInvalidArgument, which names the file, if it cannot be read, and the key of a text with #, " or \ in it.
-[[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> read_config_items(const std::string& file);
-
-/// Those of `file`, unless that is empty, and then those of `--set KEY=VALUE`. Errors: as read_config_items();
-/// kInvalidArgument (no KEY=VALUE).
-[[nodiscard]] Result<std::vector<Setting>> read_settings(const std::string& file, std::span<const std::string> sets);
+/// Those of a file. Errors: as parse_settings(); kInvalidArgument, which names the file, if it cannot be read or is
+/// larger than a configuration is.
+[[nodiscard]] Result<std::vector<Setting>> read_settings(const std::string& file);
 
 }  // namespace weightcast

@@ -1,66 +1,79 @@
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/log_line.h"
 #include "tools/config_file.h"
-#include "tools/operator_options.h"
 #include "tools/run_commands.h"
 
 namespace weightcast {
 
-/// A program that reads a configuration of one kind, and runs.
-template <typename Config>
-struct ConfiguredProgram {
-  Result<Config> (*make)(std::span<const Setting> settings);
-  std::string (*table)();
-  std::string (*text)(const Config& config);
-  std::string_view component;  ///< what its log calls it
-  Status (*run)(const Config& config, const LogStyle& log, const HttpFlags& http);
+/// Adds a flag for each of `fields`: its name with dashes. What is given goes to the end of `given`, unless that is
+/// null, and, as the check of a flag, into the member that its field describes.
+void add_setting_flags(CLI::App& command, std::span<const SettingField> fields, std::vector<Setting>* given = nullptr);
+
+/// The settings of a command, as its flags and its file give them.
+struct GivenSettings {
+  std::string file;
+  std::vector<Setting> flags;
+
+  /// Those of `file`, unless that is empty, and then the flags, which win. Errors: those of read_settings().
+  [[nodiscard]] Result<std::vector<Setting>> all() const;
 };
 
-/// Adds the subcommand `run` with --config FILE, --set KEY=VALUE, --print-config, --list-keys, --log-format, --http and
-/// --http-token. `document` lists the keys; the file may have http and http-token, too, as a daemon's has.
+/// Adds --config FILE, and the flags of `fields`, whose members tell nothing afterwards. `document` lists them. `given`
+/// outlives the command.
+void add_setting_options(CLI::App& command, std::span<const SettingField> fields, const std::string& document,
+                         GivenSettings& given);
+
+/// Reads a command's file anew, and what its flags give. Errors: as at its start.
 template <typename Config>
-void add_configured_command(CLI::App& app, CommandBody& selected, const std::string& help, const std::string& document,
-                            const ConfiguredProgram<Config>& program) {
+using ReadSettingsAgain = std::function<Result<Config>()>;
+
+/// A command that reads a configuration of one kind, and runs.
+template <typename Config>
+struct ConfiguredCommand {
+  std::string name;
+  std::string text;
+  std::string document;  ///< that lists its settings
+  std::vector<SettingField> (*fields)(Config& config);
+  Result<Config> (*make)(std::span<const Setting> settings);
+  Status (*run)(const Config& config, const ReadSettingsAgain<Config>& read_again);
+};
+
+/// Adds it to `app`, with the options of add_setting_options(), --print-config and --list-keys.
+template <typename Config>
+void add_configured_command(CLI::App& app, CommandBody& selected, const ConfiguredCommand<Config>& command) {
   struct Flags {
-    std::string config;
-    std::vector<std::string> settings;
+    Config checked;
+    GivenSettings given;
     bool print_config = false;
     bool list_keys = false;
-    std::string log_format = "text";
-    HttpFlags http;
   };
   const auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("run", help);
-  command->add_option("--config", flags->config, "A TOML file; " + document + " lists its keys");
-  command->add_option("--set", flags->settings, "KEY=VALUE, which replaces the file's; may be given several times");
-  command->add_flag("--print-config", flags->print_config, "Print the configuration as TOML, and do nothing else");
-  command->add_flag("--list-keys", flags->list_keys, "Print all keys with default, values and meaning");
-  add_log_format_option(*command, flags->log_format);
-  add_http_options(*command, flags->http,
-                   "Where Prometheus reads /metrics (docs/OPERATING.md); without it nowhere. Open to this host on "
-                   "loopback; elsewhere with --http-token, or with the configuration's keys, encrypted");
-  command->callback([flags, program, &selected] {
-    selected = [flags, program]() -> Status {
-      if (flags->list_keys) {
-        std::fputs(program.table().c_str(), stdout);
-        return {};
+  CLI::App* const added = app.add_subcommand(command.name, command.text);
+  add_setting_options(*added, command.fields(flags->checked), command.document, flags->given);
+  added->add_flag("--print-config", flags->print_config, "Print the configuration as TOML, and do nothing else");
+  added->add_flag("--list-keys", flags->list_keys, "Print all keys with default, values and meaning");
+  added->callback([flags, command, &selected] {
+    selected = [flags, command]() -> Status {
+      Config config;
+      const auto read = [flags, make = command.make]() -> Result<Config> {
+        WC_ASSIGN(const std::vector<Setting> settings, flags->given.all());
+        return make(settings);
+      };
+      if (!flags->list_keys) {
+        WC_ASSIGN(config, read());
+        if (!flags->print_config) return command.run(config, read);
       }
-      WC_ASSIGN(std::vector<Setting> settings, read_settings(flags->config, flags->settings));
-      take_http_settings(settings, flags->http);
-      WC_ASSIGN(const Config config, program.make(settings));
-      if (flags->print_config) {
-        std::fputs(program.text(config).c_str(), stdout);
-        return {};
-      }
-      WC_ASSIGN(const LogFormat format, parse_log_format(flags->log_format));
-      return program.run(config, {format, std::string(program.component)}, flags->http);
+      const std::vector<SettingField> fields = command.fields(config);
+      std::fputs((flags->list_keys ? settings_table(fields) : settings_text(fields)).c_str(), stdout);
+      return {};
     };
   });
 }

@@ -164,7 +164,7 @@ Status rotate(const KeysFlags& flags) {
   WC_ASSIGN(Authority authority, Authority::open(flags.directory, now));
   WC_ASSIGN(const std::filesystem::path path, flags.authority ? authority.rotate_authority(flags.overlap_days, now)
                                                               : authority.rotate_signing(flags.overlap_days, now));
-  fmt::print("{}: start the origin again with it\n", path.native());
+  fmt::print("{}: 'weightcast reload' has a running origin take it\n", path.native());
   const std::string until = date_of(now + std::int64_t{flags.overlap_days} * kDay_s);
   if (flags.authority) {
     fmt::print(

@@ -40,7 +40,8 @@ Status set_tokens(FileSystem& files, const std::filesystem::path& directory, std
   WC_ASSIGN(options.end_tokens, read_end_tokens(files, directory));
   if (tokenizer != nullptr) {
     options.token_bytes = [tokenizer = std::move(tokenizer)](TokenId token) {
-      return tokenizer->decode(std::span(&token, 1), true).value_or(std::string());
+      return tokenizer->decode(std::span(&token, 1), {.skip_special_tokens = true, .begins = false})
+          .value_or(std::string());
     };
   }
   return {};

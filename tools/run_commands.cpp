@@ -63,12 +63,6 @@ const CLI::Option* log_format_of(const CLI::App& app) {
 
 }  // namespace
 
-void add_log_format_option(CLI::App& command, std::string& format) {
-  command.add_option("--log-format", format, "Of the log on stderr: text, or json, an object a line")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
-}
-
 int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** argv) {
   std::string shell;
   CLI::App* const completion = app.add_subcommand("completion", "Print what a shell reads to complete these commands");

@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
-#include <string>
 
 #include "base/result.h"
 
@@ -10,9 +9,6 @@ namespace weightcast {
 
 /// The action of a subcommand, after its flags are parsed. Its error is printed on one line, and the exit status is 1.
 using CommandBody = std::function<Status()>;
-
-/// Adds --log-format.
-void add_log_format_option(CLI::App& command, std::string& format);
 
 /// Runs `selected`, prints its error, returns the exit status: 0 done, 1 failed, 2 wrong flags or a configuration (Op::
 /// kConfigure) that fails again however often it is tried. The error of a command with --log-format json is a line of

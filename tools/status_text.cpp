@@ -232,6 +232,7 @@ std::string publication_text(const json& history) {
                    {"STORED", true},
                    {"APPLIED", true},
                    {"SWITCHED", true},
+                   {"ENGINE", true},
                    {"INSTALLED", true},
                    {"BYTES", true},
                    {"FED BY"}});
@@ -244,7 +245,7 @@ std::string publication_text(const json& history) {
       remarks.push_back("! " + printable(failure));
     if (phases.is_null()) {
       table.add({printable(text_of(worker, "name")), text_of(worker, "payload"), seconds_of(worker, "told_s"), "", "",
-                 "", "", "", "", seconds_of(worker, "installed_s"), "", ""},
+                 "", "", "", "", "", seconds_of(worker, "installed_s"), "", ""},
                 fmt::format("{}", fmt::join(remarks, "  ")));
       continue;
     }
@@ -261,7 +262,7 @@ std::string publication_text(const json& history) {
     table.add({printable(text_of(worker, "name")), text_of(worker, "payload"), seconds_of(worker, "told_s"),
                seconds_of(phases, "waiting_s"), seconds_of(phases, "asking_s"), seconds_of(phases, "receiving_s"),
                seconds_of(phases, "storing_s"), seconds_of(phases, "applying_s"), seconds_of(phases, "switching_s"),
-               seconds_of(worker, "installed_s"), format_bytes(count_of(phases, "bytes")),
+               seconds_of(phases, "engine_s"), seconds_of(worker, "installed_s"), format_bytes(count_of(phases, "bytes")),
                printable(text_of(phases, "fed_by"))},
               fmt::format("{}", fmt::join(remarks, "  ")));
   }
@@ -368,6 +369,7 @@ Phases of a worker, in seconds, one after another
   STORED        from there until all were on its disk
   APPLIED       from there: checking, and what was left of decoding
   SWITCHED      making it the version in use
+  ENGINE        from there until an engine on its host took the version; -: none has
 Phases, BYTES and FED BY are the worker's own word. The origin remembers the last 1,000 publications, and
 the workers of the last 32,768 courses: with 200 workers, of the last 163 publications. It knows those that had ended
 after a restart, too, from DIR/history (16 MiB at most).)";

@@ -9,7 +9,7 @@
 
 #include "base/json_text.h"
 #include "base/posix_file_system.h"
-#include "tools/config_file.h"
+#include "tools/configured_command.h"
 #include "tools/stop_signal.h"
 #include "tools/train_commands.h"
 #include "trainer/learner/config.h"
@@ -23,8 +23,8 @@ constexpr std::size_t kSteps = 5;
 constexpr std::size_t kDropped = 1;  // the first takes memory, and reads files
 
 struct CalibrateFlags {
-  std::string config;
-  std::vector<std::string> settings;
+  LearnerConfig checked;
+  GivenSettings given;
   bool json = false;
 };
 
@@ -45,24 +45,24 @@ Result<double> step_seconds(FileSystem& files, const std::filesystem::path& dire
 }
 
 Status calibrate(const CalibrateFlags& flags) {
-  WC_ASSIGN(std::vector<Setting> settings, read_settings(flags.config, flags.settings));
+  WC_ASSIGN(std::vector<Setting> settings, flags.given.all());
   WC_ASSIGN(const LearnerConfig meant, make_config(settings));
   const std::filesystem::path directory = std::filesystem::path(meant.output_dir) / "calibration";
   const std::string steps = std::to_string(kDropped + kSteps);
-  for (const auto& [key, value] : std::initializer_list<Setting>{{"output_dir", directory.string()},
-                                                                 {"total_training_steps", steps},
-                                                                 {"rollout_source", "generator"},
-                                                                 {"max_additional_running_prompts", "0"},
-                                                                 {"num_env_groups", "0"},
-                                                                 {"group_size_redundancy", "0"},
-                                                                 {"generator_lag", "0"},
-                                                                 {"filter_equal_rewards", "false"},
-                                                                 {"sft_steps", "0"},
-                                                                 {"eval_interval", "0"},
-                                                                 {"checkpoint_interval", "0"},
-                                                                 {"publish_state", ""},
-                                                                 {"sync_drift_max", "unlimited"}}) {
-    settings.push_back({key, value});
+  for (const Setting& setting : std::initializer_list<Setting>{{"output_dir", directory.string()},
+                                                               {"total_training_steps", steps},
+                                                               {"rollout_source", "generator"},
+                                                               {"max_additional_running_prompts", "0"},
+                                                               {"num_env_groups", "0"},
+                                                               {"group_size_redundancy", "0"},
+                                                               {"generator_lag", "0"},
+                                                               {"filter_equal_rewards", "false"},
+                                                               {"sft_steps", "0"},
+                                                               {"eval_interval", "0"},
+                                                               {"checkpoint_interval", "0"},
+                                                               {"publish_state", ""},
+                                                               {"sync_drift_max", "unlimited"}}) {
+    settings.push_back(setting);
   }
   WC_ASSIGN(const LearnerConfig config, make_config(settings));
   std::error_code error;
@@ -94,8 +94,7 @@ Status calibrate(const CalibrateFlags& flags) {
 void add_train_calibrate_command(CLI::App& app, CommandBody& selected) {
   const auto flags = std::make_shared<CalibrateFlags>();
   CLI::App* command = app.add_subcommand("calibrate", "How long a training step takes that waits for nothing");
-  command->add_option("--config", flags->config, "The run's TOML file; docs/TRAINING.md lists its keys");
-  command->add_option("--set", flags->settings, "KEY=VALUE, which replaces the file's; may be given several times");
+  add_setting_options(*command, config_fields(flags->checked), "docs/TRAINING.md", flags->given);
   command->add_flag("--json", flags->json, "Print {T_s, R, kappa, S, alpha}, the beginning of a pool for `plan`");
   command->callback([flags, &selected] { selected = [flags] { return calibrate(*flags); }; });
 }

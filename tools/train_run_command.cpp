@@ -7,6 +7,7 @@
 #include "base/descriptors.h"
 #include "base/posix_file_system.h"
 #include "observe/metrics_port.h"
+#include "tools/operator_options.h"
 #include "tools/stop_signal.h"
 #include "trainer/learner/learner.h"
 #endif
@@ -15,7 +16,8 @@ namespace weightcast {
 namespace {
 
 #if defined(WEIGHTCAST_TORCH)
-Status train(const LearnerConfig& config, const LogStyle& log, const HttpFlags& flags) {
+Status train(const LearnerConfig& config, const ReadSettingsAgain<LearnerConfig>&) {
+  const LogStyle log{config.operators.log_format, "learner"};
   const std::atomic<bool>& stop = stop_on_signals();
   WC_TRY(raise_descriptor_limit());  // before the files that stay open are counted
   PosixFileSystem files;
@@ -23,8 +25,8 @@ Status train(const LearnerConfig& config, const LogStyle& log, const HttpFlags& 
   const auto warn = [&log](const std::string& why) { write_log_line(log, "warning", why); };
   std::vector<std::string> revocations;
   if (!config.publish_state.empty()) revocations.push_back(config.publish_state);
-  WC_ASSIGN(const auto http, operator_options(flags, config.rollout_keys, std::move(revocations), warn));
-  WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config, log));
+  WC_ASSIGN(const auto http, operator_options(config.operators, config.rollout_keys, std::move(revocations), warn));
+  WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config));
   std::unique_ptr<OperatorPort> port;
   if (http && config.rank == 0) {
     WC_ASSIGN(port, start_metrics_port(*http, [&learner](const HttpRequest&, HttpResponder responder) {
@@ -39,7 +41,7 @@ Status train(const LearnerConfig& config, const LogStyle& log, const HttpFlags& 
   return learner->run(stop);
 }
 #else
-Status train(const LearnerConfig&, const LogStyle&, const HttpFlags&) {
+Status train(const LearnerConfig&, const ReadSettingsAgain<LearnerConfig>&) {
   return fail(Errc::kUnsupported, Op::kConfigure, "this build has no LibTorch, so it cannot train");
 }
 #endif
@@ -47,8 +49,9 @@ Status train(const LearnerConfig&, const LogStyle&, const HttpFlags&) {
 }  // namespace
 
 void add_train_run_command(CLI::App& app, CommandBody& selected) {
-  add_configured_command<LearnerConfig>(app, selected, "Train, or go on from the last checkpoint in output_dir",
-                                        "docs/TRAINING.md", {make_config, config_table, config_text, "learner", train});
+  add_configured_command<LearnerConfig>(app, selected,
+                                        {"run", "Train, or go on from the last checkpoint in output_dir",
+                                         "docs/TRAINING.md", config_fields, make_config, train});
 }
 
 }  // namespace weightcast

@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   weightcast::add_path_command(commands);
   weightcast::add_exec_command(commands);
   weightcast::add_ready_command(commands);
+  weightcast::add_reload_command(commands);
   weightcast::add_serve_commands(commands);
   weightcast::add_patch_command(commands);
   weightcast::add_simulate_command(commands);

@@ -9,6 +9,7 @@
 #include "base/json_text.h"
 #include "base/posix_file_system.h"
 #include "model/tokenizer/qwen_chat.h"
+#include "tools/configured_command.h"
 #include "tools/model_directory.h"
 #include "tools/worker_commands.h"
 #include "worker/engine/engine.h"
@@ -24,7 +25,6 @@ struct GenerateFlags {
   std::size_t samples = 1;
   EngineRequest request;
   EngineOptions engine;
-  std::string cache_dtype = "float32";
   bool json = false;
 };
 
@@ -63,11 +63,11 @@ Result<std::vector<TokenId>> prompt_ids(FileSystem& files, const GenerateFlags& 
     }
     WC_ASSIGN(text, render_qwen_chat(messages, {.style = *style}));
   }
-  return tokenizer->encode(text);
+  return tokenizer->encode(text, {.surround = !flags.chat});
 }
 
 std::string text_of(const Answer& answer, const Tokenizer& tokenizer) {
-  const Result<std::string> text = tokenizer.decode(answer.ids, true);
+  const Result<std::string> text = tokenizer.decode(answer.ids, {.skip_special_tokens = true, .begins = false});
   if (!text.has_value()) return "";
   return answer.stop ? text->substr(0, answer.stop->text_bytes) : *text;
 }
@@ -78,7 +78,6 @@ Status generate(const GenerateFlags& flags) {
   WC_ASSIGN(ModelFiles model, ModelFiles::open(files, flags.directory));
   WC_ASSIGN(const auto weights, EngineWeights::open(std::move(model)));
   EngineOptions options = flags.engine;
-  options.bfloat16_cache = flags.cache_dtype == "bfloat16";
   WC_TRY(set_tokens(files, flags.directory, tokenizer, options));
   WC_ASSIGN(const std::unique_ptr<Engine> engine, Engine::make(weights, kNoVersion, options));
   EngineRequest request = flags.request;
@@ -134,38 +133,28 @@ void add_worker_generate_command(CLI::App& app, CommandBody& selected) {
   source->add_option("--prompt", flags->prompt, "The text to continue");
   source->add_option("--ids", flags->ids, "Its tokens: 1,2,3")->delimiter(',');
   command->add_flag("--chat", flags->chat, "The prompt is a user's message, in Qwen's chat template");
-  command->add_option("--max-tokens", request.tokens_max, "Tokens of the answer")->capture_default_str();
-  command->add_option("--temperature", request.sampling.temperature, "0: the most probable token")
-      ->capture_default_str();
-  command->add_option("--top-p", request.sampling.top_p, "Only the most probable tokens with this share")
-      ->capture_default_str();
   command->add_option("--top-k", request.sampling.top_k, "Only so many of the most probable tokens; 0: all")
-      ->capture_default_str();
-  command->add_option("--min-p", request.sampling.min_p, "Only tokens with this share of the greatest probability")
-      ->capture_default_str();
-  command->add_option("--repetition-penalty", request.sampling.repetition_penalty, "Of tokens that were there before")
-      ->capture_default_str();
-  command->add_option("--seed", request.seed, "Of the samples; sample i of --samples has seed + i")
-      ->capture_default_str();
-  command->add_option("--samples", flags->samples, "Answers")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{65536}))
       ->capture_default_str();
   command->add_option("--stop", request.stop_strings, "A text that ends the answer; may be given several times")
       ->take_all()
       ->allow_extra_args(false);
   command->add_option("--stop-ids", request.stop_tokens, "Tokens that end the answer")->delimiter(',');
-  command->add_flag("--ignore-eos", request.ignore_end, "Go on after the model's own end tokens");
-  command->add_option("--top", request.top, "With --json: so many alternatives to each token")->capture_default_str();
-  command->add_flag("--prompt-log-probs", request.prompt_log_probs, "With --json: of the prompt's tokens, too");
-  command->add_option("--cache-bytes", flags->engine.cache_bytes_max, "At most so much for keys and values")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
-  command->add_option("--cache-dtype", flags->cache_dtype, "Of keys and values")
-      ->check(CLI::IsMember({"float32", "bfloat16"}))
-      ->capture_default_str();
-  command->add_option("--threads", flags->engine.threads, "Threads")
-      ->check(CLI::Range(1u, 1024u))
-      ->capture_default_str();
+  const std::vector<SettingField> fields{
+      {"max-tokens", &request.tokens_max, "Tokens of the answer"},
+      {"temperature", &request.sampling.temperature, "0: the most probable token"},
+      {"top-p", &request.sampling.top_p, "Only the most probable tokens with this share", 0, 1},
+      {"min-p", &request.sampling.min_p, "Only tokens with this share of the greatest probability", 0, 1},
+      {"repetition-penalty", &request.sampling.repetition_penalty, "Of tokens that were there before"},
+      {"seed", &request.seed, "Of the samples; sample i of --samples has seed + i", 0, 1.8e19},
+      {"samples", &flags->samples, "Answers", 1, 65536},
+      {"ignore-eos", &request.ignore_end, "Go on after the model's own end tokens"},
+      {"top", &request.top, "With --json: so many alternatives to each token"},
+      {"prompt-log-probs", &request.prompt_log_probs, "With --json: of the prompt's tokens, too"},
+      {"cache-bytes", ByteCount{&flags->engine.cache_bytes_max}, "At most so much for keys and values"},
+      {"cache-dtype", &flags->engine.cache_dtype, "Of keys and values"},
+      {"threads", &flags->engine.threads, "Threads", 1, 1024},
+  };
+  add_setting_flags(*command, fields);
   command->add_flag("--json", flags->json, "An object per answer: ids, log_probs, finish_reason, text");
   command->callback([flags, &selected] { selected = [flags] { return generate(*flags); }; });
 }

@@ -1,6 +1,7 @@
 #include "base/posix_file_system.h"
 #include "observe/metrics_port.h"
 #include "tools/configured_command.h"
+#include "tools/operator_options.h"
 #include "tools/stop_signal.h"
 #include "tools/worker_commands.h"
 #include "worker/loop/worker.h"
@@ -8,13 +9,14 @@
 namespace weightcast {
 namespace {
 
-Status run(const RolloutWorkerConfig& config, const LogStyle& log, const HttpFlags& flags) {
+Status run(const RolloutWorkerConfig& config, const ReadSettingsAgain<RolloutWorkerConfig>&) {
+  const LogStyle log{config.operators.log_format, "engine"};
   PosixFileSystem files;
   const auto at = [&log](std::string_view level) {
     return [&log, level](const std::string& line) { write_log_line(log, level, line); };
   };
   const WorkerLog say{at("info"), at("warning")};
-  WC_ASSIGN(const auto http, operator_options(flags, config.keys, {config.state_dir}, say.warn));
+  WC_ASSIGN(const auto http, operator_options(config.operators, config.home.trust.keys, {config.state_dir}, say.warn));
   WorkerMetrics metrics;
   std::unique_ptr<OperatorPort> port;
   if (http) {
@@ -24,8 +26,8 @@ Status run(const RolloutWorkerConfig& config, const LogStyle& log, const HttpFla
                 metrics.write(text);
                 responder.send(metrics_response(text));
               }));
-    WC_TRY(make_directories(files, config.spool_dir));
-    WC_TRY(write_http_address(*port, config.spool_dir));
+    WC_TRY(make_directories(files, config.home.spool));
+    WC_TRY(write_http_address(*port, config.home.spool));
     say.info("operators look at " + port->url());
   }
   return run_worker(files, config, stop_on_signals(), say, metrics);
@@ -34,9 +36,9 @@ Status run(const RolloutWorkerConfig& config, const LogStyle& log, const HttpFla
 }  // namespace
 
 void add_worker_run_command(CLI::App& app, CommandBody& selected) {
-  add_configured_command<RolloutWorkerConfig>(
-      app, selected, "Generate rollouts for a learner, under the versions that arrive", "docs/WORKERS.md",
-      {make_worker_config, worker_config_table, worker_config_text, "engine", run});
+  add_configured_command<RolloutWorkerConfig>(app, selected,
+                                              {"run", "Generate rollouts for a learner, under the versions that arrive",
+                                               "docs/WORKERS.md", worker_fields, make_worker_config, run});
 }
 
 }  // namespace weightcast

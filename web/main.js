@@ -7,6 +7,7 @@
   const LEARNER_POINTS_MAX = 1000;
   // While a publication is under way; what 500 workers tell of it takes a moment to read.
   const coursesEveryMs = (workers) => (workers <= 100 ? 1000 : 5000);
+  const ENGINES_MS_MAX = 15_000;
 
   const source = Source.open();
   const fleet = Model.emptyFleet();
@@ -14,7 +15,6 @@
   let heardAt = performance.now();
   let learner = null, learnerAt = 0;
   const learnerPast = [];     // {step, reward, staleness, bubble}
-  const engines = new Map();  // version -> worker's name -> unix ms of its first rollout under the version
   const ui = {
     worker: null,
     found: null,
@@ -50,8 +50,7 @@
     learner: {element: 'learner-panel', of: () => [learnerAt, width()], draw: drawLearner},
     waterfall: {
       element: 'waterfall',
-      of: () =>
-          [fleet.endedRevision, installed(), ui.version, ui.bars, courses.reply, courses.error, learnerAt, width()],
+      of: () => [fleet.endedRevision, installed(), ui.version, ui.bars, courses.reply, courses.error, width()],
       draw: drawWaterfall
     },
     history: {element: 'history', of: () => [fleet.endedRevision, chosenVersion(), width()], draw: drawHistory},
@@ -204,10 +203,13 @@
     if (next) chooseVersion(at + by === entries.length - 1 ? null : next.version);
   }
 
-  /// Asks for the workers of the chosen publication: again while it is under way, and when it has changed.
+  /// Asks for the workers of the chosen publication: again while it is under way, when it has changed, and for as long
+  /// after that as engines may need to take it.
   async function askCourses(entry) {
     const key = `${entry.version}/${entry.state}/${entry.installed}`;
-    if (courses.isAsking || courses.key === key && entry.state !== 'under way') return;
+    const since = courses.key === key ? courses.since : performance.now();
+    const mayChange = entry.state === 'under way' || performance.now() - since < ENGINES_MS_MAX;
+    if (courses.isAsking || courses.key === key && !mayChange) return;
     if (courses.version === entry.version && performance.now() - courses.askedAt < coursesEveryMs(entry.workers)) {
       askAgain(coursesEveryMs(entry.workers));
       return;
@@ -215,6 +217,7 @@
     courses = {
       version: entry.version,
       key,
+      since,
       reply: courses.version === entry.version ? courses.reply : null,
       askedAt: performance.now(),
       isAsking: true,
@@ -228,7 +231,7 @@
     }
     courses.isAsking = false;
     dueSoon();
-    if (entry.state === 'under way') askAgain(coursesEveryMs(entry.workers));
+    if (mayChange) askAgain(coursesEveryMs(entry.workers));
   }
 
   let isAskedAgain = false;
@@ -284,9 +287,7 @@
       if (courses.error) replace(holder, make('p', {class: 'note'}, courses.error));
       return;
     }
-    const known = engines.get(entry.version) || new Map();
-    const whole = Model.waterfallOf(
-        entry, reply.workers, new Map([...known].map(([name, ms]) => [name, (ms - entry.published_unix_ms) / 1000])));
+    const whole = Model.waterfallOf(entry, reply.workers);
     const rows = source.isRecording && entry.state === 'under way' ? Model.rowsUntil(whole, entry.elapsed_s) : whole;
     const shown = rows.slice(0, 1 + ui.bars);
     let chart = holder.querySelector('.chart');
@@ -326,14 +327,6 @@
       if (next.step !== null && (!last || next.step > last.step)) {
         learnerPast.push({step: next.step, reward: next.reward, staleness: next.staleness, bubble: next.bubble});
         if (learnerPast.length > LEARNER_POINTS_MAX) learnerPast.shift();
-      }
-      // A worker that was heard with a version before does not count anew.
-      for (const row of next.workers) {
-        if (!row.version || row.silent) continue;
-        if (!engines.has(row.version)) engines.set(row.version, new Map());
-        const of = engines.get(row.version);
-        if (!of.has(row.name)) of.set(row.name, atMs - 1000 * (row.version_s ?? row.silent_s));
-        if (engines.size > 300) engines.delete(engines.keys().next().value);
       }
     }
     due();
@@ -567,7 +560,6 @@
       Object.assign(
           fleet, Model.emptyFleet(), {told, nodesRevision, membersRevision, publicationsRevision, endedRevision});
       learnerPast.length = 0;
-      engines.clear();
       source.show(listener, source.indexAt(ms));
       nowMs = ms;
       setText(

@@ -453,15 +453,14 @@ const Model = (() => {
     {name: 'stored', label: 'stored', member: 'storing_s', text: 'until all chunks are on the disk'},
     {name: 'applied', label: 'applied', member: 'applying_s', text: 'until the version is checked, and decoded'},
     {name: 'switched', label: 'switched', member: 'switching_s', text: 'until it is the version in use'},
-    {name: 'engine', label: 'engine', text: 'until the inference engine generates under it, as the learner hears'},
+    {name: 'engine', label: 'engine', member: 'engine_s', text: 'until an engine on that host takes it'},
   ];
   const PHASE = Object.fromEntries(PHASES.map((phase) => [phase.name, phase]));
-  const WORKER_PHASES = ['waited', 'asked', 'received', 'stored', 'applied', 'switched'];
+  const WORKER_PHASES = ['waited', 'asked', 'received', 'stored', 'applied', 'switched', 'engine'];
 
   /// Bars of a publication, in seconds after it began: [{name, who, segments: [{phase, from, to}], end, bytes, fed_by,
-  /// remark}], the origin first, then workers, the slowest first. `engines`: worker's name -> seconds after the
-  /// publication began at which it generated under the version, where that is known.
-  function waterfallOf(entry, courses, engines = new Map()) {
+  /// remark}], the origin first, then workers, the slowest first.
+  function waterfallOf(entry, courses) {
     const making = [];
     let at = 0;
     for (const name of ['take', 'encode', 'pack']) {
@@ -482,8 +481,6 @@ const Model = (() => {
       } else if (course.installed_s !== null && course.installed_s > told) {
         segments.push({phase: 'received', from: told, to: (time = course.installed_s)});
       }
-      const engine = engines.get(course.name);
-      if (engine !== undefined && engine > time) segments.push({phase: 'engine', from: time, to: engine});
       rows.push({
         name: course.name,
         who: 'worker',

@@ -117,19 +117,19 @@ Result<Options> parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
     WC_ASSIGN(Setting setting, parse_setting(argv[i]));
-    std::uint64_t* const own = setting.first == "sequences" ? &options.sequences
-                               : setting.first == "tokens"  ? &options.tokens
-                               : setting.first == "repeat"  ? &options.repeat
-                                                            : nullptr;
+    std::uint64_t* const own = setting.name == "sequences" ? &options.sequences
+                               : setting.name == "tokens"  ? &options.tokens
+                               : setting.name == "repeat"  ? &options.repeat
+                                                           : nullptr;
     if (own == nullptr) {
       options.settings.push_back(std::move(setting));
       continue;
     }
-    const std::string& text = setting.second;
+    const std::string& text = setting.value;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *own);
     if (error != std::errc() || end != text.data() + text.size() || *own == 0 || *own > 1'000'000) {
       return fail(Errc::kInvalidArgument, Op::kConfigure,
-                  fmt::format("{} is '{}'; it is a whole number, 1 to 1000000", setting.first, text));
+                  fmt::format("{} is '{}'; it is a whole number, 1 to 1000000", setting.name, text));
     }
   }
   return options;
@@ -289,7 +289,7 @@ Result<nlohmann::json> run(const Options& options) {
   nlohmann::json result{{"parameters", parameters},
                         {"tokens", tokens},
                         {"threads", config.threads},
-                        {"dtype", config.dtype},
+                        {"dtype", std::string(to_string(config.dtype))},
                         {"update_s", median(whole)},
                         {"update_cpu_s", median(cpu)},
                         {"device", device.str()},

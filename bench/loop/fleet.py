@@ -59,19 +59,19 @@ class Fleet:
             self.addresses[name] = f"127.0.0.1:{found.getsockname()[1]}"
         return self.addresses[name]
 
-    def start_learner(self):
+    def start_learner(self, *flags):
         """One that takes workers' rollouts."""
         settings = dict(rollout_source="http", rollout_listen=self.addresses.get("learner", "127.0.0.1:0"))
         if self.keys:
             settings["rollout_keys"] = self.keys / "origin.pem"
-        self.start_lone_learner(**settings)
+        self.start_lone_learner(*flags, **settings)
         self.addresses["learner"] = self.wait("the learner's port", self.learner_address)
 
-    def start_lone_learner(self, **settings):
+    def start_lone_learner(self, *flags, **settings):
         """One that makes its rollouts itself, unless `settings` say otherwise. It publishes where there is an origin."""
         if "origin" in self.addresses:
             settings["publish_state"] = self.directory / "origin"
-        self.start("learner", "weightcast-train", "run", *self.sets(
+        self.start("learner", "weightcast-train", "run", *flags, *self.sets(
             output_dir=self.directory / "run", **settings, **self.settings["learner"]))
 
     def start_daemon(self, name, *flags):
@@ -94,7 +94,7 @@ class Fleet:
 
     @staticmethod
     def sets(**settings):
-        return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        return [f"--{key.replace('_', '-')}={value}" for key, value in settings.items()]
 
     def start(self, name, program, *arguments):
         def pin():

@@ -163,7 +163,7 @@ void make_quick(PaperItem& item) {
     item.training->seeds.resize(1);
     item.training->steps = 3;
     item.training->warm_up_steps = 2;
-    for (const auto& [key, value] : std::initializer_list<Setting>{{"init_hidden_size", "16"},
+    for (const Setting& setting : std::initializer_list<Setting>{{"init_hidden_size", "16"},
                                                                    {"init_intermediate_size", "16"},
                                                                    {"init_num_hidden_layers", "1"},
                                                                    {"init_num_attention_heads", "2"},
@@ -172,7 +172,7 @@ void make_quick(PaperItem& item) {
                                                                    {"group_size", "4"},
                                                                    {"eval_interval", "1"},
                                                                    {"eval_prompts", "4"}}) {
-      item.training->settings.push_back({key, value});
+      item.training->settings.push_back(setting);
     }
   }
   shrink(item.suite, 16);

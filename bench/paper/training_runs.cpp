@@ -128,10 +128,10 @@ std::optional<TrainingRun> read_run(FileSystem& files, const std::filesystem::pa
   return training_run(json);
 }
 
-Status learn(FileSystem& files, std::vector<Setting> settings, const std::string& name, StepObserver observer) {
+Status learn(FileSystem& files, const std::vector<Setting>& settings, StepObserver observer) {
   WC_ASSIGN(const LearnerConfig config, make_config(settings));
   WC_ASSIGN(const std::unique_ptr<Learner> learner,
-            Learner::make(files, config, {LogFormat::kText, name}, std::move(observer)));
+            Learner::make(files, config, std::move(observer)));
   const std::atomic<bool> stop = false;
   return learner->run(stop);
 }
@@ -140,9 +140,9 @@ Status learn(FileSystem& files, std::vector<Setting> settings, const std::string
 Result<std::filesystem::path> warm_up(FileSystem& files, const TrainingSuite& suite,
                                       const std::filesystem::path& directory) {
   std::vector<Setting> settings = warm_up_settings(suite);
-  const std::filesystem::path run = directory / ("warm-up-" + digest_of(settings).substr(0, kDigestDigits));
+  const std::filesystem::path run = directory / ("warm-up-" + digest_of(json_of(settings)).substr(0, kDigestDigits));
   settings.push_back({"output_dir", run.string()});
-  WC_TRY(learn(files, std::move(settings), "warm-up", {}));
+  WC_TRY(learn(files, settings, {}));
   return run / "checkpoints" / "checkpoint-00000000";
 }
 
@@ -158,7 +158,7 @@ Result<std::vector<TrainingRun>> run_training_suite(const TrainingSuite& suite, 
     for (const TrainingCase& c : suite.cases) {
       std::vector<Setting> settings = settings_of(suite, c, seed);
       const std::string digest =
-          digest_of({{"name", c.name}, {"settings", settings}, {"warm_up", warm_up_settings(suite)}});
+          digest_of({{"name", c.name}, {"settings", json_of(settings)}, {"warm_up", json_of(warm_up_settings(suite))}});
       const std::filesystem::path path = directory / (digest.substr(0, kDigestDigits) + ".json");
       if (std::optional<TrainingRun> kept = read_run(files, path, digest)) {
         runs.push_back(std::move(*kept));
@@ -175,8 +175,7 @@ Result<std::vector<TrainingRun>> run_training_suite(const TrainingSuite& suite, 
       settings.push_back({"output_dir", unfinished.string()});
       settings.push_back({"model", model.string()});
       Follower follower(run, c.publish_interval.value_or(suite.steps));
-      const Status learned = learn(files, std::move(settings), fmt::format("{}, seed {}", c.name, seed),
-                                   [&](LearnerStep at) { return follower.handle(std::move(at)); });
+      const Status learned = learn(files, settings, [&](LearnerStep at) { return follower.handle(std::move(at)); });
       std::filesystem::remove_all(unfinished, ignored);
       if (!learned.has_value() && !run.has_diverged) return Error(learned.error());
       follower.finish();

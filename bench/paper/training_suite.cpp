@@ -60,10 +60,10 @@ nlohmann::json to_json(const TrainingSuite& suite) {
   nlohmann::json runs = nlohmann::json::array();
   for (const TrainingCase& c : suite.cases) {
     for (const std::uint64_t seed : suite.seeds) {
-      runs.push_back({{"name", c.name}, {"seed", seed}, {"settings", settings_of(suite, c, seed)}});
+      runs.push_back({{"name", c.name}, {"seed", seed}, {"settings", json_of(settings_of(suite, c, seed))}});
     }
   }
-  return {{"warm_up", warm_up_settings(suite)}, {"runs", std::move(runs)}};
+  return {{"warm_up", json_of(warm_up_settings(suite))}, {"runs", std::move(runs)}};
 }
 
 std::vector<Setting> settings_of(const TrainingSuite& suite, const TrainingCase& c, std::uint64_t seed) {
@@ -78,15 +78,21 @@ std::vector<Setting> settings_of(const TrainingSuite& suite, const TrainingCase&
 
 std::vector<Setting> warm_up_settings(const TrainingSuite& suite) {
   std::vector<Setting> settings = suite.settings;
-  for (const auto& [key, value] :
+  for (const Setting& setting :
        std::initializer_list<Setting>{{"seed", fmt::format("{}", suite.warm_up_seed)},
                                       {"sft_steps", fmt::format("{}", suite.warm_up_steps)},
                                       {"total_training_steps", "0"},
                                       {"publish_interval", "1"},
                                       {"max_staleness", "unlimited"}}) {
-    settings.push_back({key, value});
+    settings.push_back(setting);
   }
   return settings;
+}
+
+nlohmann::json json_of(const std::vector<Setting>& settings) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const Setting& setting : settings) json.push_back({setting.name, setting.value});
+  return json;
 }
 
 std::string digest_of(const nlohmann::json& json) {

@@ -61,6 +61,8 @@ struct TrainingRun {
 [[nodiscard]] std::vector<Setting> settings_of(const TrainingSuite& suite, const TrainingCase& c, std::uint64_t seed);
 [[nodiscard]] std::vector<Setting> warm_up_settings(const TrainingSuite& suite);
 
+/// [[name, value], ...]
+[[nodiscard]] nlohmann::json json_of(const std::vector<Setting>& settings);
 /// SHA-256 of `json` as text, in hexadecimal digits.
 [[nodiscard]] std::string digest_of(const nlohmann::json& json);
 

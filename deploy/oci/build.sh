@@ -18,8 +18,8 @@ buildah() { command buildah --root "$out/storage" --runroot "$out/run" --storage
 debian() {
   local mirror container
   "$here/../../scripts/debian_root.sh" "$work/root" || return 1
-  mirror=$(awk '{ print $2; exit }' "$work/root/etc/apt/sources.list")
-  printf 'deb %s %s main\n' "$mirror" bookworm "$mirror" bookworm-updates "${mirror%/debian/}/debian-security/" bookworm-security \
+  mirror=$(awk '{ sub("/+$", "", $2); print $2; exit }' "$work/root/etc/apt/sources.list")
+  printf 'deb %s %s main\n' "$mirror" bookworm "$mirror" bookworm-updates "${mirror%/debian}/debian-security" bookworm-security \
     >"$work/root/etc/apt/sources.list"
   rm -rf "$work/root"/var/cache/apt/* "$work/root"/var/lib/apt/lists/* "$work/root"/var/log/*.log
   tar --one-file-system -C "$work/root" -cf "$work/root.tar" .

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
 #include <queue>
 
 #include "base/text.h"
+#include "model/tokenizer/text_decoder.h"
+#include "model/tokenizer/unicode_text.h"
 
 namespace weightcast {
 namespace {
@@ -38,14 +42,20 @@ struct Candidate {
 
 Result<BytePairEncoder> BytePairEncoder::make(std::unordered_map<std::string, TokenId> vocab,
                                               const std::vector<std::pair<std::string, std::string>>& merges,
-                                              bool ignore_merges) {
+                                              bool ignore_merges, Alphabet alphabet) {
   BytePairEncoder encoder;
+  encoder.alphabet_ = alphabet;
   encoder.ignore_merges_ = ignore_merges;
   encoder.vocab_ = std::move(vocab);
   const auto refuse = [](std::string why) { return fail(Errc::kInvalidArgument, Op::kParse, "tokenizer: " + why); };
   for (unsigned byte = 0; byte < 256; ++byte) {
-    const auto found = encoder.vocab_.find(std::string(1, static_cast<char>(byte)));
+    const std::string name = alphabet == Alphabet::kBytes ? std::string(1, static_cast<char>(byte))
+                                                          : byte_fallback_name(static_cast<unsigned char>(byte));
+    const auto found = encoder.vocab_.find(name);
     encoder.byte_ids_[byte] = found == encoder.vocab_.end() ? kNoToken : found->second;
+    if (alphabet == Alphabet::kCharacters && found == encoder.vocab_.end()) {
+      return refuse(fmt::format("the model has byte_fallback, and no token {}", name));
+    }
   }
   std::uint32_t rank = 0;
   for (const auto& [left, right] : merges) {
@@ -65,6 +75,27 @@ const BytePairEncoder::Merge* BytePairEncoder::merge_of(TokenId left, TokenId ri
   return found == merges_.end() ? nullptr : &found->second;
 }
 
+Status BytePairEncoder::add_symbols(std::string_view piece, std::vector<TokenId>& ids) const {
+  ids.reserve(piece.size());
+  while (!piece.empty()) {
+    const std::size_t bytes = alphabet_ == Alphabet::kBytes ? 1 : std::max<std::size_t>(1, character_bytes(piece));
+    const auto whole = alphabet_ == Alphabet::kBytes ? vocab_.end() : vocab_.find(std::string(piece.substr(0, bytes)));
+    if (whole != vocab_.end()) {
+      ids.push_back(whole->second);
+    } else {
+      for (const char c : piece.substr(0, bytes)) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (byte_ids_[byte] == kNoToken) {
+          return fail(Errc::kInvalidArgument, Op::kEncode, fmt::format("tokenizer: byte {:#04x} has no token", byte));
+        }
+        ids.push_back(byte_ids_[byte]);
+      }
+    }
+    piece.remove_prefix(bytes);
+  }
+  return {};
+}
+
 Status BytePairEncoder::encode(std::string_view piece, std::vector<TokenId>& ids) const {
   if (ignore_merges_) {
     if (const auto whole = vocab_.find(std::string(piece)); whole != vocab_.end()) {
@@ -72,8 +103,13 @@ Status BytePairEncoder::encode(std::string_view piece, std::vector<TokenId>& ids
       return {};
     }
   }
-  const int n = static_cast<int>(piece.size());
-  std::vector<Symbol> symbols(piece.size());
+  if (piece.size() > std::numeric_limits<int>::max()) {
+    return fail(Errc::kTooLarge, Op::kEncode, fmt::format("tokenizer: a piece of text of {} bytes", piece.size()));
+  }
+  std::vector<TokenId> tokens;
+  WC_TRY(add_symbols(piece, tokens));
+  const int n = static_cast<int>(tokens.size());
+  std::vector<Symbol> symbols(tokens.size());
   std::priority_queue<Candidate> candidates;
   const auto consider = [&](int left) {
     if (left < 0 || symbols[left].next < 0) return;
@@ -82,13 +118,7 @@ Status BytePairEncoder::encode(std::string_view piece, std::vector<TokenId>& ids
       candidates.push({merge->rank, left, left_id, right_id, merge->id});
     }
   };
-  for (int i = 0; i < n; ++i) {
-    const auto byte = static_cast<unsigned char>(piece[i]);
-    if (byte_ids_[byte] == kNoToken) {
-      return fail(Errc::kInvalidArgument, Op::kEncode, fmt::format("tokenizer: byte {:#04x} has no token", byte));
-    }
-    symbols[i] = {byte_ids_[byte], i - 1, i + 1 < n ? i + 1 : -1, false};
-  }
+  for (int i = 0; i < n; ++i) symbols[i] = {tokens[i], i - 1, i + 1 < n ? i + 1 : -1, false};
   for (int i = 0; i + 1 < n; ++i) consider(i);
   while (!candidates.empty()) {
     const Candidate best = candidates.top();

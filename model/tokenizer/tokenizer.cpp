@@ -8,10 +8,13 @@
 
 #include "base/content_digest.h"
 #include "base/json_text.h"
-#include "base/text.h"
 #include "model/tokenizer/added_tokens.h"
 #include "model/tokenizer/byte_level.h"
-#include "model/tokenizer/splitter.h"
+#include "model/tokenizer/normalizer.h"
+#include "model/tokenizer/post_processor.h"
+#include "model/tokenizer/pre_tokenizer.h"
+#include "model/tokenizer/text_decoder.h"
+#include "model/tokenizer/tokenizer_json.h"
 #include "model/tokenizer/unicode_text.h"
 
 namespace weightcast {
@@ -19,124 +22,87 @@ namespace {
 
 using Json = nlohmann::json;
 
-// GPT-2's pattern, which a ByteLevel pre-tokeniser uses by itself.
-constexpr const char* kByteLevelPattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr TokenId kIdMax = 1 << 24;
 // Models leave some hundreds of ids without tokens at the end. The file's own length bounds all tables by id.
 constexpr std::size_t kIdsSpare = 1 << 16;
 constexpr std::size_t kIdsPerToken = 16;
-constexpr std::size_t kSplittersMax = 32;
-
-Error invalid(std::string why) { return fail(Errc::kInvalidArgument, Op::kParse, "tokenizer: " + std::move(why)); }
-Error unsupported(std::string why) { return fail(Errc::kUnsupported, Op::kParse, "tokenizer: " + std::move(why)); }
-
-/// `json[name]`, or null if it is not there.
-const Json& member(const Json& json, const char* name) {
-  static const Json null;
-  const auto found = json.is_object() ? json.find(name) : json.end();
-  return found == json.end() ? null : *found;
-}
-
-std::string type_of(const Json& json) {
-  const Json& type = member(json, "type");
-  return type.is_string() ? type.get<std::string>() : json.is_null() ? "none" : "of no type";
-}
-
-bool flag(const Json& json, const char* name, bool otherwise = false) {
-  const Json& value = member(json, name);
-  return value.is_boolean() ? value.get<bool>() : otherwise;
-}
-
-std::string shown(std::string_view text) { return printable(cut_text(text, 60)); }
 
 Result<TokenId> read_id(const Json& json, std::string_view of, TokenId id_max) {
   if (!json.is_number_integer() || json.get<std::int64_t>() < 0 || json.get<std::int64_t>() > id_max) {
-    return invalid(fmt::format("the id of '{}' is {}, not one of 0 to {}", shown(of), shown(json_text(json)), id_max));
+    return invalid_tokenizer(
+        fmt::format("the id of '{}' is {}, not one of 0 to {}", shown_text(of), shown_text(json_text(json)), id_max));
   }
   return json.get<TokenId>();
 }
 
-/// A token's bytes: what is not of the byte-level table stands for itself.
-std::string bytes_of(const std::string& token) { return bytes_of_byte_level(token).value_or(token); }
+/// What the encoder calls a token that the file writes as `content`: with a byte-level alphabet its bytes.
+std::string symbol_of(const std::string& content, BytePairEncoder::Alphabet alphabet) {
+  if (alphabet == BytePairEncoder::Alphabet::kCharacters) return content;
+  return bytes_of_byte_level(content).value_or(content);
+}
 
-Result<std::vector<std::pair<std::string, std::string>>> read_merges(const Json& json) {
-  if (!json.is_array()) return invalid("model.merges is no array");
+Result<std::vector<std::pair<std::string, std::string>>> read_merges(const Json& json,
+                                                                     BytePairEncoder::Alphabet alphabet) {
+  if (!json.is_array()) return invalid_tokenizer("model.merges is no array");
+  const auto pair_of = [&](const std::string& left, const std::string& right) {
+    return std::pair(symbol_of(left, alphabet), symbol_of(right, alphabet));
+  };
   std::vector<std::pair<std::string, std::string>> merges;
   merges.reserve(json.size());
   for (const Json& merge : json) {
     if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-      merges.emplace_back(bytes_of(merge[0].get<std::string>()), bytes_of(merge[1].get<std::string>()));
+      merges.push_back(pair_of(merge[0].get<std::string>(), merge[1].get<std::string>()));
       continue;
     }
     const std::string text = merge.is_string() ? merge.get<std::string>() : "";
     const std::size_t space = text.find(' ');
     if (space == std::string::npos) {
-      return invalid(fmt::format("model.merges[{}] is no pair of tokens", merges.size()));
+      return invalid_tokenizer(fmt::format("model.merges[{}] is no pair of tokens", merges.size()));
     }
-    merges.emplace_back(bytes_of(text.substr(0, space)), bytes_of(text.substr(space + 1)));
+    merges.push_back(pair_of(text.substr(0, space), text.substr(space + 1)));
   }
   return merges;
 }
 
-Result<bool> read_normalizer(const Json& json) {
-  if (json.is_null()) return false;
-  if (type_of(json) == "NFC") return true;
-  const Json& inner = member(json, "normalizers");
-  if (type_of(json) == "Sequence" && inner.is_array() && inner.size() <= 1) {
-    return inner.empty() ? Result<bool>(false) : read_normalizer(inner[0]);
-  }
-  return unsupported(fmt::format("normalizer {}; there are NFC and none", shown(type_of(json))));
-}
-
-Status read_pre_tokenizer(const Json& json, std::vector<Splitter>& splitters) {
-  if (splitters.size() > kSplittersMax) return unsupported(fmt::format("more than {} patterns", kSplittersMax));
-  const std::string type = type_of(json);
-  if (type == "Sequence" && member(json, "pretokenizers").is_array()) {
-    for (const Json& inner : member(json, "pretokenizers")) WC_TRY(read_pre_tokenizer(inner, splitters));
-    return {};
-  }
-  if (type == "ByteLevel") {
-    if (flag(json, "add_prefix_space")) return unsupported("pre_tokenizer ByteLevel with add_prefix_space");
-    if (!flag(json, "use_regex", true)) return {};
-    WC_ASSIGN(Splitter splitter, Splitter::make(kByteLevelPattern));
-    splitters.push_back(std::move(splitter));
-    return {};
-  }
-  const Json& pattern = member(member(json, "pattern"), "Regex");
-  if (type == "Split" && pattern.is_string() && member(json, "behavior") == "Isolated" && !flag(json, "invert")) {
-    WC_ASSIGN(Splitter splitter, Splitter::make(pattern.get<std::string>()));
-    splitters.push_back(std::move(splitter));
-    return {};
-  }
-  return unsupported(fmt::format(
-      "pre_tokenizer {}; there are ByteLevel, Split by a Regex with behavior Isolated, and Sequence", shown(type)));
-}
-
-bool has_byte_level(const Json& json) {
-  if (type_of(json) == "ByteLevel") return true;
-  for (const char* list : {"pretokenizers", "decoders"}) {
-    for (const Json& inner : member(json, list)) {
-      if (has_byte_level(inner)) return true;
-    }
-  }
-  return false;
-}
-
 Result<AddedToken> read_added_token(const Json& json, TokenId id_max) {
-  const Json& content = member(json, "content");
-  if (!content.is_string() || content.get<std::string>().empty()) return invalid("an added token has no content");
+  const Json& content = json_member(json, "content");
+  if (!content.is_string() || content.get<std::string>().empty())
+    return invalid_tokenizer("an added token has no content");
   AddedToken token;
   token.content = content.get<std::string>();
-  WC_ASSIGN(token.id, read_id(member(json, "id"), token.content, id_max));
-  if (flag(json, "single_word")) {
-    return unsupported(fmt::format("added token '{}' with single_word", shown(token.content)));
+  WC_ASSIGN(token.id, read_id(json_member(json, "id"), token.content, id_max));
+  if (json_flag(json, "single_word")) {
+    return unsupported_tokenizer(fmt::format("added token '{}' with single_word", shown_text(token.content)));
   }
-  token.lstrip = flag(json, "lstrip");
-  token.rstrip = flag(json, "rstrip");
-  token.special = flag(json, "special");
-  token.normalized = flag(json, "normalized", !token.special);
+  token.lstrip = json_flag(json, "lstrip");
+  token.rstrip = json_flag(json, "rstrip");
+  token.special = json_flag(json, "special");
+  token.normalized = json_flag(json, "normalized", !token.special);
   return token;
+}
+
+/// What stands for an added token in normalised text, where it is looked for there.
+std::string written_content(const AddedToken& token, const Normalizer& normalizer) {
+  const bool is_text = valid_utf8_prefix(token.content) == static_cast<std::ptrdiff_t>(token.content.size());
+  return token.normalized && is_text ? normalizer.apply(token.content, true, true) : token.content;
+}
+
+/// What goes together: bytes all along, or characters with byte_fallback.
+Result<BytePairEncoder::Alphabet> read_alphabet(const Json& model, const PreTokenizer& pre_tokenizer,
+                                                const TextDecoder& decoder) {
+  if (!json_flag(model, "byte_fallback")) {
+    if (json_flag(model, "fuse_unk")) return unsupported_tokenizer("model with fuse_unk, without byte_fallback");
+    if (!pre_tokenizer.is_byte_level()) {
+      return unsupported_tokenizer("neither ByteLevel in pre_tokenizer nor byte_fallback in model");
+    }
+    if (!decoder.is_byte_level()) return unsupported_tokenizer("no ByteLevel in decoder");
+    return BytePairEncoder::Alphabet::kBytes;
+  }
+  if (pre_tokenizer.is_byte_level() || pre_tokenizer.has_patterns()) {
+    return unsupported_tokenizer("model with byte_fallback and a pre_tokenizer that is not Metaspace");
+  }
+  if (decoder.is_byte_level()) return unsupported_tokenizer("model with byte_fallback, and no ByteFallback in decoder");
+  return BytePairEncoder::Alphabet::kCharacters;
 }
 
 }  // namespace
@@ -148,22 +114,24 @@ struct Tokenizer::State {
     bool special = false;
   };
 
-  State(BytePairEncoder bpe, std::vector<AddedToken> added_tokens, bool nfc_, std::vector<Splitter> splitters_)
+  State(BytePairEncoder bpe, std::vector<AddedToken> added_tokens, Normalizer normalizer_, PreTokenizer pre_tokenizer_)
       : encoder(std::move(bpe)),
         added(std::move(added_tokens)),
+        normalizer(std::move(normalizer_)),
+        pre_tokenizer(std::move(pre_tokenizer_)),
         raw_finder(added, false),
-        normalized_finder(added, true),
-        nfc(nfc_),
-        splitters(std::move(splitters_)) {}
+        normalized_finder(normalized(added, normalizer), true) {}
 
-  /// Text between added tokens, valid UTF-8.
-  Status encode_text(std::string_view text, std::vector<TokenId>& ids) const {
-    std::vector<std::string_view> words{text}, cut;
-    for (const Splitter& splitter : splitters) {
-      cut.clear();
-      for (const std::string_view word : words) WC_TRY(splitter.split(word, cut));
-      words.swap(cut);
-    }
+  /// Those that are looked for in normalised text are normalised, too.
+  static std::vector<AddedToken> normalized(std::vector<AddedToken> tokens, const Normalizer& by) {
+    for (AddedToken& token : tokens) token.content = written_content(token, by);
+    return tokens;
+  }
+
+  /// Text between added tokens, valid UTF-8. `is_first`: nothing comes before it.
+  Status encode_text(std::string text, bool is_first, std::vector<TokenId>& ids) const {
+    std::vector<std::string_view> words;
+    WC_TRY(pre_tokenizer.split(text, is_first, words));
     // The same words come again and again: their tokens are copied.
     std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> seen;
     for (const std::string_view word : words) {
@@ -179,14 +147,16 @@ struct Tokenizer::State {
     return {};
   }
 
-  /// Text without those added tokens that are looked for before it is normalised.
-  Status encode_stretch(std::string_view text, const TokenizeOptions& options, std::vector<TokenId>& ids) const {
-    const std::string normal = nfc && options.normalize ? to_nfc(text) : std::string(text);
+  /// Text without those added tokens that are looked for before it is normalised. `begins`: an added token is before
+  /// it, or nothing; `is_first`: nothing.
+  Status encode_stretch(std::string_view text, const TokenizeOptions& options, bool begins, bool is_first,
+                        std::vector<TokenId>& ids) const {
+    const std::string normal = normalizer.apply(text, options.normalize, begins);
     for (const TextPart& part : normalized_finder.split(normal, !options.special_tokens)) {
       if (part.token) {
         ids.push_back(*part.token);
       } else {
-        WC_TRY(encode_text(part.text, ids));
+        WC_TRY(encode_text(std::string(part.text), is_first && part.text.data() == normal.data(), ids));
       }
     }
     return {};
@@ -194,10 +164,12 @@ struct Tokenizer::State {
 
   BytePairEncoder encoder;
   std::vector<AddedToken> added;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
   AddedTokenFinder raw_finder, normalized_finder;
-  bool nfc = false;
-  std::vector<Splitter> splitters;
-  std::vector<Piece> pieces;  // by id
+  SurroundingTokens surrounding;
+  std::size_t spaces_left_out = 0;  // where a text begins
+  std::vector<Piece> pieces;        // by id
   std::string digest;
 };
 
@@ -208,24 +180,22 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json) {
   const Json json = parse_json(tokenizer_json);
-  if (!json.is_object()) return invalid("tokenizer.json is no JSON object; it may be cut off");
-  const Json& model = member(json, "model");
-  if (const std::string type = type_of(model); type != "BPE" && member(model, "merges").is_null()) {
-    return unsupported(fmt::format("model {}; there is BPE", shown(type)));
-  }
-  for (const char* name : {"byte_fallback", "fuse_unk"}) {
-    if (flag(model, name)) return unsupported(fmt::format("model with {}", name));
+  if (!json.is_object()) return invalid_tokenizer("tokenizer.json is no JSON object; it may be cut off");
+  const Json& model = json_member(json, "model");
+  if (const std::string type = json_type(model); type != "BPE" && json_member(model, "merges").is_null()) {
+    return unsupported_tokenizer(fmt::format("model {}; there is BPE", shown_text(type)));
   }
   for (const char* name : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
-    const Json& value = member(model, name);
-    if (!value.is_null() && value != "") return unsupported(fmt::format("model with {}", name));
+    const Json& value = json_member(model, name);
+    if (!value.is_null() && value != "") return unsupported_tokenizer(fmt::format("model with {}", name));
   }
-  if (!has_byte_level(member(json, "pre_tokenizer"))) return unsupported("no ByteLevel in pre_tokenizer");
-  if (!has_byte_level(member(json, "decoder"))) return unsupported("no ByteLevel in decoder");
+  WC_ASSIGN(PreTokenizer pre_tokenizer, PreTokenizer::read(json_member(json, "pre_tokenizer")));
+  WC_ASSIGN(const TextDecoder decoder, TextDecoder::read(json_member(json, "decoder")));
+  WC_ASSIGN(const BytePairEncoder::Alphabet alphabet, read_alphabet(model, pre_tokenizer, decoder));
 
-  const Json& vocab_json = member(model, "vocab");
-  if (!vocab_json.is_object()) return invalid("model.vocab is no object");
-  const std::size_t tokens = vocab_json.size() + member(json, "added_tokens").size();
+  const Json& vocab_json = json_member(model, "vocab");
+  if (!vocab_json.is_object()) return invalid_tokenizer("model.vocab is no object");
+  const std::size_t tokens = vocab_json.size() + json_member(json, "added_tokens").size();
   const auto id_max = static_cast<TokenId>(std::min<std::size_t>(kIdMax, kIdsSpare + kIdsPerToken * tokens));
   std::unordered_map<std::string, TokenId> vocab;
   vocab.reserve(vocab_json.size());
@@ -236,28 +206,39 @@ Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json) {
   };
   for (const auto& [token, id_json] : vocab_json.items()) {
     WC_ASSIGN(const TokenId id, read_id(id_json, token, id_max));
-    const std::string bytes = bytes_of(token);
     if (static_cast<std::size_t>(id) < pieces.size() && pieces[static_cast<std::size_t>(id)].known) {
-      return invalid(fmt::format("two tokens of model.vocab have the id {}, one is '{}'", id, shown(token)));
+      return invalid_tokenizer(
+          fmt::format("two tokens of model.vocab have the id {}, one is '{}'", id, shown_text(token)));
     }
-    place(id, bytes, false);
-    vocab.emplace(bytes, id);
+    place(id, decoder.bytes_of(token), false);
+    vocab.emplace(symbol_of(token, alphabet), id);
   }
-  WC_ASSIGN(const auto merges, read_merges(member(model, "merges")));
-  WC_ASSIGN(BytePairEncoder encoder, BytePairEncoder::make(std::move(vocab), merges, flag(model, "ignore_merges")));
+  WC_ASSIGN(const auto merges, read_merges(json_member(model, "merges"), alphabet));
+  WC_ASSIGN(BytePairEncoder encoder,
+            BytePairEncoder::make(std::move(vocab), merges, json_flag(model, "ignore_merges"), alphabet));
+  WC_ASSIGN(Normalizer normalizer, Normalizer::read(json_member(json, "normalizer")));
   std::vector<AddedToken> added;
-  if (const Json& list = member(json, "added_tokens"); list.is_array()) {
+  if (const Json& list = json_member(json, "added_tokens"); list.is_array()) {
     for (const Json& one : list) {
       WC_ASSIGN(AddedToken token, read_added_token(one, id_max));
-      place(token.id, token.content, token.special);
+      const std::string written = written_content(token, normalizer);
+      place(token.id, decoder.is_byte_level() ? written : decoder.bytes_of(written), token.special);
       added.push_back(std::move(token));
     }
   }
-  WC_ASSIGN(const bool nfc, read_normalizer(member(json, "normalizer")));
-  std::vector<Splitter> splitters;
-  WC_TRY(read_pre_tokenizer(member(json, "pre_tokenizer"), splitters));
+  WC_ASSIGN(SurroundingTokens surrounding, read_post_processor(json_member(json, "post_processor"), id_max));
+  for (const std::vector<TokenId>* side : {&surrounding.before, &surrounding.after}) {
+    for (const TokenId id : *side) {
+      if (static_cast<std::size_t>(id) >= pieces.size() || !pieces[static_cast<std::size_t>(id)].known) {
+        return invalid_tokenizer(fmt::format("post_processor has the id {}, which is no token", id));
+      }
+    }
+  }
 
-  auto state = std::make_unique<State>(std::move(encoder), std::move(added), nfc, std::move(splitters));
+  auto state =
+      std::make_unique<State>(std::move(encoder), std::move(added), std::move(normalizer), std::move(pre_tokenizer));
+  state->surrounding = std::move(surrounding);
+  state->spaces_left_out = decoder.spaces_left_out();
   state->pieces = std::move(pieces);
   state->digest = content_digest_of(std::as_bytes(std::span(tokenizer_json))).hex();
   return Tokenizer(std::move(state));
@@ -269,6 +250,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, const Toke
                 fmt::format("tokenizer: a text of {} bytes; at most {}", text.size(), kTextBytesMax));
   }
   std::vector<TokenId> ids;
+  if (options.surround) ids = state_->surrounding.before;
   for (const TextPart& part : state_->raw_finder.split(text, !options.special_tokens)) {
     if (part.token) {
       ids.push_back(*part.token);
@@ -278,17 +260,19 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, const Toke
       const std::ptrdiff_t valid = valid_utf8_prefix(rest);
       const auto bytes = static_cast<std::size_t>(std::abs(valid));
       if (valid > 0) {
-        WC_TRY(state_->encode_stretch(rest.substr(0, bytes), options, ids));
+        WC_TRY(state_->encode_stretch(rest.substr(0, bytes), options, rest.data() == part.text.data(),
+                                      rest.data() == text.data(), ids));
       } else {
         WC_TRY(state_->encoder.encode(rest.substr(0, bytes), ids));
       }
       rest.remove_prefix(bytes);
     }
   }
+  if (options.surround) ids.insert(ids.end(), state_->surrounding.after.begin(), state_->surrounding.after.end());
   return ids;
 }
 
-Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
+Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, const DecodeOptions& options) const {
   std::string text;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto id = static_cast<std::size_t>(ids[i]);
@@ -297,9 +281,11 @@ Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, bool skip_sp
                   fmt::format("tokenizer: ids[{}] is {}, which is no token (the vocabulary has {})", i, ids[i],
                               state_->pieces.size()));
     }
-    if (!skip_special_tokens || !state_->pieces[id].special) text += state_->pieces[id].bytes;
+    if (!options.skip_special_tokens || !state_->pieces[id].special) text += state_->pieces[id].bytes;
   }
-  return text;
+  std::size_t spaces = 0;
+  while (options.begins && spaces < state_->spaces_left_out && spaces < text.size() && text[spaces] == ' ') ++spaces;
+  return spaces == 0 ? text : text.substr(spaces);
 }
 
 TokenId Tokenizer::vocab_size() const { return static_cast<TokenId>(state_->pieces.size()); }

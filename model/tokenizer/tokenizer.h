@@ -14,14 +14,26 @@
 namespace weightcast {
 
 struct TokenizeOptions {
-  /// What tokenizer.json asks for (Unicode's normal form C). Without it any bytes come back exactly.
+  /// Unicode's normal form C, where tokenizer.json asks for it. Without it any bytes come back exactly from a
+  /// byte-level tokenizer.
   bool normalize = true;
   /// Special tokens in the text are themselves. Without it, as for text from strangers, they are text.
   bool special_tokens = true;
+  /// The tokens that tokenizer.json puts around a text that stands for itself, such as "<s>" (`add_special_tokens` of
+  /// the `tokenizers` library). Not of a chat, whose template has them.
+  bool surround = false;
 };
 
-/// A tokenizer as Hugging Face's tokenizer.json describes it: byte-level BPE with pre-tokenisers by pattern, and added
-/// and special tokens. Its ids are those of the `tokenizers` library. Immutable; any thread may use it.
+struct DecodeOptions {
+  bool skip_special_tokens = false;
+  /// The tokens begin a text, so a tokenizer of SentencePiece's kind leaves out the space that encode() put before it.
+  /// Without it they go on from others: the text of several calls is that of one.
+  bool begins = true;
+};
+
+/// A tokenizer as Hugging Face's tokenizer.json describes it: BPE, byte-level with pre-tokenisers by pattern (Qwen's,
+/// Llama 3's), or over characters with byte_fallback as it was made of a SentencePiece model (Llama 2's, Mistral's),
+/// and added and special tokens. Its ids are those of the `tokenizers` library. Immutable; any thread may use it.
 class Tokenizer {
  public:
   static constexpr std::size_t kTextBytesMax = std::size_t{256} << 20;
@@ -33,12 +45,13 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  /// The tokens of any bytes. Bytes that are not UTF-8 are pieces of their own. Adds no token at either end.
-  /// Errors: kTooLarge beyond kTextBytesMax; kInvalidArgument if a pattern takes too much, or if a byte has no token.
+  /// The tokens of any bytes. Bytes that are not UTF-8 are pieces of their own. Adds no token at either end, unless
+  /// told to. Errors: kTooLarge beyond kTextBytesMax; kInvalidArgument if a pattern takes too much, or if a byte has no
+  /// token.
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, const TokenizeOptions& options = {}) const;
   /// The bytes of the tokens. A token may end within a character, so they need not be UTF-8.
   /// Errors: kInvalidArgument, which gives the position of an id that is no token.
-  [[nodiscard]] Result<std::string> decode(std::span<const TokenId> ids, bool skip_special_tokens = false) const;
+  [[nodiscard]] Result<std::string> decode(std::span<const TokenId> ids, const DecodeOptions& options = {}) const;
 
   /// One more than the largest id.
   [[nodiscard]] TokenId vocab_size() const;

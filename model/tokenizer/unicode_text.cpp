@@ -8,9 +8,7 @@
 #include "base/result.h"
 
 namespace weightcast {
-namespace {
 
-/// The bytes of the valid character that begins `text`; 0 if none does.
 std::size_t character_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   if (byte(0) < 0x80) return 1;
@@ -26,8 +24,6 @@ std::size_t character_bytes(std::string_view text) {
   }
   return bytes;
 }
-
-}  // namespace
 
 std::ptrdiff_t valid_utf8_prefix(std::string_view text) {
   std::size_t valid = 0;

@@ -10,19 +10,16 @@
 namespace weightcast {
 namespace {
 
-using namespace std::string_view_literals;
-
-constexpr std::array kSandboxes{"none"sv, "auto"sv, "bwrap"sv};
 constexpr std::array kInherited{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"};
 
 }  // namespace
 
-std::vector<SettingField> task_program_fields(TaskProgramSettings& settings) {
-  return {
+void add_task_program_fields(std::vector<SettingField>& fields, TaskProgramSettings& settings) {
+  const SettingField own[] = {
       {"task_program.command", &settings.command, "of task program: what is started, found on the PATH"},
-      {"task_program.arguments", &settings.arguments, "its arguments: an array, or separated by commas"},
+      {"task_program.arguments", &settings.arguments, "its arguments"},
       {"task_program.environment", &settings.environment,
-       "NAME=VALUE, the same way, beside PATH, HOME, LANG, LC_ALL, TZ and TMPDIR, which it has anyway"},
+       "each NAME=VALUE, beside PATH, HOME, LANG, LC_ALL, TZ and TMPDIR, which it has anyway"},
       {"task_program.processes", &settings.processes, "of the program, side by side", 1, 256},
       {"task_program.start_time_max", &settings.start_time_max, "seconds until it has answered the first call", 0.01,
        1e5},
@@ -30,9 +27,9 @@ std::vector<SettingField> task_program_fields(TaskProgramSettings& settings) {
        "seconds of a prompt, a score or a step, and of the wait for a process that is free", 0.01, 1e5},
       {"task_program.restarts_max", &settings.restarts_max, "within an hour, of all its processes together", 0, 1e6},
       {"task_program.sandbox", &settings.sandbox,
-       "none; bwrap: reads files, but writes none outside /tmp, and has no network; auto: bwrap where it works", 0, 0,
-       kSandboxes},
+       "none; bwrap: reads files, but writes none outside /tmp, and has no network; auto: bwrap where it works"},
   };
+  fields.insert(fields.end(), std::begin(own), std::end(own));
 }
 
 Result<std::vector<std::string>> program_words(const TaskProgramSettings& settings) {
@@ -41,7 +38,7 @@ Result<std::vector<std::string>> program_words(const TaskProgramSettings& settin
                 "the task is a program, and task_program.command is empty; name the program on this host");
   }
   std::vector<std::string> words{settings.command};
-  for (std::string& argument : split_names(settings.arguments)) words.push_back(std::move(argument));
+  words.insert(words.end(), settings.arguments.begin(), settings.arguments.end());
   return words;
 }
 
@@ -50,7 +47,7 @@ Result<std::vector<std::string>> program_environment(const TaskProgramSettings& 
   for (const char* const name : kInherited) {
     if (const char* const value = std::getenv(name)) variables.push_back(fmt::format("{}={}", name, value));
   }
-  for (std::string& variable : split_names(settings.environment)) {
+  for (const std::string& variable : settings.environment) {
     const std::size_t equals = variable.find('=');
     if (equals == 0 || equals == std::string::npos) {
       return fail(Errc::kInvalidArgument, Op::kConfigure,
@@ -58,7 +55,7 @@ Result<std::vector<std::string>> program_environment(const TaskProgramSettings& 
     }
     const std::string_view name = std::string_view(variable).substr(0, equals + 1);
     std::erase_if(variables, [&](const std::string& other) { return other.starts_with(name); });
-    variables.push_back(std::move(variable));
+    variables.push_back(variable);
   }
   return variables;
 }

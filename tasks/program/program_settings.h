@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "base/settings.h"
+#include "tasks/program/sandbox.h"
 
 namespace weightcast {
 
@@ -13,17 +14,17 @@ namespace weightcast {
 /// host names its own, so that nobody else says what runs there.
 struct TaskProgramSettings {
   std::string command;
-  std::string arguments;    ///< separated by commas, as an array of a TOML file is read
-  std::string environment;  ///< NAME=VALUE, separated by commas
+  std::vector<std::string> arguments;
+  std::vector<std::string> environment;  ///< each NAME=VALUE
   std::uint64_t processes = 1;
   double start_time_max = 60;
   double call_time_max = 5;
   std::uint64_t restarts_max = 10;
-  std::string sandbox = "none";
+  SandboxKind sandbox = SandboxKind::kNone;
 };
 
-/// The fields of a configuration that read and print `settings`.
-[[nodiscard]] std::vector<SettingField> task_program_fields(TaskProgramSettings& settings);
+/// Adds their descriptions to `fields`.
+void add_task_program_fields(std::vector<SettingField>& fields, TaskProgramSettings& settings);
 
 /// What is executed: the command, and its arguments. Errors: kInvalidArgument if no command is set.
 [[nodiscard]] Result<std::vector<std::string>> program_words(const TaskProgramSettings& settings);

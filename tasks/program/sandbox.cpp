@@ -19,14 +19,15 @@ Status tried(std::vector<std::string> words, std::span<const std::string> enviro
 
 }  // namespace
 
-Result<Sandbox> find_sandbox(std::string_view name, std::span<const std::string> environment) {
-  if (name == "none") return Sandbox{{}, "no sandbox"};
+Result<Sandbox> find_sandbox(SandboxKind kind, std::span<const std::string> environment) {
+  if (kind == SandboxKind::kNone) return Sandbox{{}, "no sandbox"};
   Sandbox sandbox{
       {"bwrap", "--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--"},
       "the sandbox of bwrap"};
   const Status works = tried(sandbox.words, environment);
   if (works.has_value()) return sandbox;
-  if (name == "auto") return Sandbox{{}, fmt::format("no sandbox, as bwrap does not work: {}", works.error().detail)};
+  if (kind == SandboxKind::kAuto)
+    return Sandbox{{}, fmt::format("no sandbox, as bwrap does not work: {}", works.error().detail)};
   return fail(Errc::kUnsupported, Op::kConfigure,
               fmt::format("task_program.sandbox is bwrap, which does not work here: {}; install the package bubblewrap "
                           "and allow user namespaces, or set it to none",

@@ -2,12 +2,16 @@
 
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "base/words.h"
 
 namespace weightcast {
+
+/// Which sandbox is asked for. kAuto: kBwrap if that works here.
+enum class SandboxKind { kNone, kAuto, kBwrap };
+constexpr Words<3> words_of(SandboxKind) { return {"none", "auto", "bwrap"}; }
 
 /// What a task's program runs in.
 struct Sandbox {
@@ -15,9 +19,9 @@ struct Sandbox {
   std::string description;         ///< "no sandbox"
 };
 
-/// The sandbox of that name: none, bwrap, or auto, which is bwrap if that works here. In bwrap's the program reads all
-/// files that this user may read, writes none outside a /tmp of its own, and has no network and no processes but its
-/// own. `environment` is the program's. Errors: kUnsupported, which says why, if it is bwrap and that does not work.
-[[nodiscard]] Result<Sandbox> find_sandbox(std::string_view name, std::span<const std::string> environment);
+/// The sandbox of that kind. In bwrap's the program reads all files that this user may read, writes none outside a /tmp
+/// of its own, and has no network and no processes but its own. `environment` is the program's. Errors: kUnsupported,
+/// which says why, if it is kBwrap and that does not work.
+[[nodiscard]] Result<Sandbox> find_sandbox(SandboxKind kind, std::span<const std::string> environment);
 
 }  // namespace weightcast

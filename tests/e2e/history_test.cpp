@@ -23,6 +23,13 @@ Ran trace_of(const Cluster& cluster, std::uint64_t version, const Cluster::Flags
   return cluster.run(flags);
 }
 
+/// An engine at `worker` pins the version in use; waits until the origin knows of it.
+void take(const Cluster& cluster, const std::string& worker, std::uint64_t version) {
+  const Ran ran = cluster.run({"exec", "--pin", "--state", cluster.state(worker), "--", "true"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  ASSERT_TRUE(Cluster::eventually([&] { return !cluster.phases(worker, version).at("engine_s").is_null(); }));
+}
+
 TEST(History, OutlivesTheOriginsProcess) {
   Cluster cluster;
   cluster.start_origin();
@@ -34,6 +41,9 @@ TEST(History, OutlivesTheOriginsProcess) {
   }
   const std::string directory = cluster.state("origin") + "/history";
   ASSERT_TRUE(Cluster::eventually([&] { return std::filesystem::exists(directory + "/2"); }));
+  const std::string written = read_file(directory + "/2");
+  for (const char* worker : {"a", "b"}) ASSERT_NO_FATAL_FAILURE(take(cluster, worker, 2));
+  ASSERT_TRUE(Cluster::eventually([&] { return read_file(directory + "/2") != written; })) << "with its engines";
   const Json before = history_of(cluster);
   const Json phases = cluster.phases("a", 2);
   ASSERT_FALSE(phases.is_null());
@@ -62,6 +72,8 @@ TEST(History, ATraceHasThePhasesOfAllNodes) {
   cluster.start_worker("a");
   cluster.start_worker("b");
   ASSERT_EQ(cluster.publish(write_snapshot(cluster.temp().file("model.safetensors"), 4 * kMiB, 1), 1).status, 0);
+  EXPECT_TRUE(cluster.phases("a", 1).at("engine_s").is_null()) << "no engine has taken it";
+  ASSERT_NO_FATAL_FAILURE(take(cluster, "a", 1));
   const std::string file = cluster.temp().file("trace.json");
   ASSERT_EQ(trace_of(cluster, 1, {"-o", file}).status, 0);
   const Json trace = Json::parse(read_file(file), nullptr, false);
@@ -75,6 +87,7 @@ TEST(History, ATraceHasThePhasesOfAllNodes) {
   EXPECT_EQ(slices(1, "take"), 1);
   EXPECT_EQ(slices(2, "transfer"), 2);
   EXPECT_EQ(slices(2, "switch"), 2);
+  EXPECT_EQ(slices(2, "engine"), 1) << "of the worker that has an engine";
   EXPECT_EQ(trace["otherData"]["version"], 1);
   EXPECT_EQ(trace_of(cluster, 0).status, 2);
 }

@@ -37,7 +37,7 @@ struct HostsTest : testing::Test, LearnerRuns {
     for (const std::string& setting :
          {"name=" + worker, "learner=" + learner, "state_dir=" + cluster.state(worker),
           "spool_dir=" + out(worker + "-spool"), std::string("running_max=16"), std::string("insecure=true")}) {
-      arguments.insert(arguments.end(), {"--set", setting});
+      arguments.push_back(flag_of(setting));
     }
     return start_on(kInference, worker + "-engine", std::move(arguments));
   }

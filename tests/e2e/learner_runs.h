@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,12 @@
 
 namespace weightcast {
 
+/// The flag of "name=value", a setting of the learner or of a worker.
+inline std::string flag_of(std::string setting) {
+  std::replace(setting.begin(), std::ranges::find(setting, '='), '_', '-');
+  return "--" + setting;
+}
+
 /// Runs of the learner as a process, beside real daemons. Each has a name, below one temporary directory.
 struct LearnerRuns {
   Cluster cluster;
@@ -21,10 +28,10 @@ struct LearnerRuns {
   /// A run of a second, with a model of some 30,000 parameters.
   std::vector<std::string> command(const std::string& name, const std::vector<std::string>& settings) const {
     std::vector<std::string> arguments{WEIGHTCAST_TRAIN, "run"};
-    const auto set = [&](const std::string& setting) { arguments.insert(arguments.end(), {"--set", setting}); };
+    const auto set = [&](const std::string& setting) { arguments.push_back(flag_of(setting)); };
     for (const char* setting :
          {"seed=5", "init_hidden_size=32", "init_intermediate_size=64", "init_num_hidden_layers=2",
-          "init_num_attention_heads=2", "init_num_key_value_heads=1", "task_options.digits_max=1", "max_new_tokens=4",
+          "init_num_attention_heads=2", "init_num_key_value_heads=1", "task_options=digits_max=1", "max_new_tokens=4",
           "rollout_batch_size=16", "group_size=4", "learning_rate=1e-3", "sft_steps=3", "sft_batch_size=8",
           "entropy_coeff=0.01"}) {
       set(setting);

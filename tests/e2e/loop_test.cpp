@@ -43,7 +43,7 @@ struct Loop : LearnerRuns {
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     settings.insert(settings.begin(), {"name=" + worker, "learner=" + learner, "state_dir=" + cluster.state(worker),
                                        "spool_dir=" + out(worker + "-spool"), "running_max=16"});
-    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    for (const std::string& setting : settings) arguments.push_back(flag_of(setting));
     arguments.insert(arguments.begin(), words.begin(), words.end());
     engines.insert_or_assign(worker, Process(arguments, out(worker + "-engine.out"), out(worker + "-engine.err")));
   }
@@ -193,10 +193,10 @@ TEST_F(LoopTest, NobodyTellsWhoeverReachesThem) {
   EXPECT_THAT(learner.err, HasSubstr("--http 0.0.0.0:0: everybody who reaches this address"));
   std::ofstream(out("token")) << "short\n";
   ASSERT_EQ(::chmod(out("token").c_str(), 0600), 0);
-  const Ran worker = run_program({WEIGHTCAST_WORKER, "run", "--set", "learner=127.0.0.1:1", "--set", "name=w", "--set",
-                                  "state_dir=" + out("state"), "--set", "spool_dir=" + out("spool"), "--http",
-                                  "127.0.0.1:0", "--http-token", out("token")},
-                                 cluster.temp().path());
+  const Ran worker =
+      run_program({WEIGHTCAST_WORKER, "run", "--learner", "127.0.0.1:1", "--name", "w", "--state-dir", out("state"),
+                   "--spool-dir", out("spool"), "--http", "127.0.0.1:0", "--http-token", out("token")},
+                  cluster.temp().path());
   EXPECT_EQ(worker.status, 2);
   EXPECT_THAT(worker.err, HasSubstr("token, of 16 characters at least"));
 }

@@ -25,8 +25,8 @@ struct TaskProgramE2eTest : testing::Test, LearnerRuns {
   std::vector<std::string> letters(const std::string& name, const std::vector<std::string>& settings,
                                    const std::string& script = kExample) {
     std::vector<std::string> arguments = command(name, settings);
-    const auto sums = std::ranges::find(arguments, "task_options.digits_max=1");
-    arguments.erase(sums - 1, sums + 1);
+    const auto sums = std::ranges::find(arguments, "--task-options=digits_max=1");
+    arguments.erase(sums);
     const std::string config = write_config(name + ".toml", "task = \"program\"\nreward_time_max = 200\n", script);
     arguments.insert(arguments.begin() + 2, {"--config", config});
     return arguments;

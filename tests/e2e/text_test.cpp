@@ -77,7 +77,7 @@ TEST_F(TextTest, OfCommandsThatMakeKeys) {
   EXPECT_THAT(text({"keys", "token", "--name", "x", "--dir", keys}), ContainsRegex("^[^ \n]+\n$"));
   EXPECT_THAT(text({"keys", "revoke", "w", "--dir", keys}), HasSubstr("w is revoked"));
   EXPECT_THAT(text({"keys", "list", "--dir", keys}), ContainsRegex("w +worker .*revoked"));
-  EXPECT_THAT(text({"keys", "rotate", "--dir", keys}), HasSubstr("start the origin again"));
+  EXPECT_THAT(text({"keys", "rotate", "--dir", keys}), HasSubstr("'weightcast reload' has a running origin take it"));
 }
 
 TEST_F(TextTest, OfCommandsOnFiles) {

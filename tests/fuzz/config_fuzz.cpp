@@ -1,32 +1,29 @@
-// Arbitrary bytes as a --config file: options of this program, or a usage error.
-#include <sys/mman.h>
-#include <unistd.h>
-
+// Arbitrary bytes as a configuration file: settings that can be written and read again, or an error.
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "base/result.h"
 #include "tools/config_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const int file = ::memfd_create("config", 0);
-  WC_CHECK(file >= 0 && ::write(file, data, size) == static_cast<ssize_t>(size));
+  using namespace weightcast;
+  const auto settings = parse_settings({reinterpret_cast<const char*>(data), size}, "fuzz.toml");
+  if (!settings.has_value()) {
+    WC_CHECK(!settings.error().detail.empty());
+    return 0;
+  }
   std::string name;
-  unsigned port = 0;
+  std::uint64_t port = 1;
   bool flag = false;
   std::vector<std::string> many;
-  CLI::App app;
-  weightcast::add_config_option(app);
-  app.add_option("--name", name);
-  app.add_option("--port", port)->check(CLI::Range(1u, 65535u));
-  app.add_option("--many", many);
-  app.add_flag("--flag", flag);
-  try {
-    app.parse(
-        std::vector<std::string>{"/proc/self/fd/" + std::to_string(file), "--config"});  // backwards, as CLI11 has it
-    WC_CHECK(port <= 65535);
-  } catch (const CLI::ParseError&) {
-  }
-  ::close(file);
+  const std::vector<SettingField> fields{
+      {"name", &name, ""}, {"port", &port, "", 1, 65535}, {"flag", &flag, ""}, {"many", &many, ""}};
+  for (const Setting& setting : *settings) static_cast<void>(!apply_setting(fields, setting));
+  WC_CHECK(port >= 1 && port <= 65535);
+  const std::string text = settings_text(fields);
+  const auto again = parse_settings(text, "again.toml");
+  WC_CHECK(again.has_value());
+  for (const Setting& setting : *again) WC_CHECK(apply_setting(fields, setting).has_value());
+  WC_CHECK(settings_text(fields) == text);
   return 0;
 }

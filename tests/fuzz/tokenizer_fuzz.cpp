@@ -17,12 +17,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const std::string_view text = end < size ? input.substr(end + 1) : "Hello, 12 worlds\n <|im_end|>\xff";
   for (const bool special_tokens : {false, true}) {
-    const auto ids = tokenizer->encode(text, {.normalize = false, .special_tokens = special_tokens});
+    const auto ids =
+        tokenizer->encode(text, {.normalize = !special_tokens, .special_tokens = special_tokens, .surround = true});
     if (!ids) {
       WC_CHECK(!ids.error().detail.empty());
       continue;
     }
     WC_CHECK(tokenizer->decode(*ids).has_value());
+    WC_CHECK(tokenizer->decode(*ids, {.skip_special_tokens = true, .begins = false}).has_value());
   }
   const TokenId any[] = {0, static_cast<TokenId>(tokenizer->vocab_size())};
   (void)tokenizer->decode(any);

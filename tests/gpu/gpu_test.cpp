@@ -60,7 +60,8 @@ struct GpuTest : testing::Test {
 };
 
 TEST_F(GpuTest, ComputesHiddenStatesAndGradientsOfTheCpu) {
-  for (const char* architecture : {"Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"}) {
+  for (const char* architecture :
+       {"Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "LlamaForCausalLM", "MistralForCausalLM"}) {
     const ModelConfig model = parse_model_config(tiny_config(architecture).dump()).value();
     const std::vector<std::int64_t> starts{0, 9, 14};
     const Tensor ids = at::randint(0, 48, {30}, at::detail::createCPUGenerator(5), at::TensorOptions(at::kLong));

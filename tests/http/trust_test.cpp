@@ -104,6 +104,24 @@ TEST_F(TrustTest, AClientTakesOnlyTheRoleThatItExpects) {
   EXPECT_THAT(response.error().message(), HasSubstr("must be a worker"));
 }
 
+TEST_F(TrustTest, NewConnectionsGetTheKeysThatAreInTheFileByThen) {
+  const std::string file = keys_.temp().file("server.pem");
+  const auto write = [&](const std::string& from) {
+    const auto text = read_owner_only(from);
+    ASSERT_TRUE(text.has_value() && write_owner_only(file, text->text()).has_value());
+  };
+  write(keys_.origin_file());
+  start({.trust = {.keys = file}});
+  const auto open = client_with(keys_.issue("gpu-1"));
+  ASSERT_TRUE(open->call({.target = "/hello"}, kCallLimit).has_value());
+  write(keys_.issue("gpu-2"));
+  server_->read_keys_again();
+  EXPECT_TRUE(eventually([&] {
+    return client_with(keys_.file_of("gpu-1"), Role::kWorker)->call({.target = "/hello"}, kCallLimit).has_value();
+  }));
+  EXPECT_TRUE(open->call({.target = "/hello"}, kCallLimit).has_value()) << "it goes on under the keys before";
+}
+
 TEST(HttpTrust, AllowsPlainConnectionsOnLoopbackAlone) {
   EXPECT_TRUE(check_trust({}, {"127.0.0.1", 1}).has_value());
   EXPECT_FALSE(check_trust({}, {"0.0.0.0", 1}).has_value());

@@ -21,9 +21,12 @@ Tensor random_heads(std::int64_t tokens, std::int64_t heads, std::uint64_t seed)
 
 /// The formula, with one mask over all tokens.
 Tensor plain_attention(const Tensor& query, const Tensor& key, const Tensor& value,
-                       const std::vector<std::int64_t>& lengths) {
+                       const std::vector<std::int64_t>& lengths, std::int64_t window) {
   std::vector<Tensor> blocks;
-  for (const std::int64_t length : lengths) blocks.push_back(at::ones({length, length}).tril());
+  for (const std::int64_t length : lengths) {
+    const Tensor causal = at::ones({length, length}).tril();
+    blocks.push_back(window == 0 ? causal : causal.triu(1 - window));
+  }
   const Tensor bias = at::zeros({query.size(0), query.size(0)})
                           .masked_fill(at::block_diag(blocks) == 0, -std::numeric_limits<float>::infinity());
   const auto repeated = [](const Tensor& x) { return x.repeat_interleave(kHeads / kKeyValueHeads, 1).transpose(0, 1); };
@@ -46,7 +49,7 @@ Attended attend(std::int64_t tokens, const Attend& attention) {
   return {result.detach(), {query.grad(), key.grad(), value.grad()}};
 }
 
-void expect_equal_to_plain(const std::vector<std::int64_t>& lengths) {
+void expect_equal_to_plain(const std::vector<std::int64_t>& lengths, std::int64_t window = 0) {
   std::vector<std::int64_t> starts;
   std::int64_t tokens = 0;
   for (const std::int64_t length : lengths) {
@@ -55,14 +58,14 @@ void expect_equal_to_plain(const std::vector<std::int64_t>& lengths) {
   }
   const PackedSequences sequences(starts, tokens, at::kCPU);
   const Attended found = attend(tokens, [&](const Tensor& query, const Tensor& key, const Tensor& value) {
-    return packed_attention(query, key, value, sequences);
+    return packed_attention(query, key, value, sequences, window);
   });
   const Attended expected = attend(tokens, [&](const Tensor& query, const Tensor& key, const Tensor& value) {
-    return plain_attention(query, key, value, lengths);
+    return plain_attention(query, key, value, lengths, window);
   });
-  EXPECT_LT((found.result - expected.result).abs().max().item<double>(), 1e-5);
+  EXPECT_LT((found.result - expected.result).abs().max().item<double>(), 1e-5) << window;
   for (std::size_t i = 0; i < 3; ++i) {
-    EXPECT_LT((found.gradients[i] - expected.gradients[i]).abs().max().item<double>(), 1e-4) << i;
+    EXPECT_LT((found.gradients[i] - expected.gradients[i]).abs().max().item<double>(), 1e-4) << i << " " << window;
   }
 }
 
@@ -74,6 +77,13 @@ TEST(PackedAttention, IsTheFormulaAtTheEdgesOfBlocks) {
 TEST(PackedAttention, IsTheFormulaForSequencesOfManyLengths) {
   expect_equal_to_plain({3, 3, 3});
   expect_equal_to_plain({200, 7, 130, 1, 160, 40, 40});
+}
+
+TEST(PackedAttention, IsTheFormulaForWindowsOfManyLengths) {
+  for (const std::int64_t window : {1, 2, 50, 127, 128, 129, 200, 256, 299, 300, 301, 5000}) {
+    expect_equal_to_plain({300}, window);
+    expect_equal_to_plain({200, 7, 130, 1, 160, 40, 40}, window);
+  }
 }
 
 TEST(PackedSequences, GroupsLengthsThatAreAlike) {

@@ -17,6 +17,8 @@ using ::testing::HasSubstr;
 constexpr const char* kQwen2 = "Qwen2ForCausalLM";
 constexpr const char* kQwen3 = "Qwen3ForCausalLM";
 constexpr const char* kQwen3Moe = "Qwen3MoeForCausalLM";
+constexpr const char* kLlama = "LlamaForCausalLM";
+constexpr const char* kMistral = "MistralForCausalLM";
 
 Result<ModelConfig> parse(const Json& json) { return parse_model_config(json.dump()); }
 
@@ -47,6 +49,145 @@ TEST(ModelConfig, ReadsEachArchitecture) {
   EXPECT_EQ(experts->experts->experts, 4);
   EXPECT_TRUE(experts->experts->norm_topk_prob);
   EXPECT_TRUE(experts->layer_has_experts(1));
+
+  const Result<ModelConfig> llama = parse(tiny_config(kLlama));
+  ASSERT_TRUE(llama.has_value()) << llama.error().detail;
+  EXPECT_EQ(llama->head_dim, 4);
+  EXPECT_TRUE(llama->qkv_bias && llama->output_bias && llama->mlp_bias);
+  EXPECT_FALSE(llama->qk_norm);
+  EXPECT_EQ(llama->sliding_window, 0);
+
+  const Result<ModelConfig> mistral = parse(tiny_config(kMistral));
+  ASSERT_TRUE(mistral.has_value()) << mistral.error().detail;
+  EXPECT_EQ(mistral->head_dim, 8);
+  EXPECT_FALSE(mistral->qkv_bias || mistral->output_bias || mistral->mlp_bias || mistral->qk_norm);
+  EXPECT_EQ(mistral->sliding_window, 7);
+}
+
+// The config.json of models as they were published, but for members that the computation does not use.
+TEST(ModelConfig, ReadsPublishedModels) {
+  const Json llama2{{"architectures", {kLlama}},
+                    {"model_type", "llama"},
+                    {"hidden_act", "silu"},
+                    {"hidden_size", 4096},
+                    {"intermediate_size", 11008},
+                    {"num_hidden_layers", 32},
+                    {"max_position_embeddings", 4096},
+                    {"num_attention_heads", 32},
+                    {"pretraining_tp", 1},
+                    {"rms_norm_eps", 1e-5},
+                    {"rope_scaling", nullptr},
+                    {"tie_word_embeddings", false},
+                    {"torch_dtype", "float16"},
+                    {"vocab_size", 32000}};
+  Result<ModelConfig> config = parse(llama2);
+  ASSERT_TRUE(config.has_value()) << config.error().detail;
+  EXPECT_EQ(config->num_key_value_heads, 32);
+  EXPECT_EQ(config->head_dim, 128);
+  EXPECT_EQ(model_size(*config).parameters, 6'738'415'616);  // "7B"
+
+  Json llama3 = llama2;
+  llama3.update({{"vocab_size", 128256},
+                 {"hidden_size", 2048},
+                 {"intermediate_size", 8192},
+                 {"num_hidden_layers", 16},
+                 {"num_key_value_heads", 8},
+                 {"head_dim", 64},
+                 {"attention_bias", false},
+                 {"mlp_bias", false},
+                 {"max_position_embeddings", 131072},
+                 {"rope_theta", 500000.0},
+                 {"rope_scaling",
+                  {{"rope_type", "llama3"},
+                   {"factor", 32.0},
+                   {"low_freq_factor", 1.0},
+                   {"high_freq_factor", 4.0},
+                   {"original_max_position_embeddings", 8192}}},
+                 {"tie_word_embeddings", true}});
+  config = parse(llama3);
+  ASSERT_TRUE(config.has_value()) << config.error().detail;
+  EXPECT_EQ(config->rope.type, RopeType::kLlama3);
+  EXPECT_EQ(model_size(*config).parameters, 1'235'814'400);  // Llama 3.2, "1B (1.23B)"
+
+  Json mistral = llama2;
+  mistral.erase("pretraining_tp");
+  mistral.update({{"architectures", {kMistral}},
+                  {"model_type", "mistral"},
+                  {"intermediate_size", 14336},
+                  {"max_position_embeddings", 32768},
+                  {"num_key_value_heads", 8},
+                  {"sliding_window", 4096}});
+  config = parse(mistral);
+  ASSERT_TRUE(config.has_value()) << config.error().detail;
+  EXPECT_EQ(config->sliding_window, 4096);  // v0.1
+  EXPECT_EQ(model_size(*config).parameters, 7'241'732'096);
+  mistral.update({{"sliding_window", nullptr}, {"vocab_size", 32768}, {"rope_theta", 1e6}});
+  config = parse(mistral);
+  ASSERT_TRUE(config.has_value()) << config.error().detail;
+  EXPECT_EQ(config->sliding_window, 0);  // v0.3
+  EXPECT_EQ(model_size(*config).parameters, 7'248'023'552);
+}
+
+TEST(ModelConfig, TakesWhatIsMissingAsTransformersDoes) {
+  Json json = tiny_config(kLlama);
+  for (const char* name : {"num_key_value_heads", "attention_bias", "mlp_bias", "max_position_embeddings"}) {
+    json.erase(name);
+  }
+  Result<ModelConfig> config = parse(json);
+  ASSERT_TRUE(config.has_value()) << config.error().detail;
+  EXPECT_EQ(config->num_key_value_heads, 4);
+  EXPECT_FALSE(config->qkv_bias || config->output_bias || config->mlp_bias);
+  EXPECT_EQ(config->max_position_embeddings, 2048);
+
+  json = tiny_config(kMistral);
+  json.erase("sliding_window");
+  json.erase("max_position_embeddings");
+  config = parse(json);
+  ASSERT_TRUE(config.has_value()) << config.error().detail;
+  EXPECT_EQ(config->sliding_window, 4096);
+  EXPECT_EQ(config->max_position_embeddings, 131072);
+}
+
+TEST(ModelConfig, GoesByTheModelTypeWhereNoArchitectureIsNamed) {
+  Json json = tiny_config(kMistral);
+  json.erase("architectures");
+  Result<ModelConfig> config = parse(json);
+  ASSERT_TRUE(config.has_value()) << config.error().detail;
+  EXPECT_EQ(config->architecture, Architecture::kMistral);
+  json["model_type"] = "mixtral";
+  expect_refused(json, Errc::kUnsupported,
+                 "'model_type': 'mixtral' is no model_type that this build computes; the nearest "
+                 "is 'mistral' (all: qwen2, qwen3, qwen3_moe, llama, mistral)");
+  json["architectures"] = {kMistral};
+  expect_refused(json, Errc::kInvalidArgument,
+                 "'architectures' is MistralForCausalLM, whose 'model_type' is \"mistral\", and it says \"mixtral\"");
+}
+
+TEST(ModelConfig, RefusesWindowsAndBiasesThatAFamilyDoesNotHave) {
+  const auto with = [](const char* architecture, const char* name, const Json& value) {
+    Json json = tiny_config(architecture);
+    json[name] = value;
+    return json;
+  };
+  expect_refused(with(kLlama, "sliding_window", 4096), Errc::kUnsupported,
+                 "'sliding_window' is 4096; LlamaForCausalLM attends to all positions before");
+  EXPECT_TRUE(parse(with(kLlama, "sliding_window", nullptr)).has_value());
+  expect_refused(with(kLlama, "use_sliding_window", true), Errc::kUnsupported,
+                 "'use_sliding_window' is true; LlamaForCausalLM is computed without it");
+  expect_refused(with(kMistral, "use_sliding_window", false), Errc::kUnsupported,
+                 "'use_sliding_window' is false; MistralForCausalLM is computed with it");
+  expect_refused(with(kMistral, "sliding_window", 0), Errc::kInvalidArgument, "'sliding_window'");
+  expect_refused(with(kMistral, "sliding_window", "all"), Errc::kInvalidArgument, "'sliding_window'");
+  EXPECT_TRUE(parse(with(kMistral, "layer_types", {"sliding_attention", "sliding_attention"})).has_value());
+  expect_refused(
+      with(kMistral, "layer_types", {"sliding_attention", "full_attention"}), Errc::kUnsupported,
+      "'layer_types' has \"full_attention\"; only \"sliding_attention\" is supported where 'sliding_window' is "
+      "a number");
+  expect_refused(with(kMistral, "attention_bias", true), Errc::kUnsupported,
+                 "'attention_bias' is true; MistralForCausalLM has none, only false is supported");
+  expect_refused(with(kMistral, "mlp_bias", true), Errc::kUnsupported, "'mlp_bias' is true");
+  expect_refused(with(kQwen3, "mlp_bias", true), Errc::kUnsupported, "'mlp_bias' is true; Qwen3ForCausalLM has none");
+  expect_refused(with(kLlama, "mlp_bias", 1), Errc::kInvalidArgument, "'mlp_bias'");
 }
 
 TEST(ModelConfig, TakesTheDefaultsOfTransformers) {
@@ -137,8 +278,8 @@ TEST(ModelConfig, RefusesUnknownArchitecturesByName) {
   json["architectures"] = {"Qwen3NextForCausalLM"};
   expect_refused(json, Errc::kUnsupported, "'Qwen3NextForCausalLM' is no architecture");
   expect_refused(json, Errc::kUnsupported, "the nearest is 'Qwen3ForCausalLM'");
-  json["architectures"] = {"LlamaForCausalLM"};
-  expect_refused(json, Errc::kUnsupported, "'LlamaForCausalLM'");
+  json["architectures"] = {"LlamaForSequenceClassification"};
+  expect_refused(json, Errc::kUnsupported, "'LlamaForSequenceClassification'");
   json["architectures"] = Json::array();
   expect_refused(json, Errc::kInvalidArgument, "'architectures'");
   json.erase("architectures");
@@ -327,6 +468,20 @@ TEST(ModelTensors, AreTransformersNamesInItsOrder) {
                   "model.layers.0.mlp.gate_proj.weight 384", "model.layers.0.mlp.up_proj.weight 384",
                   "model.layers.0.mlp.down_proj.weight 384", "model.layers.0.input_layernorm.weight 16",
                   "model.layers.0.post_attention_layernorm.weight 16", "model.norm.weight 16", "lm_head.weight 768"));
+}
+
+TEST(ModelTensors, HaveTheBiasesThatAreConfigured) {
+  const Result<ModelConfig> config = parse(tiny_config(kLlama));
+  ASSERT_TRUE(config.has_value());
+  std::vector<std::string> biases;
+  for (const TensorSpec& spec : tensor_specs(*config)) {
+    if (spec.kind == TensorSpec::Kind::kBias && spec.name.starts_with("model.layers.1.")) {
+      biases.push_back(spec.name.substr(15) + fmt::format(" {}", spec.elements()));
+    }
+  }
+  EXPECT_THAT(biases, ::testing::ElementsAre("self_attn.q_proj.bias 16", "self_attn.k_proj.bias 8",
+                                             "self_attn.v_proj.bias 8", "self_attn.o_proj.bias 16",
+                                             "mlp.gate_proj.bias 24", "mlp.up_proj.bias 24", "mlp.down_proj.bias 16"));
 }
 
 TEST(ModelTensors, FollowWhichLayersHaveExperts) {

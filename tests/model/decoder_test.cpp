@@ -38,7 +38,8 @@ double largest_difference(const Tensor& a, const Tensor& b) { return (a - b).abs
 
 struct EachArchitecture : ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Decoder, EachArchitecture,
-                         ::testing::Values("Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"));
+                         ::testing::Values("Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
+                                           "LlamaForCausalLM", "MistralForCausalLM"));
 
 // Lengths that share groups, that have one of their own, and a sequence of one token.
 TEST_P(EachArchitecture, PackedSequencesDoNotSeeEachOther) {
@@ -77,6 +78,18 @@ TEST_P(EachArchitecture, IsCausal) {
   const Tensor after = decoder.hidden(changed, starts);
   EXPECT_LT(largest_difference(before.narrow(0, 0, 12), after.narrow(0, 0, 12)), 1e-6);
   EXPECT_GT(largest_difference(before.narrow(0, 12, 1), after.narrow(0, 12, 1)), 1e-3);
+}
+
+// Each of the two layers lets a token look 6 positions back.
+TEST(Decoder, SeesNothingBeforeTheWindow) {
+  const Decoder decoder = random_decoder(tiny_config("MistralForCausalLM"));
+  const std::vector<std::int64_t> starts{0};
+  const Tensor ids = random_ids(40, 4);
+  Tensor changed = ids.clone();
+  changed[12] = (ids[12] + 1) % 48;
+  const Tensor change = (decoder.hidden(ids, starts) - decoder.hidden(changed, starts)).abs().amax(-1);
+  EXPECT_GT(change.narrow(0, 12, 13).min().item<double>(), 0);
+  EXPECT_EQ(change.narrow(0, 25, 15).max().item<double>(), 0);
 }
 
 /// Gradients of all parameters of a loss over two sequences.

@@ -162,6 +162,28 @@ TEST_F(ModelFilesTest, NamesTensorsThatDoNotFitTheConfig) {
                  "25 of a dtype that is not F32, BF16 or F16 ('model.embed_tokens.weight' is I32");
 }
 
+// As older releases of transformers stored Llama models.
+TEST_F(ModelFilesTest, LeavesStoredFrequenciesAsTheyAre) {
+  json = tiny_config("LlamaForCausalLM");
+  weights = FakeWeights(json);
+  for (int layer = 0; layer < 2; ++layer) {
+    TensorInfo info;
+    info.name = fmt::format("model.layers.{}.self_attn.rotary_emb.inv_freq", layer);
+    info.dtype = "F32";
+    info.shape = {2};
+    info.size_bytes = 8;
+    weights.bytes[info.name].assign(8, std::byte{0x3f});
+    weights.tensors.push_back(std::move(info));
+  }
+  write("model", 6000);
+  const Result<ModelFiles> model = ModelFiles::open(files, temp.file("model"));
+  ASSERT_TRUE(model.has_value()) << model.error().detail;
+  std::erase_if(weights.bytes, [](const auto& one) { return is_rope_buffer(one.first); });
+  const Status written = write_model_like(files, model->snapshot, temp.file("copy"), weights.bytes_of());
+  ASSERT_TRUE(written.has_value()) << written.error().detail;
+  EXPECT_EQ(contents(temp.file("model")), contents(temp.file("copy")));
+}
+
 TEST_F(ModelFilesTest, TakesATiedHeadThatIsStoredToo) {
   json["tie_word_embeddings"] = true;
   write("model");

@@ -20,13 +20,25 @@ inline nlohmann::json tiny_config(const std::string& architecture) {
                         {"rope_scaling", nullptr},
                         {"hidden_act", "silu"},
                         {"tie_word_embeddings", false},
-                        {"use_sliding_window", false},
-                        {"sliding_window", 4096},
                         {"torch_dtype", "float32"},
                         {"transformers_version", "4.51.3"}};
-  if (architecture != "Qwen2ForCausalLM") {
+  if (architecture.starts_with("Qwen")) {
+    config["use_sliding_window"] = false;
+    config["sliding_window"] = 4096;
+  }
+  if (architecture.starts_with("Qwen3")) {
     config["head_dim"] = 8;
     config["attention_bias"] = false;
+  }
+  if (architecture == "LlamaForCausalLM") {
+    config["model_type"] = "llama";
+    config["attention_bias"] = true;
+    config["mlp_bias"] = true;
+  }
+  if (architecture == "MistralForCausalLM") {
+    config["model_type"] = "mistral";
+    config["head_dim"] = 8;
+    config["sliding_window"] = 7;
   }
   if (architecture == "Qwen3MoeForCausalLM") {
     config["num_experts"] = 4;

@@ -92,7 +92,7 @@ TEST(Tokenizer, SpecialTokensOfStrangersAreText) {
 }
 
 TEST(Tokenizer, DecodeLeavesSpecialTokensOutIfAsked) {
-  EXPECT_EQ(*trained().decode(*trained().encode("<|im_start|>hi<|im_end|>"), true), "hi");
+  EXPECT_EQ(*trained().decode(*trained().encode("<|im_start|>hi<|im_end|>"), {.skip_special_tokens = true}), "hi");
 }
 
 TEST(Tokenizer, RefusesIdsThatAreNoToken) {
@@ -126,22 +126,38 @@ TEST(Tokenizer, LongRunsTakeTimeInProportion) {
 }
 
 TEST(Tokenizer, RefusesWhatItDoesNotHaveByName) {
-  EXPECT_EQ(refusal([](Json& j) {
-              j["normalizer"] = {{"type", "Lowercase"}};
-            }),
-            "tokenizer: normalizer Lowercase; there are NFC and none");
+  EXPECT_EQ(
+      refusal([](Json& j) {
+        j["normalizer"] = {{"type", "Lowercase"}};
+      }),
+      "tokenizer: normalizer Lowercase; there are NFC, Prepend, Replace of a String, Sequence of these, and none");
   EXPECT_EQ(refusal([](Json& j) { j["model"] = {{"type", "Unigram"}}; }), "tokenizer: model Unigram; there is BPE");
-  EXPECT_EQ(refusal([](Json& j) { j["model"]["byte_fallback"] = true; }), "tokenizer: model with byte_fallback");
+  EXPECT_EQ(refusal([](Json& j) { j["model"]["byte_fallback"] = true; }),
+            "tokenizer: model with byte_fallback and a pre_tokenizer that is not Metaspace");
+  EXPECT_EQ(refusal([](Json& j) { j["model"]["fuse_unk"] = true; }),
+            "tokenizer: model with fuse_unk, without byte_fallback");
   EXPECT_EQ(refusal([](Json& j) { j["model"]["dropout"] = 0.1; }), "tokenizer: model with dropout");
-  EXPECT_EQ(refusal([](Json& j) { j["pre_tokenizer"] = nullptr; }), "tokenizer: no ByteLevel in pre_tokenizer");
-  EXPECT_EQ(refusal([](Json& j) { j["decoder"] = {{"type", "WordPiece"}}; }), "tokenizer: no ByteLevel in decoder");
+  EXPECT_EQ(refusal([](Json& j) { j["pre_tokenizer"] = nullptr; }),
+            "tokenizer: neither ByteLevel in pre_tokenizer nor byte_fallback in model");
+  EXPECT_THAT(refusal([](Json& j) {
+                j["decoder"] = {{"type", "WordPiece"}};
+              }),
+              testing::HasSubstr("tokenizer: decoder WordPiece"));
+  EXPECT_EQ(refusal([](Json& j) { j["decoder"] = nullptr; }).substr(0, 23), "tokenizer: decoder none");
+  EXPECT_EQ(
+      refusal([](Json& j) {
+        j["post_processor"] = {{"type", "BertProcessing"}};
+      }),
+      "tokenizer: post_processor BertProcessing; there are ByteLevel, one TemplateProcessing, Sequence of these, and "
+      "none");
   EXPECT_EQ(refusal([](Json& j) { j["pre_tokenizer"]["add_prefix_space"] = true; }),
             "tokenizer: pre_tokenizer ByteLevel with add_prefix_space");
   EXPECT_EQ(
       refusal([](Json& j) {
         j["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {{{"type", "Digits"}}, j["pre_tokenizer"]}}};
       }),
-      "tokenizer: pre_tokenizer Digits; there are ByteLevel, Split by a Regex with behavior Isolated, and Sequence");
+      "tokenizer: pre_tokenizer Digits; there are ByteLevel, Split by a Regex with behavior Isolated, Metaspace, and "
+      "Sequence");
   EXPECT_EQ(refusal([](Json& j) { j["added_tokens"][0]["single_word"] = true; }),
             "tokenizer: added token '<|endoftext|>' with single_word");
   const auto split = [](const char* pattern) {
@@ -248,18 +264,20 @@ TEST(Tokenizer, ManyAddedTokensThatBeginAlikeCostATextLittle) {
 
 /// The members that json may have, set to each kind of nonsense in turn: an error or a tokenizer, never an end.
 TEST(Tokenizer, SurvivesEveryMemberOfAnotherType) {
-  const Json whole = Json::parse(data("tiny_bpe_tokenizer.json"));
-  for (const Json& nonsense :
-       {Json(), Json(1), Json("x"), Json::array(), Json::object(), Json::array({1}), Json(true)}) {
-    for (const auto& [name, value] : whole.items()) {
-      Json json = whole;
-      json[name] = nonsense;
-      (void)Tokenizer::parse(json_text(json));
-      if (!value.is_object()) continue;
-      for (const auto& [inner, inner_value] : value.items()) {
-        json = whole;
-        json[name][inner] = nonsense;
+  for (const char* file : {"tiny_bpe_tokenizer.json", "trained_llama2_tokenizer.json"}) {
+    const Json whole = Json::parse(data(file));
+    for (const Json& nonsense :
+         {Json(), Json(1), Json("x"), Json::array(), Json::object(), Json::array({1}), Json(true)}) {
+      for (const auto& [name, value] : whole.items()) {
+        Json json = whole;
+        json[name] = nonsense;
         (void)Tokenizer::parse(json_text(json));
+        if (!value.is_object()) continue;
+        for (const auto& [inner, inner_value] : value.items()) {
+          json = whole;
+          json[name][inner] = nonsense;
+          (void)Tokenizer::parse(json_text(json));
+        }
       }
     }
   }
@@ -294,6 +312,88 @@ TEST(Tokenizer, AddedTokensTakeWhiteSpaceIfToldAndTheLongestWins) {
   EXPECT_EQ(*tokenizer.encode("x <a><b> \n<a> y"), (Ids{'x', ' ', 301, 300, ' ', 'y'}));
   EXPECT_EQ(tokenizer.vocab_size(), 302);
   EXPECT_FALSE(tokenizer.decode(Ids{270}).has_value()) << "nobody has that id";
+}
+
+/// Of SentencePiece's kind, as Llama 2's.
+Json sentence_piece_json() { return Json::parse(data("trained_llama2_tokenizer.json")); }
+
+template <typename Change>
+std::string sentence_piece_refusal(Change change) {
+  Json json = sentence_piece_json();
+  change(json);
+  const auto tokenizer = Tokenizer::parse(json_text(json));
+  return tokenizer.has_value() ? "read" : tokenizer.error().detail;
+}
+
+TEST(SentencePieceTokenizer, WritesWhatHasNoTokenAsBytes) {
+  const auto tokenizer = *Tokenizer::parse(json_text(sentence_piece_json()));
+  // <unk>, <s> and </s> come first.
+  EXPECT_THAT(*tokenizer.encode("\xf0\x9f\xa6\x99"),
+              testing::ElementsAre(testing::_, 3 + 0xf0, 3 + 0x9f, 3 + 0xa6, 3 + 0x99));
+  EXPECT_EQ(*tokenizer.decode(*tokenizer.encode("\xf0\x9f\xa6\x99")), "\xf0\x9f\xa6\x99");
+  // Bytes that are not UTF-8 stay what they are, and put no space before what follows.
+  for (const char* text : {"\xff", "caf\xc3\xa9\xff\xfe ok\xc3", " \xff x", "a\xf0\x9f"}) {
+    EXPECT_EQ(*tokenizer.decode(*tokenizer.encode(text)), text);
+  }
+}
+
+TEST(SentencePieceTokenizer, LeavesOutTheSpaceWhereATextBeginsAlone) {
+  const auto tokenizer = *Tokenizer::parse(json_text(sentence_piece_json()));
+  const Ids ids = *tokenizer.encode("one two");
+  EXPECT_EQ(*tokenizer.decode(ids), "one two");
+  EXPECT_EQ(*tokenizer.decode(ids, {.begins = false}), " one two");
+  EXPECT_EQ(*tokenizer.decode(*tokenizer.encode("  one")), "  one");
+  EXPECT_EQ(*tokenizer.decode(*tokenizer.encode("<s>one"), {.skip_special_tokens = true}), "one");
+}
+
+TEST(SentencePieceTokenizer, SpecialTokensOfStrangersAreText) {
+  const auto tokenizer = *Tokenizer::parse(json_text(sentence_piece_json()));
+  const Ids ids = *tokenizer.encode("</s>x", {.special_tokens = false});
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), *tokenizer.added_token("</s>")), 0);
+  EXPECT_EQ(*tokenizer.decode(ids), "</s>x");
+}
+
+TEST(SentencePieceTokenizer, RefusesWhatItDoesNotHaveByName) {
+  EXPECT_EQ(sentence_piece_refusal([](Json&) {}), "read");
+  EXPECT_EQ(sentence_piece_refusal([](Json& j) { j["model"]["vocab"].erase("<0x41>"); }),
+            "tokenizer: the model has byte_fallback, and no token <0x41>");
+  EXPECT_EQ(sentence_piece_refusal([](Json& j) {
+              j["decoder"] = {{"type", "ByteLevel"}};
+            }),
+            "tokenizer: model with byte_fallback, and no ByteFallback in decoder");
+  EXPECT_EQ(sentence_piece_refusal([](Json& j) { j["model"]["byte_fallback"] = false; }),
+            "tokenizer: model with fuse_unk, without byte_fallback");
+  EXPECT_THAT(
+      sentence_piece_refusal([](Json& j) { std::swap(j["decoder"]["decoders"][0], j["decoder"]["decoders"][1]); }),
+      testing::HasSubstr("decoder Replace, or its members or place"));
+  EXPECT_THAT(sentence_piece_refusal([](Json& j) { j["decoder"]["decoders"][3]["start"] = ~std::uint64_t{0}; }),
+              testing::HasSubstr("decoder Strip, or its members or place"));
+  const Json metaspace = {{"type", "Metaspace"}, {"replacement", "\xe2\x96\x81"}};
+  const auto with = [&](const char* name, const Json& value) {
+    return [=](Json& j) {
+      j["pre_tokenizer"] = metaspace;
+      j["pre_tokenizer"][name] = value;
+    };
+  };
+  EXPECT_EQ(sentence_piece_refusal(with("split", false)), "read");
+  EXPECT_EQ(sentence_piece_refusal(with("prepend_scheme", "last")),
+            "tokenizer: pre_tokenizer Metaspace with prepend_scheme last; there are always, first and never");
+  EXPECT_EQ(sentence_piece_refusal(with("replacement", "__")),
+            "tokenizer: pre_tokenizer Metaspace: its replacement is not one character");
+  const Json growing = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  EXPECT_EQ(sentence_piece_refusal([&](Json& j) { j["normalizer"] = growing; }), "read");
+  EXPECT_THAT(sentence_piece_refusal([&](Json& j) {
+                j["normalizer"] = {{"type", "Sequence"}, {"normalizers", {growing, growing, growing}}};
+              }),
+              testing::HasSubstr("makes text more than 4 times as long"));
+  EXPECT_EQ(sentence_piece_refusal([&](Json& j) {
+              j["normalizer"] = {{"type", "Replace"}, {"pattern", {{"Regex", "a"}}}, {"content", "b"}};
+            }),
+            "tokenizer: normalizer Replace of anything but a String");
+  EXPECT_EQ(sentence_piece_refusal([](Json& j) { j["post_processor"]["special_tokens"]["<s>"]["ids"] = {900}; }),
+            "tokenizer: post_processor has the id 900, which is no token");
+  EXPECT_THAT(sentence_piece_refusal([](Json& j) { j["post_processor"]["special_tokens"].erase("<s>"); }),
+              testing::HasSubstr("'<s>' is neither the text nor one of its special_tokens"));
 }
 
 TEST(ByteLevel, EveryByteHasItsCharacter) {

@@ -44,7 +44,8 @@ struct StoredModels : ::testing::TestWithParam<const char*> {
   TempDir temp;
   PosixFileSystem files;
 };
-INSTANTIATE_TEST_SUITE_P(Weights, StoredModels, ::testing::Values("tied_qwen2", "sharded_qwen3"));
+INSTANTIATE_TEST_SUITE_P(Weights, StoredModels,
+                         ::testing::Values("tied_qwen2", "sharded_qwen3", "tied_llama", "sharded_mistral"));
 
 TEST_P(StoredModels, AreWrittenByteForByte) {
   for (const torch::ScalarType dtype : {at::kFloat, at::kBFloat16}) {

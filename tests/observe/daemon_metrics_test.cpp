@@ -45,6 +45,13 @@ TEST(DaemonMetrics, AnOriginCountsItsWorkersByState) {
   EXPECT_THAT(text, HasSubstr("weightcast_peers_behind 1\n")) << "lost ones and spares are not waited for";
 }
 
+TEST(DaemonMetrics, WhatBecameOfSpansIsToldWhereACollectorGetsThem) {
+  const std::string text = daemon_metrics(fleet(), {}, "1.2.3", OtlpExporter::Counts{.sent = 5, .dropped = 2});
+  EXPECT_THAT(text, HasSubstr("weightcast_otlp_publications_total{outcome=\"sent\"} 5\n"));
+  EXPECT_THAT(text, HasSubstr("weightcast_otlp_publications_total{outcome=\"dropped\"} 2\n"));
+  EXPECT_THAT(metrics_of(fleet()), Not(HasSubstr("otlp")));
+}
+
 TEST(DaemonMetrics, AWorkerTellsOfItself) {
   FleetState state;
   state.status.nodes = {node("a", "worker", 6, "idle")};

@@ -96,7 +96,7 @@ def main(*arguments):
 # A step takes a fraction of a second: a model of some 30,000 parameters, sums of one digit.
 LEARNER = {
     "init_hidden_size": 32, "init_intermediate_size": 64, "init_num_hidden_layers": 2, "init_num_attention_heads": 2,
-    "init_num_key_value_heads": 1, "task_options.digits_max": 1, "max_new_tokens": 4, "rollout_batch_size": 16,
+    "init_num_key_value_heads": 1, "task_options": "digits_max=1", "max_new_tokens": 4, "rollout_batch_size": 16,
     "group_size": 4, "learning_rate": "1e-3", "sft_steps": 3, "sft_batch_size": 8, "entropy_coeff": 0.01,
     "total_training_steps": 1_000_000, "checkpoint_interval": 1_000_000, "rollout_source": "http",
     "rollout_listen": "127.0.0.1:0", "learner_price_per_hour": 3600,
@@ -123,7 +123,7 @@ def check(weightcast, worker, train, deploy, directory, programs):
             return answer.read()
 
     def run(name, program, settings):
-        sets = [part for item in settings.items() for part in ("--set", "{}={}".format(*item))]
+        sets = ["--{}={}".format(key.replace("_", "-"), value) for key, value in settings.items()]
         programs.start(name, program, "run", *sets, "--http", "127.0.0.1:0", "--http-token", token)
 
     def first_line(*path):

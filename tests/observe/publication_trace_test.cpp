@@ -23,6 +23,7 @@ local::WorkerCourse course(const std::string& name, double told_s, const std::st
   course.storing_s = 0.5;
   course.applying_s = 0.25;
   course.switching_s = 0.125;
+  course.engine_s = 0.5;
   course.installed_s = told_s + 3.25;
   course.bytes = course.fed_bytes = 1000;
   course.fed_by = fed_by;
@@ -85,8 +86,15 @@ TEST(PublicationTrace, AWorkersPhasesFollowOneAnotherUntilItIsInstalled) {
     at += slice["dur"].get<double>();
     names.push_back(slice["name"]);
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"wait", "ask", "transfer", "store", "apply", "switch"}));
-  EXPECT_EQ(at, 4.25e6);
+  EXPECT_EQ(names, (std::vector<std::string>{"wait", "ask", "transfer", "store", "apply", "switch", "engine"}));
+  EXPECT_EQ(at, 4.75e6);
+}
+
+TEST(PublicationTrace, WithoutAnEngineThereIsNoSuchPhase) {
+  local::HistoryReply alone = history();
+  for (local::WorkerCourse& worker : alone.workers) worker.engine_s.reset();
+  EXPECT_TRUE(events(publication_trace(alone), "X", "engine").empty());
+  EXPECT_EQ(events(publication_trace(alone), "X", "switch").size(), 2u);
 }
 
 TEST(PublicationTrace, AnArrowLeadsFromWhoFedToWhoWasFed) {

@@ -79,15 +79,15 @@ class TasksOracleTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             script = pathlib.Path(directory, "task.py")
             script.write_text(code)
-            words = [
-                "task=program", f"task_program.command={sys.executable}", f"task_program.arguments={script}",
-                f"task_program.environment=PYTHONPATH={ROOT / 'python'}", "task_program.call_time_max=100",
-                "reward_time_max=250", "init_hidden_size=32", "init_intermediate_size=64", "init_num_hidden_layers=1",
-                "init_num_attention_heads=2", "init_num_key_value_heads=1", "rollout_batch_size=8", "group_size=4",
-                "total_training_steps=3", "max_new_tokens=4", f"output_dir={directory}/run", *settings,
+            flags = [
+                "--task=program", f"--task-program-command={sys.executable}", f"--task-program-arguments={script}",
+                f"--task-program-environment=PYTHONPATH={ROOT / 'python'}", "--task-program-call-time-max=100",
+                "--reward-time-max=250", "--init-hidden-size=32", "--init-intermediate-size=64",
+                "--init-num-hidden-layers=1", "--init-num-attention-heads=2", "--init-num-key-value-heads=1",
+                "--rollout-batch-size=8", "--group-size=4", "--total-training-steps=3", "--max-new-tokens=4",
+                f"--output-dir={directory}/run", *settings,
             ]  # fmt: skip
-            arguments = [part for word in words for part in ("--set", word)]
-            ran = subprocess.run([program, "run", *arguments], capture_output=True, text=True, timeout=500)
+            ran = subprocess.run([program, "run", *flags], capture_output=True, text=True, timeout=500)
             self.assertEqual(ran.returncode, 0, ran.stderr)
             lines = [json.loads(line) for line in pathlib.Path(directory, "run/metrics.jsonl").read_text().splitlines()]
             return [line for line in lines if "critic/score/mean" in line]
@@ -147,7 +147,7 @@ class TasksOracleTest(unittest.TestCase):
             self.assertEqual(score, {"reward": float(right), "success": right}, response)
 
     def test_a_learner_plays_frozen_lake(self):
-        lines = self.train(LAKE, "turns_max=3", "max_prompt_length=128")
+        lines = self.train(LAKE, "--turns-max=3", "--max-prompt-length=128")
         self.assertEqual(len(lines), 3)
         # A model that knows nothing names no action: each of three turns costs a tenth, but for lucky ones.
         self.assertLess(lines[-1]["critic/score/mean"], 0)

@@ -20,6 +20,8 @@ FAMILIES = {
     "Qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
     "Qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
     "Qwen3Moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
+    "Llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
+    "Mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
 }
 ROPE_KINDS = (None, None, "linear", "yarn", "yarn", "llama3")
 # The frequencies of a sequence that is longer than max_position_embeddings depend on its length.
@@ -63,7 +65,7 @@ def rope_scaling(source, kinds, positions, head_dim):
 
 
 def config(source, i, rope_kinds=ROPE_KINDS + 2 * LENGTH_DEPENDENT):
-    family = list(FAMILIES)[i % 3]
+    family, turn = list(FAMILIES)[i % len(FAMILIES)], i // len(FAMILIES)
     heads = source.choice([2, 4])
     head_dim = source.choice([4, 8])
     positions = source.choice([16, 64, 256])
@@ -72,12 +74,22 @@ def config(source, i, rope_kinds=ROPE_KINDS + 2 * LENGTH_DEPENDENT):
         num_hidden_layers=source.randint(1, 3), num_attention_heads=heads,
         num_key_value_heads=source.choice([n for n in (1, 2, 4) if heads % n == 0]), max_position_embeddings=positions,
         rms_norm_eps=source.choice([1e-6, 1e-5]), rope_theta=source.choice([1e2, 1e4, 1e6]))
-    scaling = rope_scaling(source, rope_kinds, positions, options["hidden_size"] // heads if family == "Qwen2" else head_dim)
+    if family == "Qwen2" or family in ("Llama", "Mistral") and source.random() < 0.5:
+        head_dim = options["hidden_size"] // heads
+    else:
+        options["head_dim"] = head_dim
+    if family == "Llama":  # those that published models have come first
+        rope_kinds = ((None,), ("llama3",), ("linear",), rope_kinds)[turn % 4]
+    scaling = rope_scaling(source, rope_kinds, positions, head_dim)
     if scaling and scaling["rope_type"] in LENGTH_DEPENDENT:
         options["max_position_embeddings"] = 4  # so that there are sequences beyond it
     options |= dict(rope_scaling=scaling, tie_word_embeddings=source.random() < 0.3)
-    if family != "Qwen2":
-        options |= dict(head_dim=head_dim, attention_bias=source.random() < 0.3)
+    if family in ("Qwen3", "Qwen3Moe"):
+        options["attention_bias"] = source.random() < 0.3
+    if family == "Llama":
+        options |= dict(attention_bias=turn % 3 == 1, mlp_bias=turn % 4 in (1, 2))
+    if family == "Mistral":
+        options["sliding_window"] = (2, None, 5, 16, 21, 1)[turn % 6]
     if family == "Qwen3Moe":
         experts = source.randint(2, 5)
         options |= dict(
@@ -103,7 +115,7 @@ def rounded(numbers):
 
 
 def logits(model, sequences):
-    rotary = model.model.rotary_emb
+    rotary = next(module for module in model.modules() if hasattr(module, "original_inv_freq"))  # an adapter may be around
     rows = []
     for ids in sequences:
         # Otherwise the frequencies of a long sequence stay for the next one.
@@ -171,11 +183,16 @@ def same(a, b):
 
 def write_directories():
     """Models as transformers stores them, for tests of files: tied in one file, and untied in shards."""
-    for name, family, tied, shard in ("tied_qwen2", "Qwen2", True, "1MB"), ("sharded_qwen3", "Qwen3", False, "4KB"):
+    for name, family, tied, shard in (("tied_qwen2", "Qwen2", True, "1MB"), ("sharded_qwen3", "Qwen3", False, "4KB"),
+                                      ("tied_llama", "Llama", True, "1MB"), ("sharded_mistral", "Mistral", False, "4KB")):
         options = dict(vocab_size=48, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
                        num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=tied)
-        if family == "Qwen3":
+        if family in ("Qwen3", "Mistral"):
             options["head_dim"] = 8
+        if family == "Llama":
+            options |= dict(attention_bias=True, mlp_bias=True)
+        if family == "Mistral":
+            options["sliding_window"] = 16
         model = make(family, options)
         fill(model, 5)
         model.to(torch.bfloat16).save_pretrained(DATA / name, max_shard_size=shard)

@@ -319,6 +319,47 @@ TEST_F(Tls, ATicketDoesNotOutliveARevocation) {
   EXPECT_THAT(pair->acceptor_error->detail, HasSubstr("w1 is revoked"));
 }
 
+TEST_F(Tls, OtherKeysCountForConnectionsThatAreMadeFromThenOn) {
+  const auto meet = [&] {
+    auto pair = std::make_unique<Pair>(worker, origin);
+    pair->shake_hands();
+    EXPECT_TRUE(pair->done());
+    EXPECT_TRUE(read_all(*pair->dialler, pair->dialler_wire).has_value());  // the ticket
+    return pair;
+  };
+  const auto before = meet();
+  Pair begun(worker, origin);  // a handshake that spans the change
+  EXPECT_FALSE(begun.dialler->handshake(begun.dialler_wire).value());
+  worker->set_keys(cluster.read(cluster.issue("w1", 30, true)));
+  const auto after = meet();
+  EXPECT_FALSE(after->acceptor->resumed()) << "a ticket would stand for the keys before";
+  EXPECT_EQ(after->acceptor->peer().key, worker->keys().info.key);
+  EXPECT_NE(after->acceptor->peer().key, before->acceptor->peer().key);
+  EXPECT_TRUE(meet()->acceptor->resumed());
+  begun.shake_hands();
+  EXPECT_TRUE(begun.done());
+  EXPECT_EQ(begun.acceptor->peer().key, before->acceptor->peer().key);
+  EXPECT_TRUE(read_all(*begun.dialler, begun.dialler_wire).has_value());
+  EXPECT_EQ(meet()->acceptor->peer().key, worker->keys().info.key) << "its ticket is not kept";
+  ASSERT_TRUE(write_all(*before->dialler, "still here", before->dialler_wire).has_value());
+  EXPECT_EQ(read_all(*before->acceptor, before->acceptor_wire).value(), "still here");
+}
+
+TEST_F(Tls, OtherKeysOfTheAcceptorEndTheTicketsThatItGave) {
+  const auto resumes = [&] {
+    Pair pair(worker, origin);
+    pair.shake_hands();
+    EXPECT_TRUE(pair.done());
+    EXPECT_TRUE(read_all(*pair.dialler, pair.dialler_wire).has_value());
+    return pair.dialler->resumed();
+  };
+  EXPECT_FALSE(resumes());
+  EXPECT_TRUE(resumes());
+  origin->set_keys(cluster.origin());
+  EXPECT_FALSE(resumes());
+  EXPECT_TRUE(resumes());
+}
+
 // ---- who does not get in
 
 /// The acceptor's refusal, and what the dialler learns of it: at the end of its handshake or at its first read.

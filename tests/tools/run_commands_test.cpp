@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/log_line.h"
+#include "tools/configured_command.h"
+
 namespace weightcast {
 namespace {
 
@@ -68,8 +71,9 @@ TEST(RunCommands, TakesAWordBeforeTheOptionsOfAGroup) {
 // Whoever reads the log may end before the program does.
 TEST(RunCommands, OfACommandWithALogOutlivesItsReader) {
   CLI::App app("", "program");
-  std::string format = "text";
-  add_log_format_option(*app.add_subcommand("run"), format);
+  LogFormat format = LogFormat::kText;
+  const std::vector<SettingField> fields{{"log-format", &format, ""}};
+  add_setting_flags(*app.add_subcommand("run"), fields);
   std::vector<std::string> words = {"program", "run"};
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -84,8 +88,9 @@ TEST(RunCommands, OfACommandWithALogOutlivesItsReader) {
 // Whoever reads a log of objects need not read its last line in another way.
 TEST(RunCommands, EndsWithAnObjectWhereTheLogIsJson) {
   CLI::App app("", "program");
-  std::string format = "text";
-  add_log_format_option(*app.add_subcommand("run"), format);
+  LogFormat format = LogFormat::kText;
+  const std::vector<SettingField> fields{{"log-format", &format, ""}};
+  add_setting_flags(*app.add_subcommand("run"), fields);
   std::vector<std::string> words = {"program", "run", "--log-format", "json"};
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());

@@ -134,7 +134,7 @@ TEST(StatusText, ExplainsEachWordThatItUses) {
   expect_words(words_of<SlowCause>(), history_words());
   expect_words({"WHOLE", "PAYLOAD", "SENT", "WORKERS", "T_BCAST", "PREDICTED"}, history_words());
   expect_words(
-      {"BY", "TOLD", "WAITED", "ASKED", "RECEIVED", "STORED", "APPLIED", "SWITCHED", "INSTALLED", "BYTES", "FED BY"},
+      {"BY", "TOLD", "WAITED", "ASKED", "RECEIVED", "STORED", "APPLIED", "SWITCHED", "ENGINE", "INSTALLED", "BYTES", "FED BY"},
       history_words());
 }
 
@@ -184,7 +184,7 @@ TEST(PublicationText, HasAWorkerALineWithItsPhases) {
   const json phases = {{"waiting_s", 0.1},      {"asking_s", 0.012}, {"receiving_s", 3.6},   {"storing_s", 0.02},
                        {"applying_s", 0.3},     {"switching_s", 0},  {"disk_behind_s", 0.5}, {"interrupted_s", 1.25},
                        {"given_up_s", 0.05},    {"parents_left", 2}, {"bytes", 1'258'291},   {"fed_by", "gpu-4"},
-                       {"fed_bytes", 1'000'000}};
+                       {"fed_bytes", 1'000'000}, {"engine_s", 0.7}};
   const json a = {{"name", "gpu-9"},     {"payload", "patch"}, {"joined_s", 1.5}, {"told_s", 0.4},
                   {"installed_s", 4.52}, {"failure", ""},      {"phases", phases}};
   const json b = {{"name", "gpu-10"},       {"payload", "full"},       {"joined_s", nullptr}, {"told_s", 0.4},
@@ -195,10 +195,10 @@ TEST(PublicationText, HasAWorkerALineWithItsPhases) {
             "in 0.35 "
             "s, packed in 0.00 s\n"
             "slowest: gpu-9: it waited for its parent gpu-4; gpu-4: its link brought 1.2 MiB/s from trainer\n"
-            "WORKER  BY     TOLD  WAITED  ASKED  RECEIVED  STORED  APPLIED  SWITCHED  INSTALLED    BYTES  FED BY\n"
-            "gpu-10  full   0.40                                                              -                   ! "
+            "WORKER  BY     TOLD  WAITED  ASKED  RECEIVED  STORED  APPLIED  SWITCHED  ENGINE  INSTALLED    BYTES  FED BY\n"
+            "gpu-10  full   0.40                                                                      -                   ! "
             "disk\\nfull\n"
-            "gpu-9   patch  0.40    0.10   0.01      3.60    0.02     0.30      0.00       4.52  1.2 MiB  gpu-4   "
+            "gpu-9   patch  0.40    0.10   0.01      3.60    0.02     0.30      0.00    0.70       4.52  1.2 MiB  gpu-4   "
             "joined at 1.50 "
             "s  0.05 s on a payload that it gave up  left 2 parents, 1.25 s without chunks  0.50 s behind its disk\n"
             "and 3 others, which had it earlier\n");

@@ -50,16 +50,16 @@ echo "{\"T\": 4, $pool}" >pool.json
 expect 1 "'T' is no member of the pool; the nearest is" plan --pool pool.json
 
 if [ "$torch" = ON ]; then
-  expect 0 '"R":8' calibrate --json --set output_dir=run --set init_hidden_size=16 --set init_num_hidden_layers=1 \
-    --set init_num_attention_heads=2 --set init_num_key_value_heads=1 --set init_intermediate_size=32 \
-    --set rollout_batch_size=8 --set group_size=4 --set updates_per_step=1 --set max_new_tokens=4 \
-    --set rollout_source=http --set publish_state=state --set sync_drift_max=2
+  expect 0 '"R":8' calibrate --json --output-dir run --init-hidden-size 16 --init-num-hidden-layers 1 \
+    --init-num-attention-heads 2 --init-num-key-value-heads 1 --init-intermediate-size 32 \
+    --rollout-batch-size 8 --group-size 4 --updates-per-step 1 --max-new-tokens 4 \
+    --rollout-source http --publish-state state --sync-drift-max 2
   [ ! -e run/calibration ] || exit 1
   workers='"t_bcast_s": 0, "workers": [{"name": "a", "mu": 1e6, "price_per_hour": 1}]'
   grep '^{' out | sed "s/}\$/, $workers}/" >pool.json
   expect 0 '"active":["a"]' plan --pool pool.json --json
-  expect 2 "publish_state is empty" calibrate --set rollout_source=http --set sync_drift_max=2
-  expect 2 "rollout_batch_size" calibrate --set rollout_batch_size=0
+  expect 2 "publish_state is empty" calibrate --rollout-source http --sync-drift-max 2
+  expect 2 "rollout_batch_size" calibrate --rollout-batch-size 0
 fi
 
 mkdir model

@@ -237,6 +237,7 @@ function modelTests(Model) {
           storing_s: 0.5,
           applying_s: 0,
           switching_s: 0.125,
+          engine_s: 0.625,
           given_up_s: 0,
           interrupted_s: 0,
           parents_left: 0,
@@ -256,8 +257,7 @@ function modelTests(Model) {
                 failure: 'no room',
                 phases: null
               }
-            ],
-            new Map([['b', 3]]));
+            ]);
         equal(rows.map((row) => row.name), ['origin', 'c', 'b']);
         equal(rows[0].segments, [{phase: 'take', from: 0, to: 0.5}]);
         equal(rows[2].segments, [

@@ -166,6 +166,7 @@ class Fleet:
                     "storing_s": 0.2,
                     "applying_s": 0.1,
                     "switching_s": 0.001,
+                    "engine_s": 0.4,
                     "disk_behind_s": 0,
                     "interrupted_s": 0,
                     "parents_left": 0,

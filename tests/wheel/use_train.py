@@ -114,8 +114,8 @@ def try_training(directory, wheel, site, libraries, lines):
     print(f"from pip install to --version: {time.monotonic() - started:.1f} s")
     try_logits(directory, learner, lines, libraries)
     output = directory / "first"
-    options = ["preset=arithmetic", f"output_dir={output}", "sft_steps=20", "total_training_steps=2"]
-    said = run([learner, "run", *(word for option in options for word in ("--set", option))], LD_LIBRARY_PATH=libraries)
+    options = ["--preset=arithmetic", f"--output-dir={output}", "--sft-steps=20", "--total-training-steps=2"]
+    said = run([learner, "run", *options], LD_LIBRARY_PATH=libraries)
     weights = list(output.glob("checkpoints/checkpoint-00000002/*.safetensors"))
     assert weights and all(file.stat().st_size > 100_000 for file in weights), (weights, said)
     model = json.loads(run([learner, "model", weights[0].parent], LD_LIBRARY_PATH=libraries))
@@ -123,7 +123,7 @@ def try_training(directory, wheel, site, libraries, lines):
     print(f"from pip install to a checkpoint of two training steps: {time.monotonic() - started:.1f} s")
     if not pathlib.Path("/dev/nvidiactl").exists():
         # A LibTorch without CUDA's libraries would say something else.
-        said = run([learner, "run", "--set", "preset=arithmetic", "--set", "device=cuda", "--set", f"output_dir={directory / 'gpu'}"],
+        said = run([learner, "run", "--preset=arithmetic", "--device=cuda", f"--output-dir={directory / 'gpu'}"],
                    expected=2, LD_LIBRARY_PATH=libraries)
         assert NO_GPU in said, said
 

@@ -13,41 +13,25 @@
 #include "trainer/learner/presets.h"
 
 namespace weightcast {
-namespace {
+LearnerConfig::LearnerConfig() {
+  clip_ratio_low = 0.2;
+  clip_ratio_high = 0.2;
+  clip_ratio_c = 3;
+  ratio_low = 0;
+  ratio_high = 1;
+}
 
-using namespace std::string_view_literals;
-
-constexpr std::string_view kPreset = "preset";
-constexpr std::string_view kTaskOptions = "task_options.";
-
-constexpr std::array kDtypes{"float32"sv, "bfloat16"sv};
-constexpr std::array kTemplates{"none"sv, "qwen"sv};
-constexpr std::array kSources{"generator"sv, "files"sv, "http"sv};
-constexpr std::array kLogprobs{"given"sv, "recompute"sv};
-constexpr std::array kProvisions{"none"sv, "cost"sv, "random"sv};
-constexpr std::array kOrders{"oldest_first"sv, "newest_first"sv, "uniform"sv};
-constexpr std::array kSchedules{"constant"sv, "linear"sv, "cosine"sv};
-constexpr std::array kVariants{"ppo"sv,  "decoupled_ppo"sv, "tis"sv,       "cispo"sv,
-                               "topr"sv, "weighted_topr"sv, "reinforce"sv, "echo2"sv};
-constexpr std::array kAggregations{"token-mean"sv, "seq-mean-token-sum"sv, "seq-mean-token-mean"sv,
-                                   "seq-mean-token-sum-norm"sv};
-constexpr std::array kEstimators{"grpo"sv, "gae"sv};
-constexpr std::array kLevels{"token"sv, "sequence"sv};
-constexpr std::array kLoraPublish{"merged"sv, "adapter"sv};
-constexpr std::array kNorms{"std"sv, "none"sv, "rloo"sv, "batch"sv};
-constexpr std::array kKlTypes{"k1"sv, "k2"sv, "k3"sv};
-
-/// The one table of keys: reading, printing and checking all go through it.
-std::vector<SettingField> fields_of(LearnerConfig& c) {
+std::vector<SettingField> config_fields(LearnerConfig& c) {
   std::vector<SettingField> fields{
+      {"preset", &c.preset, "a recipe, applied before all other keys", preset_names()},
       {"output_dir", &c.output_dir, "where metrics, checkpoints and the configuration go"},
       {"seed", &c.seed, "of the first weights, prompts and samples", 0, 9e18},
       {"threads", &c.threads, "of LibTorch's operations", 1, 1024},
-      {"dtype", &c.dtype, "of the weights that are trained with and published; their masters are float32", 0, 0,
-       kDtypes},
+      {"dtype", &c.dtype, "of the weights that are trained with and published; their masters are float32"},
       {"device", &c.device, "cpu, cuda or cuda:N: where the model computes and learns"},
       {"tf32", &c.tf32, "on a GPU: products of float32 matrices may round their factors to TF32"},
-      {"task", &c.task, "where prompts and rewards come from", 0, 0, configured_task_names()},
+      {"task", &c.task, "where prompts and rewards come from", configured_task_names()},
+      {"task_options", &c.task_options, "options of the task; see below"},
       {"task_data", &c.task_data, "the task's file of problems"},
       {"model", &c.model, "a directory in Hugging Face's layout; empty: random weights of the sizes below"},
       {"init_hidden_size", &c.init_hidden_size, "of a model with random weights", 8, 65536},
@@ -56,16 +40,15 @@ std::vector<SettingField> fields_of(LearnerConfig& c) {
       {"init_num_attention_heads", &c.init_num_attention_heads, "the same", 1, 512},
       {"init_num_key_value_heads", &c.init_num_key_value_heads, "the same", 1, 512},
       {"chat_template", &c.chat_template,
-       "how messages become text; none: one after the other; qwen: by the model's own template", 0, 0, kTemplates},
+       "how messages become text; none: one after the other; qwen: by the model's own template"},
       {"enable_thinking", &c.enable_thinking, "of Qwen3's chat template"},
-      {"rollout_source", &c.rollout_source, "the built-in generator, files of trajectories, or workers that send them",
-       0, 0, kSources},
-      {"rollout_files", &c.rollout_files, "JSONL files of trajectories, separated by commas"},
+      {"rollout_source", &c.rollout_source, "the built-in generator, files of trajectories, or workers that send them"},
+      {"rollout_files", &c.rollout_files, "JSONL files of trajectories"},
       {"rollout_listen", &c.rollout_listen, "HOST:PORT where workers' rollouts are taken; port 0: a free one"},
       {"rollout_keys", &c.rollout_keys,
        "file of the learner's keys, those of the origin; empty: plain, on loopback alone"},
       {"rollout_insecure", &c.rollout_insecure, "plain connections beyond loopback, too"},
-      {"behaviour_logprobs", &c.behaviour_logprobs, "recompute: for files without log-probabilities", 0, 0, kLogprobs},
+      {"behaviour_logprobs", &c.behaviour_logprobs, "recompute: for files without log-probabilities"},
       {"generator_lag", &c.generator_lag,
        "steps by which the generator hears of a publication late, up to 64; of several, such as 1,2,2,3, each group "
        "draws one"},
@@ -94,14 +77,14 @@ std::vector<SettingField> fields_of(LearnerConfig& c) {
       {"num_env_groups", &c.num_env_groups, "the same, with those of a batch: 9 where a batch has 8; 0: none", 0, 1e6},
       {"group_size_redundancy", &c.group_size_redundancy,
        "rollouts begun beyond group_size in each group; the first group_size that end count", 0, 1e6},
-      {"sample_order", &c.sample_order, "which groups a batch takes first", 0, 0, kOrders},
+      {"sample_order", &c.order, "which groups a batch takes first"},
       {"filter_equal_rewards", &c.filter_equal_rewards, "drop groups whose rewards are all equal"},
       {"lora_rank", &c.lora_rank, "of a low-rank adapter, which learns instead of the weights; 0: none", 0, 4096},
       {"lora_alpha", &c.lora_alpha, "over lora_rank what the adapter's product is multiplied with", 0, 1e6},
       {"lora_dropout", &c.lora_dropout, "share of the adapter's inputs that an update leaves out", 0, 0.99},
       {"lora_target_modules", &c.lora_target_modules,
        "names such as q_proj, separated by commas; all-linear: every matrix of the layers"},
-      {"lora_publish", &c.lora_publish, "merged: whole weights; adapter: the adapter alone", 0, 0, kLoraPublish},
+      {"lora_publish", &c.lora_publish, "merged: whole weights; adapter: the adapter alone"},
       {"world_size", &c.world_size, "processes that share the work of updates", 1, 1024},
       {"rank", &c.rank, "which of them this one is; rank 0 does all but updates", 0, 1023},
       {"rendezvous", &c.rendezvous, "HOST:PORT at which rank 0 listens, if there are several"},
@@ -111,7 +94,7 @@ std::vector<SettingField> fields_of(LearnerConfig& c) {
       {"activation_checkpointing", &c.activation_checkpointing,
        "keep each layer's input alone for the backward pass: less memory, a third more work"},
       {"learning_rate", &c.learning_rate, "of the training steps, after the warm-up", 0, 1},
-      {"lr_schedule", &c.lr_schedule, "after the warm-up, over all updates", 0, 0, kSchedules},
+      {"lr_schedule", &c.lr_schedule, "after the warm-up, over all updates"},
       {"lr_warmup_updates", &c.lr_warmup_updates, "updates until the full learning rate"},
       {"adam_beta1", &c.adam_beta1, "decay of the first moment", 0, 0.999999},
       {"adam_beta2", &c.adam_beta2, "decay of the second moment", 0, 0.999999},
@@ -119,36 +102,34 @@ std::vector<SettingField> fields_of(LearnerConfig& c) {
       {"weight_decay", &c.weight_decay, "of matrices", 0, 1},
       {"max_grad_norm", &c.max_grad_norm, "gradients are scaled down to it; 0: never", 0, 1e9},
       {"stochastic_rounding", &c.stochastic_rounding, "of bfloat16 weights; false: to nearest"},
-      {"pg_variant", &c.pg_variant, "the policy-gradient loss", 0, 0, kVariants},
-      {"clip_ratio_low", &c.clip_ratio_low, "how far below 1 a ratio counts", 0, 1},
-      {"clip_ratio_high", &c.clip_ratio_high, "how far above 1 a ratio counts", 0, 1000},
-      {"clip_ratio_c", &c.clip_ratio_c, "of dual clipping; 0: off", 0, 1000},
-      {"loss_agg_mode", &c.loss_agg_mode, "how tokens' losses become one", 0, 0, kAggregations},
+      {"pg_variant", &c.pg_variant, "the policy-gradient loss"},
+      {"clip_ratio_low", OptionalNumber{&c.clip_ratio_low}, "how far below 1 a ratio counts", 0, 1},
+      {"clip_ratio_high", OptionalNumber{&c.clip_ratio_high}, "how far above 1 a ratio counts", 0, 1000},
+      {"clip_ratio_c", OptionalNumber{&c.clip_ratio_c, true}, "of dual clipping; 0: off", 0, 1000},
+      {"loss_agg_mode", &c.loss_agg_mode, "how tokens' losses become one"},
       {"advantage_estimator", &c.advantage_estimator,
-       "grpo: rewards against those of their group; gae: rewards per token against a value head's", 0, 0, kEstimators},
+       "grpo: rewards against those of their group; gae: rewards per token against a value head's"},
       {"advantage_norm", &c.advantage_norm,
-       "how rewards become advantages; under gae none leaves them as they are, std and batch whiten the batch", 0, 0,
-       kNorms},
+       "how rewards become advantages; under gae none leaves them as they are, std and batch whiten the batch"},
       {"gamma", &c.gamma, "discount per token, of gae", 0, 1},
       {"gae_lambda", &c.gae_lambda, "of gae", 0, 1},
       {"value_loss_coef", &c.value_loss_coef, "of the value head's loss, for gae; 0: no value head", 0, 1000},
       {"value_clip_range", &c.value_clip_range, "how far a value counts from the step's first one; 0: any", 0, 1e6},
       {"value_learning_rate", &c.value_learning_rate, "of the value head", 0, 1},
       {"kl_loss_coef", &c.kl_loss_coef, "of the KL to the reference model; 0: no such model", 0, 1000},
-      {"kl_loss_type", &c.kl_loss_type, "its estimator", 0, 0, kKlTypes},
+      {"kl_loss_type", &c.kl_loss_type, "its estimator"},
       {"kl_reward_coef", &c.kl_reward_coef, "of the KL that each token's reward loses; 0: none", 0, 1000},
-      {"kl_reward_type", &c.kl_reward_type, "its estimator", 0, 0, kKlTypes},
+      {"kl_reward_type", &c.kl_reward_type, "its estimator"},
       {"entropy_coeff", &c.entropy_coeff, "of the entropy that is added to the objective", 0, 1000},
-      {"tis_cap", &c.tis_cap,
+      {"tis_cap", OptionalNumber{&c.tis_cap, true},
        "bound of the weight between learner and sampler, of ppo, decoupled_ppo and reinforce; 0: off", 0, 1e6},
-      {"tis_level", &c.tis_level, "sequence: that weight is the product over a rollout's tokens", 0, 0, kLevels},
-      {"ratio_low", &c.ratio_low, "least ratio of tis, topr and weighted_topr", 0, 1e6},
-      {"ratio_high", &c.ratio_high, "greatest ratio of the same, and of echo2's weight", 0, 1e6},
+      {"tis_level", &c.tis_level, "sequence: that weight is the product over a rollout's tokens"},
+      {"ratio_low", OptionalNumber{&c.ratio_low}, "least ratio of tis, topr and weighted_topr", 0, 1e6},
+      {"ratio_high", OptionalNumber{&c.ratio_high}, "greatest ratio of the same, and of echo2's weight", 0, 1e6},
       {"ratio_level", &c.ratio_level,
-       "sequence: the ratio in tis, cispo, topr and weighted_topr is the product over a rollout's tokens", 0, 0,
-       kLevels},
-      {"topr_positive_weight", &c.topr_positive_weight, "of weighted_topr", 0, 1e6},
-      {"topr_negative_weight", &c.topr_negative_weight, "the same", 0, 1e6},
+       "sequence: the ratio in tis, cispo, topr and weighted_topr is the product over a rollout's tokens"},
+      {"topr_positive_weight", &c.topr_weight_positive, "of weighted_topr", 0, 1e6},
+      {"topr_negative_weight", &c.topr_weight_negative, "the same", 0, 1e6},
       {"sft_steps", &c.sft_steps, "updates of supervised fine-tuning before the first training step"},
       {"sft_data", &c.sft_data, "JSONL of {prompt, response}; empty: the task's own solutions"},
       {"sft_batch_size", &c.sft_batch_size, "examples of an update", 1, 1e6},
@@ -170,25 +151,18 @@ std::vector<SettingField> fields_of(LearnerConfig& c) {
        "the first weights may have other tensors than the origin's last version; the workers take the other model"},
       {"learner_price_per_hour", &c.learner_price_per_hour, "for cost_total", 0, 1e9},
       {"provision", &c.provision,
-       "with workers: tell them to roll out or to wait, as the loop needs them; cheapest first, or at random", 0, 0,
-       kProvisions},
+       "with workers: tell them to roll out or to wait, as the loop needs them; cheapest first, or at random"},
       {"provision_alpha", &c.provision_alpha, "workers give so many times the least rate that keeps the learner busy",
        0.001, 1000},
       {"paced_step_s", &c.paced_step_s, "learn nothing, and let each step take so long; 0: learn", 0, 1e6},
       {"paced_jitter", &c.paced_jitter, "share by which a paced step is longer or shorter", 0, 1},
   };
-  const std::vector<SettingField> program = task_program_fields(c.task_program);
-  fields.insert(fields.end(), program.begin(), program.end());
+  add_task_program_fields(fields, c.task_program);
+  add_operator_fields(fields, c.operators);
   return fields;
 }
 
-Status apply(LearnerConfig& config, std::span<const SettingField> fields, const Setting& setting) {
-  const auto& [name, value] = setting;
-  if (!name.starts_with(kTaskOptions)) return apply_setting(fields, setting, std::array{kPreset});
-  WC_TRY(check_setting_value(setting));
-  config.task_options[name.substr(kTaskOptions.size())] = value;
-  return {};
-}
+namespace {
 
 Status wrong(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); }
 
@@ -215,7 +189,7 @@ Status check_lag(const LearnerConfig& c) {
 /// What only groups can be given that are made side by side, by workers.
 Status check_spare_groups(const LearnerConfig& c) {
   // Other ranks than 0 take no rollouts, and need not say from where.
-  if (c.rollout_source == "http" || c.rank > 0) return {};
+  if (c.rollout_source == RolloutsFrom::kHttp || c.rank > 0) return {};
   for (const auto& [key, value] :
        {std::pair("max_additional_running_prompts", c.max_additional_running_prompts),
         std::pair("num_env_groups", c.num_env_groups), std::pair("group_size_redundancy", c.group_size_redundancy)}) {
@@ -223,7 +197,7 @@ Status check_spare_groups(const LearnerConfig& c) {
     return wrong(fmt::format(
         "{} is {}, and rollout_source '{}', which gives each batch just its own groups: none is made beside "
         "them that could stand in for a slow one; set rollout_source to http, or {} to 0",
-        key, value, c.rollout_source, key));
+        key, value, to_string(c.rollout_source), key));
   }
   return {};
 }
@@ -244,9 +218,9 @@ Status check_together(const LearnerConfig& c) {
     return wrong(fmt::format("updates_per_step is {}; it is at most rollout_batch_size ({})", c.updates_per_step,
                              c.rollout_batch_size));
   }
-  if (c.sync_drift_max && c.rollout_source != "http") {
+  if (c.sync_drift_max && c.rollout_source != RolloutsFrom::kHttp) {
     return wrong(fmt::format("sync_drift_max is {}, and rollout_source '{}'; it is for workers, whose source is http",
-                             *c.sync_drift_max, c.rollout_source));
+                             *c.sync_drift_max, to_string(c.rollout_source)));
   }
   // Other ranks than 0 publish nothing, and need not say where.
   if (c.sync_drift_max && c.publish_state.empty() && c.rank == 0) {
@@ -268,10 +242,10 @@ Status check_together(const LearnerConfig& c) {
                     "init_hidden_size ({}) a multiple of twice as many",
                     c.init_num_attention_heads, c.init_num_key_value_heads, c.init_hidden_size));
   }
-  if (c.rollout_source == "files" && c.rollout_files.empty()) {
+  if (c.rollout_source == RolloutsFrom::kFiles && c.rollout_files.empty()) {
     return wrong("rollout_source is 'files', and rollout_files is empty; name at least one file");
   }
-  if (c.rollout_source == "generator") WC_TRY(check_lag(c));
+  if (c.rollout_source == RolloutsFrom::kGenerator) WC_TRY(check_lag(c));
   WC_TRY(check_spare_groups(c));
   if (!c.max_staleness && !c.async_generation_ratio && c.publish_interval > c.total_training_steps &&
       c.total_training_steps > 0) {
@@ -293,7 +267,7 @@ Status check_together(const LearnerConfig& c) {
     return wrong(
         fmt::format("world_size is {}, and rendezvous is empty; give all ranks the HOST:PORT of rank 0", c.world_size));
   }
-  if (c.advantage_estimator == "gae" && c.advantage_norm == "rloo") {
+  if (c.advantage_estimator == AdvantageEstimator::kGae && c.advantage_norm == AdvantageNorm::kRloo) {
     return wrong(
         "advantage_norm is 'rloo', which compares rewards of a group; under advantage_estimator 'gae' it is "
         "std, batch or none");
@@ -308,51 +282,23 @@ Status check_together(const LearnerConfig& c) {
 
 Result<LearnerConfig> make_config(std::span<const Setting> settings) {
   LearnerConfig config;
-  const std::vector<SettingField> fields = fields_of(config);
-  const auto preset =
-      std::find_if(settings.rbegin(), settings.rend(), [](const Setting& s) { return s.first == kPreset; });
-  if (preset != settings.rend()) {
-    WC_ASSIGN(const std::vector<Setting> recipe, preset_settings(preset->second));
-    for (const Setting& setting : recipe) WC_TRY(apply(config, fields, setting));
-  }
+  const std::vector<SettingField> fields = config_fields(config);
   for (const Setting& setting : settings) {
-    if (setting.first != kPreset) WC_TRY(apply(config, fields, setting));
+    if (setting.name == fields.front().name()) WC_TRY(apply_setting(fields, setting));
   }
+  for (const Setting& setting : preset_settings(config.preset)) WC_TRY(apply_setting(fields, setting));
+  for (const Setting& setting : settings) WC_TRY(apply_setting(fields, setting));
   WC_TRY(check_together(config));
   return config;
 }
 
-std::string config_table() {
-  LearnerConfig defaults;
-  return settings_table(fields_of(defaults));
-}
-
 std::string config_text(const LearnerConfig& config) {
   LearnerConfig copy = config;
-  std::string text = settings_text(fields_of(copy));
-  if (config.task_options.empty()) return text;
-  text += "\n[task_options]\n";
-  for (const auto& [name, value] : config.task_options) text += fmt::format("{} = \"{}\"\n", name, value);
-  return text;
+  return settings_text(config_fields(copy));
 }
 
 Result<PolicyLossOptions> loss_options(const LearnerConfig& c) {
-  PolicyLossOptions options;
-  WC_ASSIGN(options.pg_variant, parse_pg_variant(c.pg_variant));
-  WC_ASSIGN(options.loss_agg_mode, parse_loss_agg_mode(c.loss_agg_mode));
-  WC_ASSIGN(options.kl_loss_type, parse_kl_type(c.kl_loss_type));
-  options.clip_ratio_low = c.clip_ratio_low;
-  options.clip_ratio_high = c.clip_ratio_high;
-  if (c.clip_ratio_c > 0) options.clip_ratio_c = c.clip_ratio_c;
-  options.ratio_low = c.ratio_low;
-  options.ratio_high = c.ratio_high;
-  options.topr_weight_positive = c.topr_positive_weight;
-  options.topr_weight_negative = c.topr_negative_weight;
-  if (c.tis_cap > 0) options.tis_cap = c.tis_cap;
-  WC_ASSIGN(options.tis_level, parse_ratio_level(c.tis_level));
-  WC_ASSIGN(options.ratio_level, parse_ratio_level(c.ratio_level));
-  options.kl_loss_coef = c.kl_loss_coef;
-  options.entropy_coeff = c.entropy_coeff;
+  PolicyLossOptions options = c;
   options.horizon = static_cast<double>(c.max_new_tokens);
   WC_TRY(validate(options));
   return options;
@@ -363,7 +309,7 @@ std::uint64_t rollout_tokens_max(const LearnerConfig& c) {
   return c.max_sequence_length == 0 ? all_turns : std::min(all_turns, c.max_sequence_length);
 }
 
-bool publishes_adapter(const LearnerConfig& c) { return c.lora_rank > 0 && c.lora_publish == "adapter"; }
+bool publishes_adapter(const LearnerConfig& c) { return c.lora_rank > 0 && c.lora_publish == LoraPublish::kAdapter; }
 
 Result<std::optional<LoraConfig>> lora_config(const LearnerConfig& c) {
   if (c.lora_rank == 0) return std::optional<LoraConfig>();
@@ -371,16 +317,17 @@ Result<std::optional<LoraConfig>> lora_config(const LearnerConfig& c) {
   lora.rank = static_cast<std::int64_t>(c.lora_rank);
   lora.alpha = c.lora_alpha;
   lora.dropout = c.lora_dropout;
-  if (c.lora_target_modules == "all-linear") {
+  lora.target_modules = c.lora_target_modules;
+  if (c.lora_target_modules == std::vector<std::string>{"all-linear"}) {
     lora.target_modules.assign(lora_target_modules().begin(), lora_target_modules().end());
-  } else {
-    lora.target_modules = split_names(c.lora_target_modules);
   }
   WC_TRY(check_lora_config(lora));
   return std::optional(std::move(lora));
 }
 
-bool has_value_head(const LearnerConfig& c) { return c.advantage_estimator == "gae" && c.value_loss_coef > 0; }
+bool has_value_head(const LearnerConfig& c) {
+  return c.advantage_estimator == AdvantageEstimator::kGae && c.value_loss_coef > 0;
+}
 
 bool reads_reference(const LearnerConfig& c) { return c.kl_loss_coef > 0 || c.kl_reward_coef > 0; }
 
@@ -389,7 +336,7 @@ bool uses_cuda(const LearnerConfig& c) { return c.device != "cpu"; }
 Result<LearningRateSchedule> learning_rate_schedule(const LearnerConfig& c) {
   LearningRateSchedule schedule;
   schedule.peak = c.learning_rate;
-  WC_ASSIGN(schedule.decay, parse_learning_rate_decay(c.lr_schedule));
+  schedule.decay = c.lr_schedule;
   schedule.warmup_updates = c.lr_warmup_updates;
   schedule.updates_total = c.total_training_steps * c.updates_per_step * c.ppo_epochs;
   // A run without a training step asks for no rate.
@@ -398,20 +345,8 @@ Result<LearningRateSchedule> learning_rate_schedule(const LearnerConfig& c) {
 }
 
 ReplayOptions replay_options(const LearnerConfig& config) {
-  ReplayOptions options;
-  options.rollout_batch_size = config.rollout_batch_size;
-  options.group_size = config.group_size;
-  options.max_staleness = config.max_staleness;
-  options.async_generation_ratio = config.async_generation_ratio;
-  const auto order = parse_sample_order(config.sample_order);
-  WC_CHECK(order.has_value());
-  options.order = *order;
-  options.filter_equal_rewards = config.filter_equal_rewards;
-  options.max_additional_running_prompts = config.max_additional_running_prompts;
-  options.num_env_groups = config.num_env_groups;
-  options.group_size_redundancy = config.group_size_redundancy;
-  options.leased_only = config.rollout_source == "http";
-  options.seed = config.seed;
+  ReplayOptions options = config;
+  options.leased_only = config.rollout_source == RolloutsFrom::kHttp;
   // Room for a batch ahead of the one in need, of rollouts of the largest size.
   options.rollouts_max = std::max<std::uint64_t>(options.rollouts_max, 2 * config.rollout_batch_size);
   options.bytes_max = std::numeric_limits<std::uint64_t>::max() / 2;

@@ -4,32 +4,51 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "base/endpoint.h"
+#include "base/operator_settings.h"
 #include "base/result.h"
 #include "base/settings.h"
 #include "model/lora_config.h"
 #include "tasks/program/program_settings.h"
 #include "tasks/registry.h"
+#include "trainer/loss/advantages.h"
 #include "trainer/loss/policy_loss_options.h"
 #include "trainer/optimiser/schedule.h"
 #include "trainer/replay/replay_options.h"
 
 namespace weightcast {
 
+/// Of the weights that are trained with.
+enum class WeightDtype { kFloat32, kBfloat16 };
+constexpr Words<2> words_of(WeightDtype) { return {"float32", "bfloat16"}; }
+/// How messages become text.
+enum class ChatTemplate { kNone, kQwen };
+constexpr Words<2> words_of(ChatTemplate) { return {"none", "qwen"}; }
+enum class RolloutsFrom { kGenerator, kFiles, kHttp };
+constexpr Words<3> words_of(RolloutsFrom) { return {"generator", "files", "http"}; }
+enum class BehaviourLogprobs { kGiven, kRecompute };
+constexpr Words<2> words_of(BehaviourLogprobs) { return {"given", "recompute"}; }
+enum class LoraPublish { kMerged, kAdapter };
+constexpr Words<2> words_of(LoraPublish) { return {"merged", "adapter"}; }
+enum class AdvantageEstimator { kGrpo, kGae };
+constexpr Words<2> words_of(AdvantageEstimator) { return {"grpo", "gae"}; }
+enum class Provision { kNone, kCost, kRandom };
+constexpr Words<3> words_of(Provision) { return {"none", "cost", "random"}; }
+
 /// What `weightcast-train run` reads. Names are those of keys in configuration files; docs/TRAINING.md lists them.
 /// Versions, publish_interval, max_staleness and async_generation_ratio count training steps.
-struct LearnerConfig {
+struct LearnerConfig : ReplayOptions, EpisodeSettings, PolicyLossOptions {
+  LearnerConfig();
+
+  std::string preset;
   std::string output_dir;
-  std::uint64_t seed = 0;
   std::uint64_t threads = 1;
-  std::string dtype = "float32";
+  WeightDtype dtype = WeightDtype::kFloat32;
   std::string device = "cpu";
   bool tf32 = false;
 
-  std::string task = "arithmetic";
-  TaskOptions task_options;  ///< keys task_options.NAME
   std::string task_data;
 
   std::string model;
@@ -38,43 +57,27 @@ struct LearnerConfig {
   std::uint64_t init_num_hidden_layers = 4;
   std::uint64_t init_num_attention_heads = 4;
   std::uint64_t init_num_key_value_heads = 2;
-  std::string chat_template = "none";
-  bool enable_thinking = false;
+  ChatTemplate chat_template = ChatTemplate::kNone;
 
-  std::string rollout_source = "generator";
-  std::string rollout_files;  ///< separated by commas
-  std::string rollout_listen = "127.0.0.1:7600";
+  RolloutsFrom rollout_source = RolloutsFrom::kGenerator;
+  std::vector<std::string> rollout_files;
+  Endpoint rollout_listen{"127.0.0.1", 7600};
   std::string rollout_keys;
   bool rollout_insecure = false;
-  std::string behaviour_logprobs = "given";
+  BehaviourLogprobs behaviour_logprobs = BehaviourLogprobs::kGiven;
   std::string generator_lag = "0";  ///< GeneratorLags
   std::uint64_t generator_batch_size = 256;
-  double temperature = 1;
-  double top_p = 1;
-  std::uint64_t max_prompt_length = 512;
-  std::uint64_t max_new_tokens = 16;
-  std::uint64_t turns_max = 1;
   std::uint64_t max_sequence_length = 0;
-  double episode_time_max = 600;
   std::uint64_t reward_threads = 4;
   double reward_time_max = 10;
 
   std::uint64_t total_training_steps = 100;
-  std::uint64_t rollout_batch_size = 128;
-  std::uint64_t group_size = 16;
-  std::optional<std::uint64_t> max_staleness = 4;
-  std::optional<double> async_generation_ratio;
-  std::uint64_t max_additional_running_prompts = 0;
-  std::uint64_t num_env_groups = 0;
-  std::uint64_t group_size_redundancy = 0;
-  std::string sample_order = "oldest_first";
-  bool filter_equal_rewards = false;
 
   std::uint64_t lora_rank = 0;
   double lora_alpha = 16;
   double lora_dropout = 0;
-  std::string lora_target_modules = "all-linear";
-  std::string lora_publish = "merged";
+  std::vector<std::string> lora_target_modules{"all-linear"};
+  LoraPublish lora_publish = LoraPublish::kMerged;
 
   std::uint64_t world_size = 1;
   std::uint64_t rank = 0;
@@ -85,7 +88,7 @@ struct LearnerConfig {
   std::uint64_t micro_batch_tokens = 8192;
   bool activation_checkpointing = false;
   double learning_rate = 1e-6;
-  std::string lr_schedule = "constant";
+  LearningRateDecay lr_schedule = LearningRateDecay::kConstant;
   std::uint64_t lr_warmup_updates = 0;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
@@ -94,30 +97,15 @@ struct LearnerConfig {
   double max_grad_norm = 1;
   bool stochastic_rounding = false;
 
-  std::string pg_variant = "ppo";
-  double clip_ratio_low = 0.2;
-  double clip_ratio_high = 0.2;
-  double clip_ratio_c = 3;
-  std::string loss_agg_mode = "token-mean";
-  std::string advantage_estimator = "grpo";
-  std::string advantage_norm = "std";
+  AdvantageEstimator advantage_estimator = AdvantageEstimator::kGrpo;
+  AdvantageNorm advantage_norm = AdvantageNorm::kStd;
   double gamma = 1;
   double gae_lambda = 1;
   double value_loss_coef = 0.5;
   double value_clip_range = 0.5;
   double value_learning_rate = 1e-5;
-  double kl_loss_coef = 0;
-  std::string kl_loss_type = "k3";
   double kl_reward_coef = 0;
-  std::string kl_reward_type = "k1";
-  double entropy_coeff = 0;
-  double tis_cap = 0;
-  std::string tis_level = "token";
-  double ratio_low = 0;
-  double ratio_high = 1;
-  std::string ratio_level = "token";
-  double topr_positive_weight = 1;
-  double topr_negative_weight = 1;
+  KlType kl_reward_type = KlType::kK1;
 
   std::uint64_t sft_steps = 0;
   std::string sft_data;
@@ -134,26 +122,26 @@ struct LearnerConfig {
   std::uint64_t checkpoints_kept = 2;
 
   std::string publish_state;
-  std::uint64_t publish_interval = 1;
   std::optional<std::uint64_t> sync_drift_max;
   bool publish_sparse = true;
   bool publish_new_model = false;
   double learner_price_per_hour = 0;
 
-  std::string provision = "none";
+  Provision provision = Provision::kNone;
   double provision_alpha = 1.1;
   double paced_step_s = 0;
   double paced_jitter = 0;
 
   TaskProgramSettings task_program;  ///< keys task_program.NAME
+  OperatorSettings operators;
 };
 
 /// The configuration that `settings` make; a later one wins. `preset` among them is applied before all others.
 /// Errors: kInvalidArgument, which names the key, its value and its range, or the nearest key, choice or preset.
 [[nodiscard]] Result<LearnerConfig> make_config(std::span<const Setting> settings);
 
-/// All keys but task_options as rows of a table in Markdown: name, default, values that it takes, meaning.
-[[nodiscard]] std::string config_table();
+/// The one description of the keys.
+[[nodiscard]] std::vector<SettingField> config_fields(LearnerConfig& config);
 
 /// As a TOML file that gives the same configuration again.
 [[nodiscard]] std::string config_text(const LearnerConfig& config);

@@ -29,7 +29,7 @@ Result<GeneratorLags> GeneratorLags::parse(std::string_view text) {
                             "commas",
                             printable(cut_text(text, 80)), kLagMax, kLagsMax));
   };
-  for (const std::string& name : split_names(text)) {
+  for (const std::string& name : split_items(text)) {
     std::uint64_t lag = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), lag);
     if (error != std::errc() || end != name.data() + name.size() || lag > kLagMax) return refuse();

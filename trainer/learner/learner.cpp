@@ -66,7 +66,7 @@ class Loop final : public Learner {
         worker_cost_before_(s_.worker_cost),
         told_{.metrics = LearnerMetrics(s_.config.rollout_batch_size)} {
     note_versions();
-    if (s_.config.provision == "none" || s_.config.publish_state.empty() || s_.intake == nullptr) return;
+    if (s_.config.provision == Provision::kNone || s_.config.publish_state.empty() || s_.intake == nullptr) return;
     serving_.emplace(s_.config.publish_state, [this](const std::string& why) { s_.console.warn(why); });
   }
 
@@ -441,14 +441,13 @@ class Loop final : public Learner {
 
 }  // namespace
 
-Result<std::unique_ptr<Learner>> Learner::make(FileSystem& files, const LearnerConfig& config, const LogStyle& log,
-                                               StepObserver observer) {
+Result<std::unique_ptr<Learner>> Learner::make(FileSystem& files, const LearnerConfig& config, StepObserver observer) {
   at::set_num_threads(static_cast<int>(config.threads));
   if (openblas_set_num_threads != nullptr) openblas_set_num_threads(static_cast<int>(config.threads));
   WC_TRY(loss_options(config));
   if (config.rank > 0) return make_follower(files, config);
   WC_ASSIGN(LoopMeter meter, LoopMeter::make(config));
-  WC_ASSIGN(std::unique_ptr<RunState> state, RunState::open(files, config, log));
+  WC_ASSIGN(std::unique_ptr<RunState> state, RunState::open(files, config));
   return std::unique_ptr<Learner>(std::make_unique<Loop>(std::move(state), std::move(meter), std::move(observer)));
 }
 

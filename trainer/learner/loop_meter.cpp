@@ -10,8 +10,8 @@ Result<LoopMeter> LoopMeter::make(const LearnerConfig& config) {
   options.publish_interval = config.publish_interval;
   options.alpha = config.provision_alpha;
   options.seed = config.seed;
-  options.provisions = config.provision != "none";
-  if (config.provision == "random") options.activation = Activation::kRandom;
+  options.provisions = config.provision != Provision::kNone;
+  if (config.provision == Provision::kRandom) options.activation = Activation::kRandom;
   WC_ASSIGN(Capacity capacity, Capacity::make(options));
   return LoopMeter(std::move(capacity), config.rollout_batch_size, options.provisions);
 }

@@ -27,7 +27,7 @@ const std::string kHeadOptimizerFile = "value_head_optimizer.safetensors";
 constexpr std::uint64_t kAdapterStream = 8;
 
 torch::ScalarType dtype_of(const LearnerConfig& config) {
-  return config.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  return config.dtype == WeightDtype::kBfloat16 ? at::kBFloat16 : at::kFloat;
 }
 
 /// What a model's directory may have besides: how other tools generate with it.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/nearest_name.h"
-
 namespace weightcast {
 
 const std::vector<Preset>& presets() {
@@ -135,13 +133,18 @@ const std::vector<Preset>& presets() {
   return all;
 }
 
-Result<std::vector<std::pair<std::string, std::string>>> preset_settings(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const Preset& preset : presets()) {
-    if (preset.name == name) return preset.settings;
-    names.push_back(preset.name);
-  }
-  return fail(Errc::kInvalidArgument, Op::kConfigure, unknown_name("preset", name, names));
+std::span<const std::string_view> preset_names() {
+  static const std::vector<std::string_view> names = [] {
+    std::vector<std::string_view> all;
+    for (const Preset& preset : presets()) all.push_back(preset.name);
+    return all;
+  }();
+  return names;
+}
+
+std::span<const Setting> preset_settings(std::string_view name) {
+  const auto found = std::ranges::find(presets(), name, &Preset::name);
+  return found == presets().end() ? std::span<const Setting>() : found->settings;
 }
 
 }  // namespace weightcast

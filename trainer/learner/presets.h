@@ -3,10 +3,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "base/result.h"
+#include "base/settings.h"
 
 namespace weightcast {
 
@@ -14,12 +13,13 @@ namespace weightcast {
 struct Preset {
   std::string_view name;
   std::string_view source;
-  std::vector<std::pair<std::string, std::string>> settings;
+  std::vector<Setting> settings;
 };
 
 [[nodiscard]] const std::vector<Preset>& presets();
 
-/// Errors: kInvalidArgument, with the nearest name.
-[[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> preset_settings(std::string_view name);
+[[nodiscard]] std::span<const std::string_view> preset_names();
+/// Of the preset of that name; none of another.
+[[nodiscard]] std::span<const Setting> preset_settings(std::string_view name);
 
 }  // namespace weightcast

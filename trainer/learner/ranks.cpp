@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -17,19 +18,16 @@ namespace weightcast {
 namespace {
 
 /// Keys in which ranks may differ: where they are, and what rank 0 alone does.
-constexpr auto kOwnKeys = std::to_array<std::string_view>(
-    {"device", "rank", "rendezvous", "output_dir", "threads", "model", "task_data", "publish_state", "rollout_source",
-     "rollout_files", "rollout_listen", "rollout_keys", "rollout_insecure"});
+constexpr auto kOwnKeys =
+    std::to_array<std::string_view>({"preset", "device", "rank", "rendezvous", "output_dir", "threads", "model",
+                                     "task_data", "publish_state", "rollout_source", "rollout_files", "rollout_listen",
+                                     "rollout_keys", "rollout_insecure", "log-format", "http", "http-token"});
 
-std::string shared_lines(const LearnerConfig& config) {
+std::string shared_lines(LearnerConfig config) {
   std::string shared;
-  const std::string text = config_text(config);
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = std::string_view(text).substr(begin, end - begin);
-    const std::string_view key = line.substr(0, line.find(' '));
-    if (std::find(kOwnKeys.begin(), kOwnKeys.end(), key) == kOwnKeys.end()) shared.append(line).append("\n");
-    begin = end + 1;
+  for (const SettingField& field : config_fields(config)) {
+    if (std::ranges::find(kOwnKeys, field.name()) != kOwnKeys.end()) continue;
+    shared += fmt::format("{} = {}\n", field.name(), field.value());
   }
   // Each rank has a GPU of its own, but all have one or none has.
   shared.append(uses_cuda(config) ? "device = \"cuda\"\n" : "device = \"cpu\"\n");

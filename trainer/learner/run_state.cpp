@@ -34,13 +34,13 @@ Result<std::string> text_of(const Checkpoint& checkpoint, const std::string& nam
 
 }  // namespace
 
-Result<std::unique_ptr<RunState>> RunState::open(FileSystem& files, const LearnerConfig& config, const LogStyle& log) {
+Result<std::unique_ptr<RunState>> RunState::open(FileSystem& files, const LearnerConfig& config) {
   if (config.output_dir.empty()) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, "output_dir is empty; name the directory of the run");
   }
   const std::filesystem::path directory = config.output_dir;
   WC_TRY(make_directories(files, directory));
-  std::unique_ptr<RunState> state(new RunState(files, config, log));
+  std::unique_ptr<RunState> state(new RunState(files, config));
   WC_ASSIGN(state->lock, files.open(directory / "lock", {.write = true, .create = Create::kIfMissing}));
   if (Status locked = state->lock->lock(); !locked.has_value()) {
     if (locked.error().code != Errc::kBusy) return std::move(locked).error();
@@ -58,7 +58,7 @@ Result<std::unique_ptr<RunState>> RunState::open(FileSystem& files, const Learne
   }
   if (state->intake != nullptr) {
     // A run that had its rollouts from elsewhere until now has given out no groups yet, unless it did before that.
-    const bool has_leased = state->resumed && (state->resumed_source == config.rollout_source ||
+    const bool has_leased = state->resumed && (state->resumed_source == to_string(config.rollout_source) ||
                                                exists(files, directory / GroupLeases::kFile));
     WC_TRY(state->intake->open(state->description(), has_leased));
     state->console.print(fmt::format("rollouts are taken at {}", state->intake->endpoint().to_string()));
@@ -76,7 +76,7 @@ TrajectoryRules RunState::rules() const {
   rules.tokenizer_digest = identity_.tokenizer_digest;
   rules.vocab_size = static_cast<std::int32_t>(policy->decoder().config().vocab_size);
   rules.tokens_max = rollout_tokens_max(config);
-  rules.recompute_logprobs = config.behaviour_logprobs == "recompute";
+  rules.recompute_logprobs = config.behaviour_logprobs == BehaviourLogprobs::kRecompute;
   return rules;
 }
 
@@ -107,18 +107,18 @@ Status RunState::build() {
   WC_ASSIGN(policy, Policy::make(std::move(model.decoder), config, group.get()));
   WC_TRY(tell_begin(group.get(), config));
   if (group) WC_TRY(policy->share());
-  if (config.rollout_source == "generator") {
+  if (config.rollout_source == RolloutsFrom::kGenerator) {
     WC_ASSIGN(GeneratorLags lags, GeneratorLags::parse(config.generator_lag));
     auto made = std::make_unique<Generator>(policy->decoder(), task, *codec, *rewards, config, std::move(lags),
                                             identity_, [this] { return check_ranks(); });
     generator = made.get();
     source = std::move(made);
-  } else if (config.rollout_source == "http") {
+  } else if (config.rollout_source == RolloutsFrom::kHttp) {
     WC_ASSIGN(std::unique_ptr<RolloutIntake> made, make_intake(std::move(data)));
     intake = made.get();
     source = std::move(made);
   } else {
-    source = std::make_unique<RolloutFiles>(split_names(config.rollout_files),
+    source = std::make_unique<RolloutFiles>(config.rollout_files,
                                             [this, shown = std::size_t{0}](const std::string& why) mutable {
                                               if (shown < kRefusalsShown) console.warn("refused: " + why);
                                               if (++shown == kRefusalsShown)
@@ -135,7 +135,7 @@ Status RunState::build() {
 }
 
 Result<std::optional<QwenChat>> RunState::chat_style() const {
-  if (config.chat_template == "none") return std::optional<QwenChat>();
+  if (config.chat_template == ChatTemplate::kNone) return std::optional<QwenChat>();
   Result<std::optional<QwenChat>> style = chat_style_of(model_files);
   if (!style.has_value()) return about(config.model, std::move(style).error());
   if (*style) return style;
@@ -199,40 +199,24 @@ Status RunState::poll_checkpoint() {
 
 RunDescription RunState::description() const {
   RunDescription run;
-  run.seed = config.seed;
+  static_cast<GroupSettings&>(run) = config;
+  static_cast<EpisodeSettings&>(run) = config;
   run.task = task->name();
-  run.task_options = config.task_options;
   run.eval_prompts = config.eval_interval > 0 ? config.eval_prompts : 0;
   run.chat_template = chat_template_name(codec->chat_style());
-  run.enable_thinking = config.enable_thinking;
-  run.group_size = config.group_size;
-  run.group_size_redundancy = config.group_size_redundancy;
-  run.filter_equal_rewards = config.filter_equal_rewards;
-  run.rollout_batch_size = config.rollout_batch_size;
-  run.temperature = config.temperature;
-  run.top_p = config.top_p;
-  run.max_prompt_length = config.max_prompt_length;
-  run.max_new_tokens = config.max_new_tokens;
-  run.turns_max = config.turns_max;
-  run.episode_time_max = config.episode_time_max;
   run.tokens_max = rollout_tokens_max(config);
-  run.logprobs_recomputed = config.behaviour_logprobs == "recompute";
+  run.logprobs_recomputed = config.behaviour_logprobs == BehaviourLogprobs::kRecompute;
   run.model_digest = identity_.model_digest;
   run.tokenizer_digest = identity_.tokenizer_digest;
   if (publishes_adapter(config)) run.adapter_digest = digest_of(policy->adapter_json());
-  run.publish_interval = config.publish_interval;
-  run.max_staleness = config.max_staleness;
-  run.async_generation_ratio = config.async_generation_ratio;
   return run;
 }
 
 Result<std::unique_ptr<RolloutIntake>> RunState::make_intake(std::string task_data) {
-  Result<Endpoint> listen = Endpoint::parse(config.rollout_listen);
-  if (!listen.has_value()) return about("rollout_listen", std::move(listen).error());
   std::map<std::string, std::string> served = model_files;
   // So that a worker knows before the first version what its server has to take.
   if (publishes_adapter(config)) served.merge(published_files());
-  RolloutIntake::Options options{.listen = std::move(*listen),
+  RolloutIntake::Options options{.listen = config.rollout_listen,
                                  .trust = {.keys = config.rollout_keys, .insecure = config.rollout_insecure},
                                  .directory = config.output_dir,
                                  .task_data = std::move(task_data),
@@ -269,7 +253,7 @@ Result<Checkpoint> RunState::copy() {
       {"seconds", seconds},
       {"worker_cost", worker_cost},
       {"metrics_bytes", metrics->size()},
-      {"rollout_source", config.rollout_source},
+      {"rollout_source", std::string(to_string(config.rollout_source))},
       {"source", source->save()}}.dump(2);
   return checkpoint;
 }
@@ -305,7 +289,7 @@ Status RunState::resume(const Checkpoint& checkpoint) {
     accepted = Version{*found_accepted};
     metrics_bytes = *found_bytes;
     resumed_source = json.at("rollout_source").get<std::string>();
-    if (resumed_source == config.rollout_source) {
+    if (resumed_source == to_string(config.rollout_source)) {
       WC_TRY(source->restore(json.at("source").get<std::string>()));
     } else if (generator != nullptr) {
       return corrupt("it was written with other rollouts than the generator's; use another output_dir");

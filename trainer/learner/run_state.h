@@ -29,8 +29,7 @@ namespace weightcast {
 class RunState {
  public:
   /// Errors: as Learner::make().
-  [[nodiscard]] static Result<std::unique_ptr<RunState>> open(FileSystem& files, const LearnerConfig& config,
-                                                              const LogStyle& log = {LogFormat::kText, "learner"});
+  [[nodiscard]] static Result<std::unique_ptr<RunState>> open(FileSystem& files, const LearnerConfig& config);
   RunState(const RunState&) = delete;
   RunState& operator=(const RunState&) = delete;
 
@@ -82,8 +81,8 @@ class RunState {
   double worker_cost = 0;           ///< of active workers so far
 
  private:
-  RunState(FileSystem& file_system, const LearnerConfig& settings, const LogStyle& log)
-      : files(file_system), config(settings), console(log) {}
+  RunState(FileSystem& file_system, const LearnerConfig& settings)
+      : files(file_system), config(settings), console(LogStyle{settings.operators.log_format, "learner"}) {}
 
   [[nodiscard]] Status build();
   /// What is published with the weights, so that others load them as they are.

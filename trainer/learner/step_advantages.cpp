@@ -17,12 +17,11 @@ Result<std::vector<TokenValues>> kl_penalties(const StepEstimates& estimates, co
                                               std::size_t samples) {
   std::vector<TokenValues> penalties(samples);
   if (config.kl_reward_coef == 0) return penalties;
-  WC_ASSIGN(const KlType type, parse_kl_type(config.kl_reward_type));
   for (std::size_t i = 0; i < samples; ++i) {
     if (estimates.log_probs[i].empty()) continue;
     const torch::Tensor log_probs = row_of(estimates.log_probs[i]);
-    const torch::Tensor penalty = kl_penalty(type, config.kl_reward_coef, log_probs, row_of(estimates.ref_log_probs[i]),
-                                             at::ones_like(log_probs, at::kBool))
+    const torch::Tensor penalty = kl_penalty(config.kl_reward_type, config.kl_reward_coef, log_probs,
+                                             row_of(estimates.ref_log_probs[i]), at::ones_like(log_probs, at::kBool))
                                       .contiguous();
     penalties[i].assign(penalty.data_ptr<float>(), penalty.data_ptr<float>() + penalty.numel());
   }
@@ -32,8 +31,7 @@ Result<std::vector<TokenValues>> kl_penalties(const StepEstimates& estimates, co
 Result<StepAdvantages> group_advantages(const TrainingBatch& batch, const std::vector<double>& rewards,
                                         const LearnerConfig& config) {
   StepAdvantages result;
-  WC_ASSIGN(const AdvantageNorm norm, parse_advantage_norm(config.advantage_norm));
-  WC_ASSIGN(const std::vector<double> of_rollouts, advantages(rewards, batch.group_ids, norm));
+  WC_ASSIGN(const std::vector<double> of_rollouts, advantages(rewards, batch.group_ids, config.advantage_norm));
   for (std::size_t i = 0; i < batch.size(); ++i) {
     result.advantages.emplace_back(count_tokens(batch.samples[i]), static_cast<float>(of_rollouts[i]));
   }
@@ -62,7 +60,7 @@ Result<StepAdvantages> token_advantages(const TrainingBatch& batch, const StepEs
     all_returns.insert(all_returns.end(), sequence.returns.begin(), sequence.returns.end());
     if (values) result.returns.emplace_back(sequence.returns.begin(), sequence.returns.end());
   }
-  if (config.advantage_norm != "none") whiten(all, {});
+  if (config.advantage_norm != AdvantageNorm::kNone) whiten(all, {});
   auto next = all.begin();
   for (TokenValues& of_sample : result.advantages) {
     for (float& value : of_sample) value = static_cast<float>(*next++);
@@ -87,7 +85,7 @@ Result<StepAdvantages> step_advantages(const TrainingBatch& batch, const StepEst
   for (std::size_t i = 0; i < rewards.size(); ++i) {
     rewards[i] -= std::accumulate(penalties[i].begin(), penalties[i].end(), 0.0);
   }
-  WC_ASSIGN(StepAdvantages result, config.advantage_estimator == "gae"
+  WC_ASSIGN(StepAdvantages result, config.advantage_estimator == AdvantageEstimator::kGae
                                        ? token_advantages(batch, estimates, penalties, config)
                                        : group_advantages(batch, rewards, config));
   if (config.kl_reward_coef > 0) set_summary(result.metrics, "critic/rewards", rewards);

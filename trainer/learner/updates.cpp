@@ -337,7 +337,7 @@ Result<Metrics> train_step(Policy& policy, const Decoder* reference, const Train
   columns.scores = batch.rewards;
   const bool has_logprobs = std::all_of(batch.samples.begin(), batch.samples.end(),
                                         [](const Sample& sample) { return !sample.rollout_log_probs.empty(); });
-  columns.has_rollout_log_probs = has_logprobs && config.behaviour_logprobs == "given";
+  columns.has_rollout_log_probs = has_logprobs && config.behaviour_logprobs == BehaviourLogprobs::kGiven;
   StepEstimates estimates;
   if (updates > 1 || config.kl_reward_coef > 0 || policy.value_head() != nullptr) {
     WC_ASSIGN(TokenEstimates now,

@@ -3,18 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <unordered_map>
-
-#include "base/nearest_name.h"
 
 namespace weightcast {
 namespace {
 
-using namespace std::string_view_literals;
-
-constexpr std::array kNorms{"std"sv, "none"sv, "rloo"sv, "batch"sv};  // in the order of AdvantageNorm
 constexpr double kEpsilon = 1e-6;
 constexpr double kRewardMax = 1e30;  // advantages stay finite in FP32, too. An admitted rollout is far below it
 
@@ -42,12 +36,6 @@ void normalise(std::span<const double> rewards, const std::vector<std::size_t>& 
 }
 
 }  // namespace
-
-Result<AdvantageNorm> parse_advantage_norm(std::string_view text) {
-  const auto found = std::find(kNorms.begin(), kNorms.end(), text);
-  if (found != kNorms.end()) return static_cast<AdvantageNorm>(found - kNorms.begin());
-  return fail(Errc::kInvalidArgument, Op::kConfigure, unknown_name("norm of advantages", text, kNorms));
-}
 
 Result<std::vector<double>> advantages(std::span<const double> rewards, std::span<const std::size_t> group_ids,
                                        AdvantageNorm norm) {

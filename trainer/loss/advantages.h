@@ -1,10 +1,11 @@
 #pragma once
 
+#include <array>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "base/words.h"
 
 namespace weightcast {
 
@@ -16,8 +17,7 @@ enum class AdvantageNorm {
   kBatch,  ///< (r - mean) / (std + 1e-6) over all rewards, whatever their groups
 };
 
-/// Errors: kInvalidArgument, with the nearest of std, none, rloo and batch.
-[[nodiscard]] Result<AdvantageNorm> parse_advantage_norm(std::string_view text);
+constexpr Words<4> words_of(AdvantageNorm) { return {"std", "none", "rloo", "batch"}; }
 
 /// One advantage per reward; `group_ids[i]` is the group of `rewards[i]`. A group of one, or of equal rewards, gives 0
 /// exactly (kBatch: the batch). All are finite, as float too. Errors: kInvalidArgument, if the lengths differ or a

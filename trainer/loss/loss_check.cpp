@@ -67,7 +67,11 @@ class Reader {
   }
 
   template <typename Value>
-  void name(const char* key, Value& value, Result<Value> (*parse)(std::string_view)) {
+  void name(const char* key, Value& value) {
+    name(key, value, [key](std::string_view word) { return parse_word<Value>(key, word); });
+  }
+  template <typename Value, typename Parse>
+  void name(const char* key, Value& value, Parse parse) {
     const auto found = input_.find(key);
     if (found == input_.end()) return;
     if (!found->is_string()) return refuse(fmt::format("'{}' is no text", key));
@@ -189,7 +193,7 @@ Result<Json> check_loss(const Json& input) {
     }
   }
   if (!input.contains("pg_variant")) {
-    return refuse_input(fmt::format("the input has no 'pg_variant' (one of {})", fmt::join(pg_variant_names(), ", ")));
+    return refuse_input(fmt::format("the input has no 'pg_variant' (one of {})", fmt::join(kWords<PgVariant>, ", ")));
   }
   Reader reader(input);
   PolicyLossOptions options;
@@ -199,13 +203,13 @@ Result<Json> check_loss(const Json& input) {
   reader.number("clip_ratio_c", options.clip_ratio_c);
   reader.number("ratio_low", options.ratio_low);
   reader.number("ratio_high", options.ratio_high);
-  reader.name("ratio_level", options.ratio_level, parse_ratio_level);
+  reader.name("ratio_level", options.ratio_level);
   reader.topr_weights(options);
   reader.number("tis_cap", options.tis_cap);
-  reader.name("tis_level", options.tis_level, parse_ratio_level);
-  reader.name("loss_agg_mode", options.loss_agg_mode, parse_loss_agg_mode);
+  reader.name("tis_level", options.tis_level);
+  reader.name("loss_agg_mode", options.loss_agg_mode);
   reader.number("horizon", options.horizon);
-  reader.name("kl_loss_type", options.kl_loss_type, parse_kl_type);
+  reader.name("kl_loss_type", options.kl_loss_type);
   reader.number("kl_loss_coef", options.kl_loss_coef);
   reader.number("entropy_coeff", options.entropy_coeff);
   PolicyLossInput tensors;
@@ -240,8 +244,9 @@ std::string loss_check_help() {
       "reinforce read tis_cap with tis_level, old_log_probs and rollout_log_probs; the others refuse it, as they "
       "correct "
       "that mismatch already. Without rollout_log_probs old_log_probs stand for them.\n";
-  text += fmt::format("loss_agg_mode: {}. kl_loss_type: k1, k2, k3. tis_level, ratio_level: token, sequence.\n",
-                      fmt::join(loss_agg_mode_names(), ", "));
+  text += fmt::format("loss_agg_mode: {}. kl_loss_type: {}. tis_level, ratio_level: {}.\n",
+                      fmt::join(kWords<LossAggMode>, ", "), fmt::join(kWords<KlType>, ", "),
+                      fmt::join(kWords<RatioLevel>, ", "));
   text +=
       "per_token is what loss_agg_mode aggregates: the policy's term with KL and entropy.\n\npg_variant and the keys "
       "that it reads besides:\n";

@@ -3,31 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
 #include <cmath>
-
-#include "base/nearest_name.h"
 
 namespace weightcast {
 namespace {
-
-using namespace std::string_view_literals;
-
-// In the order of their enums.
-constexpr std::array kVariants{"ppo"sv,  "decoupled_ppo"sv, "tis"sv,       "cispo"sv,
-                               "topr"sv, "weighted_topr"sv, "reinforce"sv, "echo2"sv};
-constexpr std::array kModes{"token-mean"sv, "seq-mean-token-sum"sv, "seq-mean-token-mean"sv,
-                            "seq-mean-token-sum-norm"sv};
-constexpr std::array kKlTypes{"k1"sv, "k2"sv, "k3"sv};
-constexpr std::array kLevels{"token"sv, "sequence"sv};
-
-template <typename Enum>
-Result<Enum> parse(std::string_view what, std::string_view text, std::span<const std::string_view> names) {
-  const auto found = std::find(names.begin(), names.end(), text);
-  if (found != names.end()) return static_cast<Enum>(found - names.begin());
-  return fail(Errc::kInvalidArgument, Op::kConfigure, unknown_name(what, text, names));
-}
 
 Status check(bool fine, std::string_view name, double value, std::string_view range) {
   if (fine) return {};
@@ -46,19 +25,10 @@ Result<PgVariant> parse_pg_variant(std::string_view text) {
     return fail(Errc::kUnsupported, Op::kConfigure,
                 fmt::format("pg_variant dpo: a loss over pairs of preferred and rejected responses, not over rollouts "
                             "with rewards; the ones here are {}",
-                            fmt::join(kVariants, ", ")));
+                            fmt::join(kWords<PgVariant>, ", ")));
   }
-  return parse<PgVariant>("pg_variant", text, kVariants);
+  return parse_word<PgVariant>("pg_variant", text);
 }
-Result<LossAggMode> parse_loss_agg_mode(std::string_view text) {
-  return parse<LossAggMode>("loss_agg_mode", text, kModes);
-}
-Result<KlType> parse_kl_type(std::string_view text) { return parse<KlType>("kl_loss_type", text, kKlTypes); }
-Result<RatioLevel> parse_ratio_level(std::string_view text) { return parse<RatioLevel>("ratio level", text, kLevels); }
-
-std::string_view to_string(PgVariant variant) { return kVariants[static_cast<std::size_t>(variant)]; }
-std::span<const std::string_view> pg_variant_names() { return kVariants; }
-std::span<const std::string_view> loss_agg_mode_names() { return kModes; }
 
 bool PolicyLossOptions::reads_old() const {
   return pg_variant == PgVariant::kPpo || pg_variant == PgVariant::kDecoupledPpo;

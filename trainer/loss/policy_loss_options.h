@@ -1,11 +1,12 @@
 #pragma once
 
+#include <array>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "base/words.h"
 
 namespace weightcast {
 
@@ -58,14 +59,17 @@ enum class RatioLevel {
   kSequence,  ///< the product over the sequence's tokens
 };
 
-/// Errors of all four: kInvalidArgument, with the nearest name. parse_pg_variant() refuses dpo as kUnsupported.
+constexpr Words<8> words_of(PgVariant) {
+  return {"ppo", "decoupled_ppo", "tis", "cispo", "topr", "weighted_topr", "reinforce", "echo2"};
+}
+constexpr Words<4> words_of(LossAggMode) {
+  return {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"};
+}
+constexpr Words<3> words_of(KlType) { return {"k1", "k2", "k3"}; }
+constexpr Words<2> words_of(RatioLevel) { return {"token", "sequence"}; }
+
+/// Errors: kInvalidArgument, with the nearest name; kUnsupported: dpo.
 [[nodiscard]] Result<PgVariant> parse_pg_variant(std::string_view text);
-[[nodiscard]] Result<LossAggMode> parse_loss_agg_mode(std::string_view text);
-[[nodiscard]] Result<KlType> parse_kl_type(std::string_view text);
-[[nodiscard]] Result<RatioLevel> parse_ratio_level(std::string_view text);
-[[nodiscard]] std::string_view to_string(PgVariant variant);
-[[nodiscard]] std::span<const std::string_view> pg_variant_names();
-[[nodiscard]] std::span<const std::string_view> loss_agg_mode_names();
 
 /// What is not set is off.
 struct PolicyLossOptions {

@@ -3,30 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 
-#include "base/nearest_name.h"
-
 namespace weightcast {
 namespace {
-
-using namespace std::string_view_literals;
-
-constexpr std::array kDecays{"constant"sv, "linear"sv, "cosine"sv};  // in the order of LearningRateDecay
 
 Error refuse_schedule(std::string why) {
   return fail(Errc::kInvalidArgument, Op::kConfigure, "learning rate: " + std::move(why));
 }
 
 }  // namespace
-
-Result<LearningRateDecay> parse_learning_rate_decay(std::string_view text) {
-  const auto found = std::find(kDecays.begin(), kDecays.end(), text);
-  if (found != kDecays.end()) return static_cast<LearningRateDecay>(found - kDecays.begin());
-  return fail(Errc::kInvalidArgument, Op::kConfigure, unknown_name("decay of the learning rate", text, kDecays));
-}
 
 Status validate(const LearningRateSchedule& schedule) {
   if (!(schedule.peak >= 0 && std::isfinite(schedule.peak))) {
@@ -37,8 +24,7 @@ Status validate(const LearningRateSchedule& schedule) {
   }
   if (schedule.decay != LearningRateDecay::kConstant && schedule.updates_total <= schedule.warmup_updates) {
     return refuse_schedule(fmt::format("{} updates in all do not suffice for {} of warm-up and a {} decay",
-                                       schedule.updates_total, schedule.warmup_updates,
-                                       kDecays[static_cast<std::size_t>(schedule.decay)]));
+                                       schedule.updates_total, schedule.warmup_updates, to_string(schedule.decay)));
   }
   return {};
 }

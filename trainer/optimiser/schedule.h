@@ -1,16 +1,15 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <string_view>
 
 #include "base/result.h"
+#include "base/words.h"
 
 namespace weightcast {
 
 enum class LearningRateDecay { kConstant, kLinear, kCosine };
-
-/// Errors: kInvalidArgument, with the nearest of constant, linear and cosine.
-[[nodiscard]] Result<LearningRateDecay> parse_learning_rate_decay(std::string_view text);
+constexpr Words<3> words_of(LearningRateDecay) { return {"constant", "linear", "cosine"}; }
 
 /// The learning rate over a run: a linear rise over `warmup_updates`, then decay to `final_share` of the peak at
 /// `updates_total`, and that from there on. kConstant needs no total.

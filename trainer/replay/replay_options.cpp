@@ -3,18 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
-#include "base/nearest_name.h"
 #include "base/units.h"
 
 namespace weightcast {
 namespace {
 
-using namespace std::string_view_literals;
-
-constexpr std::array kOrders{"oldest_first"sv, "newest_first"sv, "uniform"sv};  // in the order of SampleOrder
 constexpr double kRatioMax = 1000;
 constexpr std::uint64_t kRolloutsMax = 100'000'000;
 
@@ -64,12 +59,6 @@ Status validate(const ReplayOptions& o, const TrajectoryRules& rules) {
   if (o.gaps_per_worker_max == 0) return out_of_range("gaps_per_worker_max", 0, "at least 1");
   if (o.closed_groups_max == 0) return out_of_range("closed_groups_max", 0, "at least 1");
   return {};
-}
-
-Result<SampleOrder> parse_sample_order(std::string_view text) {
-  const auto found = std::find(kOrders.begin(), kOrders.end(), text);
-  if (found != kOrders.end()) return static_cast<SampleOrder>(found - kOrders.begin());
-  return fail(Errc::kInvalidArgument, Op::kConfigure, unknown_name("sample order", text, kOrders));
 }
 
 }  // namespace weightcast

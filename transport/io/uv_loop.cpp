@@ -97,8 +97,9 @@ struct UvLoop::Impl {
   uv_async_t wake{};
   uv_check_t turn_end{};
   uv_idle_t do_not_wait{};  // while it is active, the loop looks at its sockets without blocking
-  std::array<uv_signal_t, 2> signals{};
+  std::array<uv_signal_t, 3> signals{};
   std::function<void(int)> on_signal;
+  std::function<void()> on_hangup;
 
   UniqueFd timer_fd;
   uv_poll_t timer_poll{};
@@ -258,6 +259,12 @@ void UvLoop::on_terminate(std::function<void(int signal)> handler) {
   const auto call = [](uv_signal_t* handle, int signal) { static_cast<Impl*>(handle->data)->on_signal(signal); };
   WC_CHECK(uv_signal_start(&impl_->signals[0], call, SIGINT) == 0);
   WC_CHECK(uv_signal_start(&impl_->signals[1], call, SIGTERM) == 0);
+}
+
+void UvLoop::on_hangup(std::function<void()> handler) {
+  impl_->on_hangup = std::move(handler);
+  const auto call = [](uv_signal_t* handle, int) { static_cast<Impl*>(handle->data)->on_hangup(); };
+  WC_CHECK(uv_signal_start(&impl_->signals[2], call, SIGHUP) == 0);
 }
 
 // --- FdWatch ---------------------------------------------------------------------------------------------------------

@@ -38,6 +38,8 @@ class UvLoop final : public EventLoop {
 
   /// Calls `handler` on the loop's thread for SIGINT and SIGTERM, instead of the default action.
   void on_terminate(std::function<void(int signal)> handler);
+  /// The same for SIGHUP.
+  void on_hangup(std::function<void()> handler);
 
   /// run() and the destructor wait for what another thread will post: +1 before that thread begins, -1 after its task
   /// has run. Loop thread only.

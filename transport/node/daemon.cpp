@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -30,6 +31,7 @@
 #include "transport/io/supervisor.h"
 #include "transport/io/uv_loop.h"
 #include "transport/node/node.h"
+#include "transport/node/replaced_keys.h"
 #include "transport/node/revocation_file.h"
 #include "transport/node/signed_manifests.h"
 
@@ -205,7 +207,17 @@ Result<gid_t> group_named(const std::string& name) {
 
 }  // namespace
 
-Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::function<Status()>& when_open) {
+void take_reloaded(DaemonConfig& config, const DaemonConfig& read) {
+  config.uplink = read.uplink;
+  config.downlink = read.downlink;
+  config.snapshot_bytes_max = read.snapshot_bytes_max;
+  config.archive_limits = read.archive_limits;
+  config.addresses_allowed = read.addresses_allowed;
+  config.version_age_max = read.version_age_max;
+}
+
+Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::function<Status()>& when_open,
+                  const ReadConfig& read_config) {
   std::shared_ptr<TlsContext> tls;
   if (!config.keys.empty()) {
     hide_memory();
@@ -247,10 +259,52 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
                                 loop.stop();
                               }};
   environment.open_archive = std::move(open_archive);
-  if (tls && config.role == Role::kOrigin) environment.signer = std::make_shared<SigningKey>(tls->keys());
-  if (tls && config.role == Role::kWorker) {
-    environment.trust = std::make_shared<ClusterTrust>(tls, TrustOptions{config.version_age_max});
+  std::shared_ptr<SigningKey> signer;
+  if (tls && config.role == Role::kOrigin) {
+    environment.signer = signer = std::make_shared<SigningKey>(tls->keys());
   }
+  std::shared_ptr<ClusterTrust> trust;
+  if (tls && config.role == Role::kWorker) {
+    environment.trust = trust = std::make_shared<ClusterTrust>(tls, TrustOptions{config.version_age_max});
+  }
+  std::optional<RevocationFile> revocations;
+  Node* running = nullptr;
+  const auto reload = [&]() -> Result<std::vector<std::string>> {
+    if (!read_config) return fail(Errc::kUnsupported, Op::kConfigure, "this daemon has no configuration to read");
+    WC_ASSIGN(ReadAgain again, read_config());
+    again.config.name = config.name;  // which the keys may have given
+    WC_TRY(validate(again.config));
+    std::optional<NodeKeys> keys;
+    if (tls) {
+      WC_ASSIGN(keys, read_replaced_keys(config, tls->keys()));
+      WC_TRY(revocations->check((keys ? *keys : tls->keys()).authority.get()));
+    }
+    // Nothing fails from here on.
+    const auto add = [&](std::vector<std::string> changes) {
+      std::ranges::move(changes, std::back_inserter(again.changes));
+    };
+    take_reloaded(config, again.config);
+    network.set_rates(config.pace ? config.uplink : Rate{}, config.pace ? config.downlink : Rate{});
+    if (trust) trust->set_options({config.version_age_max});
+    if (keys) {
+      add(changes_between(tls->keys(), *keys));
+      config.keys_expire_unix_s = keys->info.not_after_unix_s;
+      tls->set_keys(*std::move(keys));
+      if (signer) signer->set_keys(tls->keys());
+    }
+    running->go_by(config);
+    if (tls) {
+      const std::uint64_t list = tls->revocations().number();
+      revocations->look_again();
+      if (const std::uint64_t now = tls->revocations().number(); now != list) {
+        add({fmt::format("revoked keys: list {} -> {}", list, now)});
+      }
+    }
+    again.taken();
+    for (const std::string& change : again.changes) log_info("the configuration was read again: {}", change);
+    return std::move(again.changes);
+  };
+  environment.reload = reload;
   const VersionsPlace places(files, {config.single_copy ? VersionsIn::kDisk : config.versions_in, config.state,
                                      config.memory_dir, config.versions_kept + 1, config.memory_bytes_max});
   const auto open = [&]() -> Result<std::unique_ptr<Node>> {
@@ -261,6 +315,7 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
     return open_node(config, environment);
   };
   WC_ASSIGN(std::unique_ptr<Node> node, open());
+  running = node.get();
   if (config.place.memory_directory.empty()) {
     // Of when versions were in memory: the disk has what they held.
     const Status removed = remove_all(files, memory_directory_of(config.memory_dir, config.state));
@@ -268,7 +323,6 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
   }
   const ExpiryWarning expiry_warning(loop, tls);
   const HeapTrimmer heap_trimmer(loop);
-  std::optional<RevocationFile> revocations;
   const auto follow_revocations = [&] {
     if (!tls) return;
     node->go_by(tls->revocations());
@@ -295,6 +349,12 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
     node->stop("it was stopped");
     goodbye.arm(loop.now() + Node::kGoodbye);
   });
+  loop.on_hangup([&] {
+    if (stopping) return;
+    const auto changes = reload();
+    if (!changes.has_value()) return log_warning("SIGHUP: {}; nothing has changed", changes.error().message());
+    if (changes->empty()) log_info("SIGHUP: the configuration is as it was");
+  });
   if (when_open) WC_TRY(when_open());
   tell_supervisor("READY=1");
   loop.run();
@@ -302,6 +362,7 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
     config.listen.port = node->endpoint().port;
     node.reset();
     WC_ASSIGN(node, open());
+    running = node.get();
     follow_revocations();
     loop.run();
   }

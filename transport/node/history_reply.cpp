@@ -69,6 +69,7 @@ local::WorkerCourse course_of(const WorkerCourse& course, const PublicationRecor
   out.disk_behind_s = to_seconds(phases.disk_behind);
   out.interrupted_s = to_seconds(phases.interrupted);
   out.given_up_s = to_seconds(phases.given_up);
+  if (course.taken_after) out.engine_s = to_seconds(*course.taken_after);
   out.parents_left = phases.parents_left;
   out.bytes = phases.bytes;
   out.fed_bytes = phases.fed_bytes;

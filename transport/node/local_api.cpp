@@ -130,6 +130,12 @@ void LocalApi::handle_request(const SessionPtr& session, RequestId id, const loc
   reply_result(*session, id, service_.forget(request.name).transform([] { return local::ForgetReply{}; }));
 }
 
+void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::ReloadRequest&) {
+  reply_result(*session, id, service_.reload().transform([](std::vector<std::string> changes) {
+    return local::ReloadReply{.changes = std::move(changes)};
+  }));
+}
+
 void LocalApi::handle_request(const SessionPtr& session, RequestId id, const local::AcquireRequest& request) {
   const Version wanted{request.version};
   const auto refuse = [&](Errc code, std::string_view why) {

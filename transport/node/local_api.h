@@ -54,6 +54,11 @@ class LocalService {
   [[nodiscard]] virtual local::VersionsReply versions() = 0;
   /// The last publications, or one of them with its workers. Errors: kNotAllowed (this node is a worker), kNotFound.
   [[nodiscard]] virtual Result<local::HistoryReply> history(Version version) = 0;
+  /// Goes by what the daemon's configuration file says now; what has changed, a line each. Errors: those of the file;
+  /// kNotAllowed, which names what cannot change while the node runs. Nothing has changed then.
+  [[nodiscard]] virtual Result<std::vector<std::string>> reload() {
+    return fail(Errc::kUnsupported, Op::kConfigure, "this node has no configuration to read");
+  }
   /// Whether this node does what it is there for, and why not.
   [[nodiscard]] virtual local::ReadyReply readiness() = 0;
   /// The version in use, if any.
@@ -171,6 +176,7 @@ class LocalApi {
   void handle_request(const SessionPtr& session, RequestId id, const local::ReadyRequest& request);
   void handle_request(const SessionPtr& session, RequestId id, const local::ServeRequest& request);
   void handle_request(const SessionPtr& session, RequestId id, const local::ForgetRequest& request);
+  void handle_request(const SessionPtr& session, RequestId id, const local::ReloadRequest& request);
   void handle_request(const SessionPtr& session, RequestId id, const local::SubscribeRequest& request);
   void handle_request(const SessionPtr& session, RequestId id, const local::AcquireRequest& request);
   void handle_request(const SessionPtr& session, RequestId id, const local::ReleaseRequest& request);

@@ -76,6 +76,17 @@ void Node::close() {
   store_.reset();
 }
 
+void Node::go_by(const DaemonConfig& config) {
+  take_reloaded(config_, config);
+  config_.keys_expire_unix_s = config.keys_expire_unix_s;
+  tell_limits();
+}
+
+Result<std::vector<std::string>> Node::reload() {
+  if (environment_.reload) return environment_.reload();
+  return LocalService::reload();
+}
+
 void Node::go_by(const Revocations& revoked) {
   tell_core(revoked);
   const std::int64_t now_unix_s = unix_now_s();

@@ -36,6 +36,9 @@ class Node : public LocalService {
   /// may be destroyed. That waits for jobs to reach the end of the piece at hand, and for the disk.
   void stop(std::string_view reason);
 
+  /// From now on the rates and limits of `config` count, those that may change while the node runs, and the end of its
+  /// keys.
+  void go_by(const DaemonConfig& config);
   /// From now on `revoked` counts: closes the connections of those on it. An origin tells its workers of it.
   void go_by(const Revocations& revoked);
   [[nodiscard]] Audit& audit() { return driver_->audit(); }
@@ -48,6 +51,7 @@ class Node : public LocalService {
   [[nodiscard]] virtual const Core& core() const = 0;
 
   local::VersionsReply versions() override;
+  Result<std::vector<std::string>> reload() override;
   local::ReadyReply readiness() override;
   std::optional<local::VersionInstalled> installed() override;
   std::optional<local::VersionInstalled> installed_version(Version version) override;
@@ -64,6 +68,8 @@ class Node : public LocalService {
   void describe_self(local::NodeStatus& self) const;
   [[nodiscard]] virtual Core& mutable_core() = 0;
   virtual void tell_core(const Revocations& revoked) = 0;
+  /// config_ has other rates and limits.
+  virtual void tell_limits() = 0;
   /// Why it does not do what it is there for, yet or now; "" if it does.
   [[nodiscard]] virtual std::string why_not_ready() const { return ""; }
   [[nodiscard]] EventLoop& loop() const { return environment_.loop; }

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/file_system.h"
 #include "transport/core/manifest_trust.h"
@@ -32,6 +34,8 @@ struct NodeEnvironment {
   std::shared_ptr<const ManifestTrust> trust = nullptr;
   /// StoreOptions::choose_place. Null: DaemonConfig::place holds.
   std::function<StorePlace(std::uint64_t version_bytes)> choose_place = {};
+  /// Reads the daemon's configuration file anew; what has changed, a line each. Null: there is none to read.
+  std::function<Result<std::vector<std::string>>()> reload = {};
   /// Opens DaemonConfig::archive, where that is given. Null: none can be.
   OpenArchive open_archive = {};
 };

@@ -6,7 +6,8 @@
 namespace weightcast {
 namespace {
 
-constexpr std::array<std::string_view, 5> kPhaseNames = {"take", "encode", "transfer", "apply", "switch"};
+constexpr std::array<std::string_view, 6> kPhaseNames = {"take",  "encode", "transfer",
+                                                            "apply", "switch", "engine"};
 
 }  // namespace
 

@@ -16,7 +16,8 @@ class NodeMeters {
     kEncode,    ///< at the origin: comparing two versions, or packing one
     kTransfer,  ///< at a worker: from the first chunk until all were stored
     kApply,     ///< what was left of decoding, and checking the whole
-    kSwitch     ///< making it the version in use
+    kSwitch,    ///< making it the version in use
+    kEngine     ///< from there until an engine took it
   };
 
   void note(Phase phase, Duration lasted);
@@ -33,7 +34,7 @@ class NodeMeters {
     std::uint64_t count = 0;
     double sum_s = 0;
   };
-  std::array<Times, 5> times_{};
+  std::array<Times, 6> times_{};
 };
 
 }  // namespace weightcast

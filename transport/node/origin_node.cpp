@@ -105,8 +105,12 @@ void OriginNode::handle_change() {
 void OriginNode::write_history() {
   const std::map<Version, PublicationRecord>& all = core_->history().all();
   if (writing_history_ || all.empty()) return;
-  const auto state_of = [](const PublicationRecord& record) { return Written{record.end, record.installed}; };
-  const std::pair newest(all.rbegin()->first, state_of(all.rbegin()->second));
+  const auto state_of = [](const PublicationRecord& record) {
+    return Written{record.end, record.installed, record.taken};
+  };
+  std::pair newest(all.rbegin()->first, state_of(all.rbegin()->second));
+  // Not anew with each engine of a large fleet: with the last one, or when another version is the newest.
+  if (newest.second.taken < newest.second.installed) newest.second.taken = 0;
   if (history_seen_ == newest) return;
   history_seen_ = newest;
   std::erase_if(history_written_, [&](const auto& one) { return !all.contains(one.first); });

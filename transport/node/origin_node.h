@@ -34,6 +34,7 @@ class OriginNode final : public Node {
  protected:
   Core& mutable_core() override { return *core_; }
   void tell_core(const Revocations& revoked) override { core_->set_revocations(revoked.number(), revoked.to_pem()); }
+  void tell_limits() override { core_->set_limits(config_.uplink, config_.addresses_allowed); }
 
  private:
   struct Started {
@@ -81,10 +82,10 @@ class OriginNode final : public Node {
   double encode_s_ = 0;                 // of the last patch
   std::map<Version, Started> started_;  // the last few publications
 
-  /// Of a publication, as it was written: how it ended, and how many have it.
+  /// Of a publication, as it was written: how it ended, how many have it, and how many engines.
   struct Written {
     PublicationRecord::End end{};
-    std::uint32_t installed = 0;
+    std::uint32_t installed = 0, taken = 0;
     bool operator==(const Written&) const = default;
   };
   EarlierPublications earlier_;

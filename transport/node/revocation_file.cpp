@@ -74,6 +74,19 @@ Status RevocationFile::read_beside_keys() {
   return taken.has_value() ? taken : Status(about(beside_keys_.native(), taken.error()));
 }
 
+Status RevocationFile::check(X509* authority) const {
+  const Result<std::string> text = read_file(files_, beside_keys_, kRevocationsBytesMax);
+  if (!text.has_value()) return text.error().code == Errc::kNotFound ? Status() : Status(text.error());
+  const Result<Revocations> list = Revocations::parse(*text, authority);
+  if (list.has_value() || list.error().code == Errc::kNotAllowed) return {};  // one of another cluster does not count
+  return about(beside_keys_.native(), list.error());
+}
+
+void RevocationFile::look_again() {
+  seen_ = {};
+  look();
+}
+
 void RevocationFile::look() {
   if (const Status status = read_beside_keys(); !status.has_value()) {
     log_warning("revoked keys: {}", status.error().message());

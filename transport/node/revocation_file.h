@@ -36,6 +36,12 @@ class RevocationFile {
   /// files.
   [[nodiscard]] Status start();
 
+  /// Whether the list beside the keys could be read by a node of the cluster of `authority`. Which list counts stays as
+  /// it is. Errors: as start().
+  [[nodiscard]] Status check(X509* authority) const;
+  /// Reads the list beside the keys now, whether it has changed or not. What is wrong with it is logged.
+  void look_again();
+
   /// A list from anywhere. It counts from now on if it is this cluster's and newer than the one that counts. Errors:
   /// those of Revocations::parse(); kNotAllowed (it is older); those of writing it down, and then it counts until the
   /// next start.

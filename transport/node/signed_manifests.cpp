@@ -14,16 +14,21 @@ std::int64_t published_unix_s(const Manifest& manifest) { return manifest.publis
 
 }  // namespace
 
-SigningKey::SigningKey(const NodeKeys& keys)
-    : key_([&] {
-        // A reference of our own: other threads sign while the loop may take up other keys.
-        WC_CHECK(keys.signing_key && EVP_PKEY_up_ref(keys.signing_key.get()) == 1);
-        return UniqueKey(keys.signing_key.get());
-      }()),
-      certificates_(to_der(keys.signing_certificate.get(), keys.issuers())) {}
+void SigningKey::set_keys(const NodeKeys& keys) {
+  // A reference of our own: other threads sign while the loop may take up other keys.
+  WC_CHECK(keys.signing_key && EVP_PKEY_up_ref(keys.signing_key.get()) == 1);
+  auto held = std::make_shared<const Held>(
+      Held{UniqueKey(keys.signing_key.get()), to_der(keys.signing_certificate.get(), keys.issuers())});
+  const std::scoped_lock lock(mutex_);
+  held_ = std::move(held);
+}
 
 ManifestSignature SigningKey::sign(std::string_view statement) const {
-  return {sign_statement(key_.get(), statement), certificates_};
+  const std::shared_ptr<const Held> held = [this] {
+    const std::scoped_lock lock(mutex_);
+    return held_;
+  }();
+  return {sign_statement(held->key.get(), statement), held->certificates};
 }
 
 Result<CertificateInfo> check_manifest(const Manifest& manifest, const NodeKeys& keys, const Revocations& revocations,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "base/time.h"
@@ -9,16 +10,23 @@
 
 namespace weightcast {
 
-/// Signs manifests with an origin's key.
+/// Signs manifests with an origin's key. Any thread signs.
 class SigningKey final : public ManifestSigner {
  public:
   /// `keys` are an origin's.
-  explicit SigningKey(const NodeKeys& keys);
+  explicit SigningKey(const NodeKeys& keys) { set_keys(keys); }
+  /// Signs with the key of these from now on.
+  void set_keys(const NodeKeys& keys);
   [[nodiscard]] ManifestSignature sign(std::string_view statement) const override;
 
  private:
-  const UniqueKey key_;
-  const std::string certificates_;  // DER: its own, and those between it and the authority
+  struct Held {
+    UniqueKey key;
+    std::string certificates;  // DER: its own, and those between it and the authority
+  };
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Held> held_;  // guarded
 };
 
 /// What a worker demands of versions beyond their signatures.
@@ -31,12 +39,14 @@ class ClusterTrust final : public ManifestTrust {
  public:
   ClusterTrust(std::shared_ptr<const TlsContext> tls, TrustOptions options) : tls_(std::move(tls)), options_(options) {}
 
+  void set_options(TrustOptions options) { options_ = options; }
+
   [[nodiscard]] Status check(const Manifest& manifest) const override;
   [[nodiscard]] Status check_stored(const Manifest& manifest) const override;
 
  private:
   const std::shared_ptr<const TlsContext> tls_;
-  const TrustOptions options_;
+  TrustOptions options_;
 };
 
 /// Who signed `manifest`, if the authority of `keys` vouches for the certificate that comes with it, `revocations` does

@@ -96,6 +96,19 @@ void WorkerNode::leave_unproven() {
   });
 }
 
+void WorkerNode::pin(std::vector<Version> versions) {
+  const Intake& intake = core_->intake();
+  const bool taken = std::ranges::find(versions, intake.installed_version()) != versions.end();
+  Node::pin(std::move(versions));
+  if (!taken || !core_->handle_taken(loop().now(), intake.installed_version())) return;
+  meters_.note(NodeMeters::Phase::kEngine, *intake.taken_after());
+  driver_->pump();
+}
+
+void WorkerNode::tell_limits() {
+  core_->set_limits(config_.uplink, config_.downlink, config_.snapshot_bytes_max, config_.archive_limits);
+}
+
 void WorkerNode::tell_core(const Revocations& revoked) {
   core_->handle_revocations(loop().now(), revoked.number());
   driver_->pump();

@@ -17,6 +17,8 @@ class WorkerNode final : public Node {
   Status start() override;
 
   local::StatusReply status() override;
+  /// Also notes when an engine takes the version in use.
+  void pin(std::vector<Version> versions) override;
   /// Refused: the origin remembers publications.
   Result<local::HistoryReply> history(Version version) override;
   /// Refused: only an origin publishes.
@@ -33,6 +35,7 @@ class WorkerNode final : public Node {
  protected:
   Core& mutable_core() override { return *core_; }
   void tell_core(const Revocations& revoked) override;
+  void tell_limits() override;
 
  private:
   [[nodiscard]] std::string why_not_ready() const override;

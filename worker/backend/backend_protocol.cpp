@@ -50,16 +50,6 @@ Error nonsense(std::string why) { return fail(Errc::kCorrupt, Op::kReceive, "the
 
 }  // namespace
 
-std::string_view to_string(BackendKind kind) { return kBackendKindNames[static_cast<std::size_t>(kind)]; }
-
-Result<BackendKind> parse_backend_kind(std::string_view text) {
-  return parse_name<BackendKind>("kind of server", text, kBackendKindNames);
-}
-
-Result<BackendSwitch> parse_backend_switch(std::string_view text) {
-  return parse_name<BackendSwitch>("policy for answers under way", text, kBackendSwitchNames);
-}
-
 Result<Version> BackendProtocol::wait_until_installed(const BackendCall& call, Version version, Duration interval,
                                                       Instant deadline) {
   for (;;) {

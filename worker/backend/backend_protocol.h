@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "base/units.h"
+#include "base/words.h"
 #include "http/client.h"
 #include "worker/engine/answer_source.h"
 
@@ -21,11 +22,7 @@ namespace weightcast {
 
 /// Servers of other projects that generate in place of our engine, and our own `weightcast-worker serve`.
 enum class BackendKind : std::uint8_t { kVllm, kSglang, kParallax, kWeightcast };
-/// In the order of the values.
-inline constexpr std::array<std::string_view, 4> kBackendKindNames{"vllm", "sglang", "parallax", "weightcast"};
-[[nodiscard]] std::string_view to_string(BackendKind kind);
-/// Errors: kInvalidArgument, which names the nearest.
-[[nodiscard]] Result<BackendKind> parse_backend_kind(std::string_view text);
+constexpr Words<4> words_of(BackendKind) { return {"vllm", "sglang", "parallax", "weightcast"}; }
 
 /// What becomes of answers that are under way when another version is installed.
 enum class BackendSwitch : std::uint8_t {
@@ -34,14 +31,11 @@ enum class BackendSwitch : std::uint8_t {
   kKeep,       ///< they go on under it; only where the server says which token is of which version
   kRecompute,  ///< the same, and their keys and values are computed again
 };
-/// In the order of the values.
-inline constexpr std::array<std::string_view, 4> kBackendSwitchNames{"wait", "restart", "keep", "recompute"};
+constexpr Words<4> words_of(BackendSwitch) { return {"wait", "restart", "keep", "recompute"}; }
 /// Whether they go on under the other version.
 [[nodiscard]] constexpr bool goes_on(BackendSwitch policy) {
   return policy == BackendSwitch::kKeep || policy == BackendSwitch::kRecompute;
 }
-/// Errors: kInvalidArgument, which names the nearest.
-[[nodiscard]] Result<BackendSwitch> parse_backend_switch(std::string_view text);
 
 /// One call to the server. Errors: those of HttpClient::call().
 using BackendCall = std::function<Result<HttpResponse>(const HttpCall& call, Duration limit)>;

@@ -87,6 +87,11 @@ class CpuModel::State {
   [[nodiscard]] std::size_t element_bytes() const { return options_.bfloat16_cache ? 2 : 4; }
   [[nodiscard]] std::size_t head_dim() const { return static_cast<std::size_t>(config().head_dim); }
   [[nodiscard]] std::size_t key_value_heads() const { return static_cast<std::size_t>(config().num_key_value_heads); }
+  /// The first position that the token at `position` sees.
+  [[nodiscard]] std::size_t window_begin(std::size_t position) const {
+    const auto window = static_cast<std::size_t>(config().sliding_window);
+    return window == 0 || position < window ? 0 : position + 1 - window;
+  }
   /// Positions of one head's keys (or values) of a layer lie one after the other, and so do those of a block's heads.
   [[nodiscard]] std::byte* cells(std::size_t layer, bool values, BlockId block, std::size_t head) {
     const std::size_t head_bytes = kBlockPositions * head_dim() * element_bytes();
@@ -263,9 +268,12 @@ void CpuModel::State::attend_rows(const SequenceStep& step, std::size_t first_ro
   const std::size_t size = head_dim();
   const auto heads = static_cast<std::size_t>(config().num_attention_heads);
   const std::size_t group = heads / key_value_heads();
-  const std::size_t seen_max = step.first_position + first + count;  // positions that the last token sees
-  const std::size_t blocks = (seen_max + kBlockPositions - 1) / kBlockPositions;
-  const std::size_t stride = blocks * kBlockPositions;
+  const std::size_t end = step.first_position + first + count;  // of the positions that the last token sees
+  const std::size_t blocks_end = (end + kBlockPositions - 1) / kBlockPositions;
+  // Blocks before every token's window stay as they are, and are not read.
+  const std::size_t first_block = window_begin(step.first_position + first) / kBlockPositions;
+  const std::size_t first_cell = first_block * kBlockPositions;
+  const std::size_t stride = blocks_end * kBlockPositions - first_cell;
   thread_local std::vector<float> queries;
   thread_local std::vector<float> scores;
   // Rows are the queries that share these keys: of each token a group of heads.
@@ -284,24 +292,29 @@ void CpuModel::State::attend_rows(const SequenceStep& step, std::size_t first_ro
   task.output_end = kBlockPositions;
   task.y_stride = stride;
   const auto compute = options_.bfloat16_cache ? kernels_.scores_bfloat16 : kernels_.linear_float;
-  for (std::size_t block = 0; block < blocks; ++block) {
+  for (std::size_t block = first_block; block < blocks_end; ++block) {
     task.weight = cells(layer, false, step.blocks[block], head);
-    task.y = scores.data() + block * kBlockPositions;
-    task.output_end = std::min(kBlockPositions, seen_max - block * kBlockPositions);
+    task.y = scores.data() + block * kBlockPositions - first_cell;
+    task.output_end = std::min(kBlockPositions, end - block * kBlockPositions);
     compute(task);
   }
   const float scale = 1 / std::sqrt(static_cast<float>(size));
   const auto add = options_.bfloat16_cache ? kernels_.add_weighted_bfloat16 : kernels_.add_weighted_float;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t seen = step.first_position + first + i + 1;
+    const std::size_t position = step.first_position + first + i;
+    const std::size_t begin = window_begin(position);
+    const std::size_t seen = position + 1 - begin;
     for (std::size_t member = 0; member < group; ++member) {
-      float* const weights = scores.data() + (i * group + member) * stride;
+      float* const weights = scores.data() + (i * group + member) * stride + begin - first_cell;
       float* const out = attended_.data() + ((first_row + first + i) * heads + head * group + member) * size;
       const float sum = kernels_.exponentials(weights, seen, kernels_.greatest(weights, seen), scale);
       std::fill_n(out, size, 0.0F);
-      for (std::size_t block = 0; block * kBlockPositions < seen; ++block) {
-        add(out, weights + block * kBlockPositions, cells(layer, true, step.blocks[block], head),
-            std::min(kBlockPositions, seen - block * kBlockPositions), size);
+      for (std::size_t from = begin; from <= position;) {
+        const std::size_t row = from % kBlockPositions;
+        const std::size_t rows = std::min(kBlockPositions - row, position + 1 - from);
+        add(out, weights + from - begin,
+            cells(layer, true, step.blocks[from / kBlockPositions], head) + row * size * element_bytes(), rows, size);
+        from += rows;
       }
       const float inverse = 1 / sum;
       for (std::size_t k = 0; k < size; ++k) out[k] *= inverse;

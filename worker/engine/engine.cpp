@@ -81,12 +81,6 @@ struct Client {
 
 }  // namespace
 
-std::string_view to_string(InFlight policy) { return kInFlightNames[static_cast<std::size_t>(policy)]; }
-
-Result<InFlight> parse_in_flight(std::string_view text) {
-  return parse_name<InFlight>("policy for what is in flight", text, kInFlightNames);
-}
-
 std::string_view to_string(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStopToken: return "stop_token";
@@ -518,7 +512,8 @@ Result<std::unique_ptr<Engine>> Engine::make(std::shared_ptr<const EngineWeights
                                              const EngineOptions& options) {
   WC_TRY(check_options(options, weights->config()));
   const ModelConfig& config = weights->config();
-  const std::uint64_t block_bytes = CpuModel::block_bytes(config, options.bfloat16_cache);
+  const bool bfloat16_cache = options.cache_dtype == CacheDtype::kBfloat16;
+  const std::uint64_t block_bytes = CpuModel::block_bytes(config, bfloat16_cache);
   const auto positions = static_cast<std::uint64_t>(config.cached_positions_max());
   const std::uint64_t context =
       options.context_max == 0 ? positions : std::min<std::uint64_t>(options.context_max, positions);
@@ -533,7 +528,7 @@ Result<std::unique_ptr<Engine>> Engine::make(std::shared_ptr<const EngineWeights
   }
   CpuModelOptions model_options;
   model_options.blocks = static_cast<std::uint32_t>(blocks);
-  model_options.bfloat16_cache = options.bfloat16_cache;
+  model_options.bfloat16_cache = bfloat16_cache;
   model_options.threads = options.threads;
   WC_ASSIGN(std::unique_ptr<CpuModel> model, CpuModel::make(std::move(weights), model_options));
   return make(std::move(model), version, options);

@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/words.h"
 #include "worker/engine/answer_source.h"
 #include "worker/engine/engine_model.h"
 #include "worker/engine/weights.h"
@@ -22,16 +23,16 @@ enum class InFlight : std::uint8_t {
   kRecompute,  ///< keys and values of all their tokens are computed again; the tokens stay
   kRestart,    ///< they begin anew after the prompt, with the same seed
 };
-inline constexpr std::array<std::string_view, 3> kInFlightNames{"keep", "recompute", "restart"};  ///< in its order
-[[nodiscard]] std::string_view to_string(InFlight policy);
-/// Errors: kInvalidArgument, with the nearest of keep, recompute and restart.
-[[nodiscard]] Result<InFlight> parse_in_flight(std::string_view text);
+constexpr Words<3> words_of(InFlight) { return {"keep", "recompute", "restart"}; }
+
+/// Of keys and values.
+enum class CacheDtype : std::uint8_t { kFloat32, kBfloat16 };
+constexpr Words<2> words_of(CacheDtype) { return {"float32", "bfloat16"}; }
 
 struct EngineOptions {
   /// Bounds keys and values; rounded down to whole blocks.
   std::uint64_t cache_bytes_max = std::uint64_t{1} << 30;
-  /// Keys and values in BF16 instead of FP32.
-  bool bfloat16_cache = false;
+  CacheDtype cache_dtype = CacheDtype::kFloat32;
   /// Positions of a sequence, prompt and answer together. 0: the model's max_position_embeddings.
   std::size_t context_max = 0;
   /// Sequences that a step computes together.

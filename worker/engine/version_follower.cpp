@@ -32,12 +32,6 @@ struct Unpinned {
 
 }  // namespace
 
-std::string_view to_string(WeightPlace place) { return kWeightPlaceNames[static_cast<std::size_t>(place)]; }
-
-Result<WeightPlace> parse_weight_place(std::string_view text) {
-  return parse_name<WeightPlace>("place of weights", text, kWeightPlaceNames);
-}
-
 class VersionFollower::State {
  public:
   State(FileSystem& files, std::unique_ptr<VersionSource> source, ModelConfig config, WeightPlace place,

@@ -10,6 +10,7 @@
 
 #include "base/file_system.h"
 #include "base/result.h"
+#include "base/words.h"
 #include "worker/engine/version_source.h"
 #include "worker/engine/weights.h"
 
@@ -20,10 +21,7 @@ enum class WeightPlace : std::uint8_t {
   kMapped,    ///< in the daemon's files, mapped: no memory of their own, and a switch is a pointer
   kResident,  ///< one copy in memory, in which a version changes the cells that differ; also for --single-copy
 };
-inline constexpr std::array<std::string_view, 2> kWeightPlaceNames{"mapped", "resident"};  ///< in its order
-[[nodiscard]] std::string_view to_string(WeightPlace place);
-/// Errors: kInvalidArgument, with the nearest of mapped and resident.
-[[nodiscard]] Result<WeightPlace> parse_weight_place(std::string_view text);
+constexpr Words<2> words_of(WeightPlace) { return {"mapped", "resident"}; }
 
 /// A version that is in use from now on.
 struct InstalledVersion {

@@ -90,10 +90,10 @@ class EngineWeights::Builder {
       if (config.layer_has_experts(i)) {
         WC_ASSIGN(layer.router, linear(name + "mlp.gate", false));
         for (std::int64_t j = 0; j < config.experts->experts; ++j) {
-          WC_ASSIGN(layer.experts.emplace_back(), feed_forward(fmt::format("{}mlp.experts.{}", name, j)));
+          WC_ASSIGN(layer.experts.emplace_back(), feed_forward(fmt::format("{}mlp.experts.{}", name, j), false));
         }
       } else {
-        WC_ASSIGN(layer.dense, feed_forward(name + "mlp"));
+        WC_ASSIGN(layer.dense, feed_forward(name + "mlp", config.mlp_bias));
       }
       weights_.layers_.push_back(std::move(layer));
     }
@@ -163,11 +163,11 @@ class EngineWeights::Builder {
     return result;
   }
 
-  Result<WeightFeedForward> feed_forward(const std::string& name) {
+  Result<WeightFeedForward> feed_forward(const std::string& name, bool bias) {
     WeightFeedForward result;
-    WC_ASSIGN(result.gate, linear(name + ".gate_proj", false));
-    WC_ASSIGN(result.up, linear(name + ".up_proj", false));
-    WC_ASSIGN(result.down, linear(name + ".down_proj", false));
+    WC_ASSIGN(result.gate, linear(name + ".gate_proj", bias));
+    WC_ASSIGN(result.up, linear(name + ".up_proj", bias));
+    WC_ASSIGN(result.down, linear(name + ".down_proj", bias));
     return result;
   }
 
@@ -261,7 +261,9 @@ Status check_same_model(const ModelConfig& running, const ModelConfig& next) {
   compare("tie_word_embeddings", running.tie_word_embeddings, next.tie_word_embeddings);
   compare("qkv_bias", running.qkv_bias, next.qkv_bias);
   compare("output_bias", running.output_bias, next.output_bias);
+  compare("mlp_bias", running.mlp_bias, next.mlp_bias);
   compare("qk_norm", running.qk_norm, next.qk_norm);
+  compare("sliding_window", running.sliding_window, next.sliding_window);
   compare("rope_type", static_cast<int>(running.rope.type), static_cast<int>(next.rope.type));
   compare("rope_theta", running.rope.theta, next.rope.theta);
   compare("rope factor", running.rope.factor, next.rope.factor);

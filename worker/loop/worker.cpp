@@ -29,7 +29,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::string_view kOwnEngine = "engine";
 constexpr Duration kIdle = 5ms;
 constexpr Duration kRate = 30s;  // over which rates are counted
 constexpr Duration kStatusInterval = 30s;
@@ -92,37 +91,32 @@ class RunOfWorker {
       adapter_rank = static_cast<std::uint64_t>(adapter.rank);
     }
     RolloutLineOptions options;
-    options.engine.cache_bytes_max = config_.cache_bytes_max;
-    options.engine.bfloat16_cache = config_.cache_dtype == "bfloat16";
-    options.engine.running_max = config_.running_max;
-    options.engine.step_tokens_max = config_.step_tokens_max;
-    options.engine.threads = static_cast<unsigned>(config_.threads);
-    WC_ASSIGN(options.engine.in_flight, parse_in_flight(config_.in_flight));
-    options.rewards.threads_max = static_cast<unsigned>(config_.reward_threads);
-    options.rewards.time_max = from_seconds(config_.reward_time_max);
+    options.engine = config_.engine;
+    options.rewards = config_.rewards;
     if (config_.paced_rollouts_per_s > 0) {
       // A step gives each of running_max rollouts a token.
       const auto tokens = static_cast<double>(run.max_new_tokens);
-      options.paced = {from_seconds(static_cast<double>(config_.running_max) / tokens / config_.paced_rollouts_per_s),
-                       config_.paced_jitter, from_seconds(config_.paced_pause_s),
-                       run.seed ^ std::hash<std::string>()(config_.name)};
+      options.paced = config_.paced;
+      options.paced->step =
+          from_seconds(static_cast<double>(config_.engine.running_max) / tokens / config_.paced_rollouts_per_s);
+      options.paced->seed = run.seed ^ std::hash<std::string>()(config_.home.name);
     }
-    if (config_.backend != kOwnEngine) {
+    if (config_.backend) {
       WC_TRY(start_backend(run, model, adapter_rank));
       options.answers = backend_;
       options.has_log_probs = backend_->has_log_probs();
       if (!options.has_log_probs && !run.logprobs_recomputed) {
-        return fail(
-            Errc::kInvalidArgument, Op::kConfigure,
-            config_.backend + " gives no log-probabilities; set behaviour_logprobs = \"recompute\" at the learner");
+        return fail(Errc::kInvalidArgument, Op::kConfigure,
+                    fmt::format("{} gives no log-probabilities; set behaviour_logprobs = \"recompute\" at the learner",
+                                to_string(*config_.backend)));
       }
     }
     WC_ASSIGN(std::unique_ptr<Task> task, open_task(run.task, run.task_options, data, config_.task_program, log_.info));
     WC_ASSIGN(line_, RolloutLine::make(run, std::move(task), std::move(tokenizer), options));
     link_.emplace(client_, line_->rollouts_per_group(), log_);
     if (backend_) return {};
-    WC_ASSIGN(const WeightPlace place, parse_weight_place(config_.weights));
-    versions_ = VersionFollower::start(files_, subscribe_to_versions(config_.state_dir), model, place, log_.warn);
+    versions_ =
+        VersionFollower::start(files_, subscribe_to_versions(config_.state_dir), model, config_.weights, log_.warn);
     return {};
   }
 
@@ -188,36 +182,24 @@ class RunOfWorker {
   }
 
   Status start_backend(const RunDescription& run, const ModelConfig& model, std::uint64_t adapter_rank) {
-    BackendOptions options;
-    WC_ASSIGN(options.kind, parse_backend_kind(config_.backend));
-    WC_ASSIGN(options.on_switch, parse_backend_switch(config_.backend_in_flight));
-    WC_ASSIGN(options.server, Endpoint::parse(config_.backend_server));
-    if (!config_.backend_control.empty()) {
-      WC_ASSIGN(options.control, Endpoint::parse(config_.backend_control));
-    }
-    options.trust.insecure = config_.backend_insecure;
+    BackendOptions options = config_.server;
+    options.kind = *config_.backend;
     // Other projects' servers know nothing of the cluster's keys.
-    if (options.kind == BackendKind::kWeightcast) options.trust.keys = config_.keys;
+    if (options.kind == BackendKind::kWeightcast) options.trust.keys = config_.home.trust.keys;
     options.trust.revocation_directories = {config_.state_dir};
     options.model = model;
-    options.protocol.model = config_.backend_model;
     options.protocol.vocab_size = static_cast<std::uint64_t>(model.vocab_size);
     options.protocol.positions_max = static_cast<std::uint64_t>(model.max_position_embeddings);
-    options.protocol.blocks = config_.backend_blocks_dir;
     options.needs.sampling.temperature = run.temperature;
     options.needs.sampling.top_p = run.top_p;
     options.needs.context_tokens = std::min(run.tokens_max, options.protocol.positions_max);
     options.needs.log_probs = !run.logprobs_recomputed;
     options.needs.adapter_rank = adapter_rank;
-    options.checks_installs = config_.backend_check;
-    options.tolerance = config_.backend_tolerance;
-    options.check_threads = static_cast<unsigned>(config_.threads);
-    options.running_max = config_.running_max;
-    options.answer_time_max = from_seconds(config_.backend_answer_time_max);
-    options.install_time_max = from_seconds(config_.backend_install_time_max);
+    options.check_threads = config_.engine.threads;
+    options.running_max = config_.engine.running_max;
     WC_ASSIGN(backend_,
               Backend::start(files_, subscribe_to_versions(config_.state_dir), std::move(options), log_.warn));
-    if (!config_.backend_check) {
+    if (!config_.server.checks_installs) {
       log_.warn(
           "backend_check is false, so nobody finds out if the server computes with other weights than it "
           "says");
@@ -341,7 +323,7 @@ class RunOfWorker {
   Duration pause_max_{};  // of a switch
   Installs installs_;     // by its own engine
   std::array<Duration, 4> idle_{};
-  WorkMeter meter_{config_.running_max};
+  WorkMeter meter_{config_.engine.running_max};
   std::uint64_t step_sequences_ = 0, step_tokens_ = 0;  // that meter_ knows
   Rates rates_;
   WorkerHeartbeat report_;
@@ -368,14 +350,10 @@ bool is_about_the_run(Errc code) {
   return code != Errc::kTimedOut && code != Errc::kBusy && code != Errc::kClosed && code != Errc::kIo;
 }
 
-Status run_once(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log,
-                WorkerMetrics& metrics, bool& again) {
-  LearnerClient::Options options;
-  WC_ASSIGN(options.learner, Endpoint::parse(config.learner));
-  options.trust = {config.keys, config.insecure, {config.state_dir}};
-  options.name = config.name;
-  options.spool = config.spool_dir;
-  options.spool_bytes_max = config.spool_bytes_max;
+Status run_once(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop,
+                const WorkerLog& log, WorkerMetrics& metrics, bool& again) {
+  LearnerClient::Options options = config.home;
+  options.trust.revocation_directories = {config.state_dir};
   WC_ASSIGN(const std::unique_ptr<LearnerClient> client, LearnerClient::open(files, std::move(options)));
   auto asked = until_it_answers(
       stop, log, "the learner", [&] { return client->run(); }, is_no_run_for_us);
@@ -383,7 +361,7 @@ Status run_once(FileSystem& files, const RolloutWorkerConfig& config, const std:
   WC_ASSIGN(const RunDescription description, *std::move(asked));
   RunOfWorker run(files, config, *client, log, metrics);
   const auto opened = until_it_answers(
-      stop, log, config.backend == kOwnEngine ? "the learner" : "the learner and the server that generates",
+      stop, log, config.backend ? "the learner and the server that generates" : "the learner",
       [&] { return run.open(description); }, is_about_the_run);
   if (!opened) return {};
   if (!opened->has_value()) {
@@ -405,8 +383,8 @@ Status run_once(FileSystem& files, const RolloutWorkerConfig& config, const std:
 
 }  // namespace
 
-Status run_worker(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log,
-                  WorkerMetrics& metrics) {
+Status run_worker(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop,
+                  const WorkerLog& log, WorkerMetrics& metrics) {
   bool again = true;
   while (again && !stop) {
     again = false;

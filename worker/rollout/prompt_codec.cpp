@@ -1,6 +1,7 @@
 #include "worker/rollout/prompt_codec.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -20,6 +21,9 @@ constexpr std::array kChatTemplates{
     NamedStyle{"none", std::nullopt}, NamedStyle{"qwen", QwenChat::kQwen3}, NamedStyle{"qwen2.5", QwenChat::kQwen2_5},
     NamedStyle{"qwen2.5-base", QwenChat::kQwen2_5Base}, NamedStyle{"qwen2.5-math", QwenChat::kQwen2_5Math}};
 
+// What ends a text under no chat template: Qwen's, Llama 3's, and Llama 2's and Mistral's.
+constexpr std::array<std::string_view, 3> kTextEnds{"<|endoftext|>", "<|end_of_text|>", "</s>"};
+
 }  // namespace
 
 std::string_view chat_template_name(std::optional<QwenChat> style) {
@@ -35,12 +39,16 @@ Result<std::optional<QwenChat>> parse_chat_template(std::string_view name) {
 }
 
 Result<PromptCodec> PromptCodec::make(Tokenizer tokenizer, const PromptOptions& options) {
-  const std::string_view end = options.chat_style ? "<|im_end|>" : "<|endoftext|>";
-  const std::optional<TokenId> token = tokenizer.added_token(end);
-  if (token) return PromptCodec(std::move(tokenizer), options, *token);
+  constexpr std::string_view kTurnEnd = "<|im_end|>";
+  const std::span<const std::string_view> ends =
+      options.chat_style ? std::span<const std::string_view>(&kTurnEnd, 1) : kTextEnds;
+  for (const std::string_view end : ends) {
+    const std::optional<TokenId> token = tokenizer.added_token(end);
+    if (token) return PromptCodec(std::move(tokenizer), options, *token);
+  }
   return fail(Errc::kInvalidArgument, Op::kConfigure,
-              fmt::format("the tokenizer has no {}, with which a response ends; chat_template is '{}'", end,
-                          chat_template_name(options.chat_style)));
+              fmt::format("the tokenizer has no {}, with which a response ends; chat_template is '{}'",
+                          fmt::join(ends, " and no "), chat_template_name(options.chat_style)));
 }
 
 Result<std::vector<TokenId>> PromptCodec::prompt_ids(const Prompt& prompt) const {
@@ -51,7 +59,7 @@ Result<std::vector<TokenId>> PromptCodec::prompt_ids(const Prompt& prompt) const
   } else {
     for (const ChatMessage& message : prompt.messages) text += message.content;
   }
-  WC_ASSIGN(std::vector<TokenId> ids, tokenizer_.encode(text));
+  WC_ASSIGN(std::vector<TokenId> ids, tokenizer_.encode(text, {.surround = !options_.chat_style}));
   if (ids.size() <= options_.max_prompt_length && !ids.empty()) return ids;
   return fail(Errc::kTooLarge, Op::kEncode,
               fmt::format("prompt {} has {} tokens; max_prompt_length is {}", printable(prompt.tag), ids.size(),

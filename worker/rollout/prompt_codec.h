@@ -25,7 +25,8 @@ struct PromptOptions {
 /// Errors: kInvalidArgument (no such name).
 [[nodiscard]] Result<std::optional<QwenChat>> parse_chat_template(std::string_view name);
 
-/// Prompts and responses as tokens. A response ends with <|endoftext|>, or with <|im_end|> under a chat template.
+/// Prompts and responses as tokens. A response ends with <|im_end|> under a chat template, else with the first of
+/// <|endoftext|>, <|end_of_text|> and </s> that the tokenizer has.
 class PromptCodec {
  public:
   /// Errors: kInvalidArgument if the tokenizer has no such token.

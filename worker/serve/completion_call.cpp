@@ -65,9 +65,10 @@ std::vector<TokenId> ids(const Json& json, const char* name) {
   return out;
 }
 
-std::vector<TokenId> encoded(const std::string& text, const ServedModel& model) {
+/// `surround`: the text stands for itself, and no template has made it.
+std::vector<TokenId> encoded(const std::string& text, const ServedModel& model, bool surround) {
   if (model.tokenizer == nullptr) throw Wrong{.why = "this model has no tokenizer.json; send token ids"};
-  Result<std::vector<TokenId>> tokens = model.tokenizer->encode(text);
+  Result<std::vector<TokenId>> tokens = model.tokenizer->encode(text, {.surround = surround});
   if (!tokens.has_value()) throw Wrong{.why = tokens.error().detail};
   return std::move(*tokens);
 }
@@ -75,7 +76,7 @@ std::vector<TokenId> encoded(const std::string& text, const ServedModel& model) 
 std::vector<std::vector<TokenId>> prompts_of(const Json& json, const char* name, const ServedModel& model) {
   const Json* prompt = member(json, name);
   if (prompt == nullptr) throw Wrong{.why = fmt::format("'{}' is missing", name)};
-  if (prompt->is_string()) return {encoded(prompt->get<std::string>(), model)};
+  if (prompt->is_string()) return {encoded(prompt->get<std::string>(), model, true)};
   if (!prompt->is_array() || prompt->empty())
     throw Wrong{.why = fmt::format("'{}' is neither text nor token ids", name)};
   if (prompt->front().is_number()) return {ids(*prompt, name)};
@@ -83,7 +84,7 @@ std::vector<std::vector<TokenId>> prompts_of(const Json& json, const char* name,
   std::vector<std::vector<TokenId>> prompts;
   for (const Json& one : *prompt) {
     if (one.is_string()) {
-      prompts.push_back(encoded(one.get<std::string>(), model));
+      prompts.push_back(encoded(one.get<std::string>(), model, true));
     } else if (one.is_array()) {
       prompts.push_back(ids(one, name));
     } else {
@@ -133,7 +134,7 @@ std::vector<TokenId> chat_prompt(const Json& json, const ServedModel& model) {
   }
   const Result<std::string> text = render_qwen_chat(messages, options);
   if (!text.has_value()) throw Wrong{.why = text.error().detail};
-  return encoded(*text, model);
+  return encoded(*text, model, false);
 }
 
 void read_stops(const Json& json, EngineRequest& request) {
@@ -306,7 +307,7 @@ Result<std::vector<TokenId>> read_text_to_tokenize(const Json& json, const Serve
     if (member(json, "messages") != nullptr) return chat_prompt(json, model);
     const Json* prompt = member(json, "prompt");
     if (prompt == nullptr || !prompt->is_string()) throw Wrong{.why = "'prompt' is missing, or no text"};
-    return encoded(prompt->get<std::string>(), model);
+    return encoded(prompt->get<std::string>(), model, true);
   } catch (const Wrong& wrong) {
     return fail(wrong.code, Op::kParse, wrong.why);
   } catch (const Json::exception& error) {

@@ -158,7 +158,8 @@ void Generation::fail_all(unsigned status, const std::string& why) {
 
 std::string Generation::bytes_of(TokenId token) const {
   if (model_.tokenizer == nullptr) return "";
-  return model_.tokenizer->decode(std::span(&token, 1), true).value_or(std::string());
+  return model_.tokenizer->decode(std::span(&token, 1), {.skip_special_tokens = true, .begins = false})
+      .value_or(std::string());
 }
 
 /// As a key, which has to be text, and another one for each token.

@@ -12,7 +12,6 @@ namespace weightcast::bench {
 namespace {
 
 using testing::Contains;
-using testing::Pair;
 
 TEST(TrainingSuite, ComesBackFromJson) {
   TrainingRun run;
@@ -48,14 +47,14 @@ TEST(TrainingSuite, SaysItsSchedulesToTheLearner) {
   suite.settings = {{"learning_rate", "1e-3"}};
   suite.steps = 40;
   const std::vector<Setting> rare = settings_of(suite, {"rare", 10, 11, {1, 2, 3}}, 7);
-  EXPECT_THAT(rare, Contains(Pair("learning_rate", "1e-3")));
-  EXPECT_THAT(rare, Contains(Pair("seed", "7")));
-  EXPECT_THAT(rare, Contains(Pair("publish_interval", "10")));
-  EXPECT_THAT(rare, Contains(Pair("max_staleness", "11")));
-  EXPECT_THAT(rare, Contains(Pair("generator_lag", "1,2,3")));
+  EXPECT_THAT(rare, Contains(Setting{"learning_rate", "1e-3"}));
+  EXPECT_THAT(rare, Contains(Setting{"seed", "7"}));
+  EXPECT_THAT(rare, Contains(Setting{"publish_interval", "10"}));
+  EXPECT_THAT(rare, Contains(Setting{"max_staleness", "11"}));
+  EXPECT_THAT(rare, Contains(Setting{"generator_lag", "1,2,3"}));
   const std::vector<Setting> never = settings_of(suite, {"never", {}, {}, {0}}, 7);
-  EXPECT_THAT(never, Contains(Pair("publish_interval", "40"))) << "with the last step, of whose weights nothing is made";
-  EXPECT_THAT(never, Contains(Pair("max_staleness", "unlimited")));
+  EXPECT_THAT(never, Contains(Setting{"publish_interval", "40"})) << "with the last step, of whose weights nothing is made";
+  EXPECT_THAT(never, Contains(Setting{"max_staleness", "unlimited"}));
 }
 
 }  // namespace

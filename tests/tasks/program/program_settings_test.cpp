@@ -17,14 +17,14 @@ TEST(TaskProgramSettings, AreTheWordsOfTheProgram) {
   TaskProgramSettings settings;
   EXPECT_THAT(program_words(settings).error().message(), HasSubstr("task_program.command is empty"));
   settings.command = "python3";
-  settings.arguments = "task.py,--digits,2";
-  EXPECT_THAT(program_words(settings).value(), ElementsAre("python3", "task.py", "--digits", "2"));
+  settings.arguments = {"task.py", "--digits", "2,3"};
+  EXPECT_THAT(program_words(settings).value(), ElementsAre("python3", "task.py", "--digits", "2,3"));
 }
 
 TEST(TaskProgramSettings, PassNoMoreOfTheEnvironmentThanIsNamed) {
   ::setenv("WEIGHTCAST_TEST_KEY", "secret", 1);
   TaskProgramSettings settings;
-  settings.environment = "HOME=/nowhere,EMPTY=,TWO=a=b";
+  settings.environment = {"HOME=/nowhere", "EMPTY=", "TWO=a=b"};
   const std::vector<std::string> environment = program_environment(settings).value();
   EXPECT_THAT(environment, Contains(StartsWith("PATH=")));
   EXPECT_THAT(environment, Contains("HOME=/nowhere"));
@@ -32,13 +32,14 @@ TEST(TaskProgramSettings, PassNoMoreOfTheEnvironmentThanIsNamed) {
   EXPECT_THAT(environment, Contains("TWO=a=b"));
   EXPECT_THAT(environment, Contains(StartsWith("HOME=")).Times(1));
   EXPECT_THAT(environment, testing::Not(Contains(StartsWith("WEIGHTCAST_TEST_KEY"))));
-  settings.environment = "PATH";
+  settings.environment = {"PATH"};
   EXPECT_THAT(program_environment(settings).error().message(), HasSubstr("'PATH' is no NAME=VALUE"));
 }
 
 TEST(TaskProgramSettings, RefuseASandboxThatNobodyKnows) {
   TaskProgramSettings settings;
-  const auto fields = task_program_fields(settings);
+  std::vector<SettingField> fields;
+  add_task_program_fields(fields, settings);
   EXPECT_THAT(apply_setting(fields, {"task_program.sandbox", "docker"}).error().message(),
               HasSubstr("none, auto, bwrap"));
   EXPECT_TRUE(apply_setting(fields, {"task_program.processes", "3"}).has_value());

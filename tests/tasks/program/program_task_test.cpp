@@ -56,14 +56,14 @@ class ProgramTaskTest : public testing::Test {
  protected:
   ProgramTaskTest() {
     settings_.command = "python3";
-    settings_.environment = std::string("PYTHONPATH=") + WEIGHTCAST_SOURCE "/python";
+    settings_.environment = {std::string("PYTHONPATH=") + WEIGHTCAST_SOURCE "/python"};
     settings_.start_time_max = 60;
     settings_.call_time_max = 30;
   }
 
   void write(std::string_view text) {
-    settings_.arguments = temp_.file("task.py");
-    std::ofstream(settings_.arguments) << text;
+    settings_.arguments = {temp_.file("task.py")};
+    std::ofstream(settings_.arguments.front()) << text;
   }
   Result<std::unique_ptr<Task>> start(const TaskOptions& options = {}) {
     return open_task("program", options, "", settings_, [this](const std::string& what) {
@@ -91,7 +91,7 @@ class ProgramTaskTest : public testing::Test {
 };
 
 TEST_F(ProgramTaskTest, TheExampleIsATaskLikeAnyOther) {
-  settings_.arguments = WEIGHTCAST_SOURCE "/examples/task_letters.py";
+  settings_.arguments = {WEIGHTCAST_SOURCE "/examples/task_letters.py"};
   const auto task = start();
   ASSERT_TRUE(task.has_value()) << task.error().message();
   EXPECT_EQ((*task)->name(), "program:letters@1");
@@ -217,15 +217,15 @@ TEST_F(ProgramTaskTest, RefusesAtTheStartWhatIsNoTask) {
   settings_.command = "false";
   EXPECT_THAT(start().error().message(), HasSubstr("the task's program false: it ended (exit status 1)"));
   settings_.command = "sleep";
-  settings_.arguments = "100";
+  settings_.arguments = {"100"};
   settings_.start_time_max = 0.2;
   EXPECT_THAT(start().error().message(), HasSubstr("it did not answer hello within 0.2 s"));
   settings_.start_time_max = 60;
   settings_.command = "sh";
-  settings_.arguments = temp_.file("task.sh");
-  std::ofstream(settings_.arguments) << "read call\necho '{\"id\": 1, \"protocol\": 3}'\nread call\n";
+  settings_.arguments = {temp_.file("task.sh")};
+  std::ofstream(settings_.arguments.front()) << "read call\necho '{\"id\": 1, \"protocol\": 3}'\nread call\n";
   EXPECT_EQ(start().error().code, Errc::kUnsupported);
-  std::ofstream(settings_.arguments) << "echo Welcome\nread call\n";
+  std::ofstream(settings_.arguments.front()) << "echo Welcome\nread call\n";
   EXPECT_THAT(start().error().message(), HasSubstr("received 'Welcome'"));
   settings_.command = "";
   EXPECT_THAT(start().error().message(), HasSubstr("task_program.command is empty"));
@@ -262,11 +262,11 @@ try: open("{}", "w").write("x")
 except OSError: pass
 )",
                                  outside)));
-  settings_.sandbox = "bwrap";
+  settings_.sandbox = SandboxKind::kBwrap;
   if (const auto task = start(); !task.has_value()) {
     // Here it cannot be had: that is refused where it was asked for, and said where it was not.
     EXPECT_EQ(task.error().code, Errc::kUnsupported) << task.error().message();
-    settings_.sandbox = "auto";
+    settings_.sandbox = SandboxKind::kAuto;
     ASSERT_TRUE(start().has_value());
     EXPECT_THAT(said(), Contains(HasSubstr("in no sandbox, as bwrap does not work: ")));
     EXPECT_TRUE(std::filesystem::exists(outside));

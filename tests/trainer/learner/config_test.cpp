@@ -124,7 +124,7 @@ TEST(LearnerConfig, AppliesAPresetBeforeAllElse) {
   const auto config = make_config(std::vector<Setting>{{"group_size", "32"}, {"preset", "sparse_patches"}});
   ASSERT_TRUE(config.has_value()) << config.error().message();
   EXPECT_EQ(config->group_size, 32u);
-  EXPECT_EQ(config->lr_schedule, "cosine");
+  EXPECT_EQ(config->lr_schedule, LearningRateDecay::kCosine);
 }
 
 TEST(LearnerConfig, TakesEveryPreset) {
@@ -138,7 +138,7 @@ TEST(LearnerConfig, GivesPresetsOfChatModelsRoomForAnAnswer) {
     if (preset.name == "arithmetic") continue;
     const LearnerConfig config =
         make_config(std::vector<Setting>{{"preset", std::string(preset.name)}, {"rollout_files", "a.jsonl"}}).value();
-    EXPECT_EQ(config.chat_template, "qwen") << preset.name;
+    EXPECT_EQ(config.chat_template, ChatTemplate::kQwen) << preset.name;
     EXPECT_GE(config.max_new_tokens, 1024u) << preset.name;
   }
 }
@@ -151,9 +151,9 @@ TEST(LearnerConfig, RefusesToSampleSeveralTurns) {
 
 TEST(LearnerConfig, BoundsTheOuterWeightOfEcho2) {
   const LearnerConfig config = make_config(std::vector<Setting>{{"preset", "echo2"}}).value();
-  EXPECT_EQ(config.pg_variant, "ppo");
+  EXPECT_EQ(config.pg_variant, PgVariant::kPpo);
   EXPECT_EQ(config.tis_cap, 2);
-  EXPECT_EQ(config.loss_agg_mode, "seq-mean-token-mean") << "1/|y|";
+  EXPECT_EQ(config.loss_agg_mode, LossAggMode::kSeqMeanTokenMean) << "1/|y|";
   EXPECT_EQ(config.max_new_tokens, 8192u);
   EXPECT_THAT(refusal({{"preset", "echo2"}, {"pg_variant", "echo2"}}), HasSubstr("count that mismatch twice"));
   EXPECT_EQ(refusal({{"preset", "echo2"}, {"pg_variant", "echo2"}, {"tis_cap", "0"}, {"ratio_high", "2"}}), "accepted");
@@ -174,7 +174,7 @@ TEST(LearnerConfig, HasTheNumbersOfRollFlash) {
   EXPECT_EQ(rlvr.max_staleness, std::nullopt) << "the ratio is the bound";
   const LearnerConfig agentic = make_config(std::vector<Setting>{{"preset", "roll_flash_agentic"}}).value();
   EXPECT_EQ(agentic.rollout_batch_size / agentic.group_size, 8u);
-  EXPECT_EQ(agentic.rollout_source, "http") << "environments beyond a batch's are workers'";
+  EXPECT_EQ(agentic.rollout_source, RolloutsFrom::kHttp) << "environments beyond a batch's are workers'";
   EXPECT_EQ(agentic.num_env_groups, 9u);
   EXPECT_EQ(agentic.group_size + agentic.group_size_redundancy, 17u);
   EXPECT_EQ(agentic.async_generation_ratio, 1);
@@ -222,9 +222,11 @@ TEST(LearnerConfig, PrintsAllKeys) {
 }
 
 TEST(LearnerConfig, HasTheTableOfItsDocument) {
+  LearnerConfig defaults;
   std::ifstream in(WEIGHTCAST_TRAINING_DOCUMENT);
   const std::string document{std::istreambuf_iterator<char>(in), {}};
-  EXPECT_THAT(document, HasSubstr(config_table())) << "docs/TRAINING.md: put the output of `run --list-keys` there";
+  EXPECT_THAT(document, HasSubstr(settings_table(config_fields(defaults))))
+      << "docs/TRAINING.md: put the output of `run --list-keys` there";
   for (const Preset& preset : presets()) EXPECT_THAT(document, HasSubstr("`" + std::string(preset.name) + "`"));
 }
 
@@ -241,7 +243,7 @@ TEST(LearnerConfig, NamesADevice) {
 }
 
 TEST(LearnerConfig, ReadsASetting) {
-  EXPECT_EQ(parse_setting("a=b=c").value(), Setting("a", "b=c"));
+  EXPECT_EQ(parse_setting("a=b=c").value(), (Setting{"a", "b=c"}));
   EXPECT_FALSE(parse_setting("a").has_value());
   EXPECT_FALSE(parse_setting("=a").has_value());
 }

@@ -44,7 +44,7 @@ struct LearnerTest : testing::Test {
   /// Of a task that has other options than arithmetic.
   Status run_task(const std::string& name, const std::vector<Setting>& more) {
     std::vector<Setting> settings = tiny_run(out(name));
-    std::erase_if(settings, [](const Setting& setting) { return setting.first.starts_with("task_options."); });
+    std::erase_if(settings, [](const Setting& setting) { return setting.name.starts_with("task_options."); });
     WC_ASSIGN(const LearnerConfig config, make_config(with(std::move(settings), more)));
     WC_ASSIGN(const auto learner, Learner::make(files, config));
     return learner->run(stop);
@@ -212,7 +212,7 @@ TEST_F(LearnerTest, TellsAnObserverOfEachStep) {
   WC_CHECK(run("plain").has_value());
   const LearnerConfig config = make_config(tiny_run(out("observed"))).value();
   std::vector<LearnerStep> steps;
-  const auto learner = Learner::make(files, config, {LogFormat::kText, "learner"}, [&](LearnerStep step) -> Status {
+  const auto learner = Learner::make(files, config, [&](LearnerStep step) -> Status {
     steps.push_back(std::move(step));
     return {};
   });
@@ -234,7 +234,7 @@ TEST_F(LearnerTest, TellsAnObserverOfEachStep) {
 
 TEST_F(LearnerTest, EndsWithTheErrorOfItsObserver) {
   const LearnerConfig config = make_config(tiny_run(out("a"))).value();
-  const auto learner = Learner::make(files, config, {LogFormat::kText, "learner"}, [](const LearnerStep& at) -> Status {
+  const auto learner = Learner::make(files, config, [](const LearnerStep& at) -> Status {
     if (at.step < 2) return {};
     return fail(Errc::kInvalidArgument, Op::kVerify, "enough");
   });

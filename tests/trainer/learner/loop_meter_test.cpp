@@ -90,7 +90,7 @@ TEST_F(LoopMeterTest, MeasuresTheLoop) {
 }
 
 TEST_F(LoopMeterTest, ReleasesAndActivatesWithProvision) {
-  config_.provision = "cost";
+  config_.provision = Provision::kCost;
   make();
   for (int i = 0; i < 5; ++i) meter_->handle_step(now_, 8s, 0s);
   // 12.5 rollouts per second are needed, and two workers give 20.
@@ -119,7 +119,7 @@ TEST_F(LoopMeterTest, TellsWhichShareOfTheWorkersIsIdle) {
 
 /// Leases follow what the learner needs, so workers have slots to spare: they are no reason to keep one more of them.
 TEST_F(LoopMeterTest, ProvisionReleasesWhatIsIdle) {
-  config_.provision = "cost";
+  config_.provision = Provision::kCost;
   make();
   demand_ = 10;
   for (int i = 0; i < 5; ++i) meter_->handle_step(now_, 10s, 0s);
@@ -132,7 +132,7 @@ TEST_F(LoopMeterTest, ProvisionReleasesWhatIsIdle) {
 }
 
 TEST_F(LoopMeterTest, ALongStepKillsNobody) {
-  config_.provision = "cost";
+  config_.provision = Provision::kCost;
   make();
   for (int i = 0; i < 5; ++i) meter_->handle_step(now_, 4s, 0s);
   pass(20s);

@@ -59,7 +59,7 @@ TEST(Advantages, RefusesBadInput) {
   EXPECT_EQ(advantages(Values{1e200, -1e200}, Groups{0, 0}, AdvantageNorm::kStd).error().detail,
             "advantages: rewards[0] is 1e+200; they are at most 1e+30 in size");
   EXPECT_GT(of({1e30, -1e30}, {0, 0}, AdvantageNorm::kStd)[0], 0.7);
-  EXPECT_EQ(parse_advantage_norm("bach").error().detail,
+  EXPECT_EQ(parse_word<AdvantageNorm>("norm of advantages", "bach").error().detail,
             "'bach' is no norm of advantages; the nearest is 'batch' (all: std, none, rloo, batch)");
 }
 

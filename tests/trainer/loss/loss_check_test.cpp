@@ -100,7 +100,7 @@ TEST(LossCheck, RefusesBadInput) {
 }
 
 TEST(LossCheck, HelpNamesEveryVariant) {
-  for (const std::string_view name : pg_variant_names()) EXPECT_THAT(loss_check_help(), testing::HasSubstr(name));
+  for (const std::string_view name : kWords<PgVariant>) EXPECT_THAT(loss_check_help(), testing::HasSubstr(name));
 }
 
 TEST(LossCheck, RefusesAScoreThatIsNoNumber) {

@@ -158,7 +158,7 @@ constexpr LossAggMode kModes[] = {LossAggMode::kTokenMean, LossAggMode::kSeqMean
 /// Every variant with every aggregation; the other switches take turns.
 std::vector<PolicyLossOptions> all_options() {
   std::vector<PolicyLossOptions> all;
-  for (std::size_t variant = 0; variant < pg_variant_names().size(); ++variant) {
+  for (std::size_t variant = 0; variant < kWords<PgVariant>.size(); ++variant) {
     for (const LossAggMode mode : kModes) {
       for (int turn = 0; turn < 4; ++turn) {
         PolicyLossOptions o;
@@ -406,7 +406,7 @@ TEST(PolicyLoss, Echo2WeighsItsKl) {
 }
 
 TEST(PolicyLoss, RefusesToCountAMismatchTwice) {
-  for (std::size_t i = 0; i < pg_variant_names().size(); ++i) {
+  for (std::size_t i = 0; i < kWords<PgVariant>.size(); ++i) {
     const auto variant = static_cast<PgVariant>(i);
     const bool takes_cap =
         variant == PgVariant::kPpo || variant == PgVariant::kDecoupledPpo || variant == PgVariant::kReinforce;
@@ -466,7 +466,7 @@ TEST(PolicyLoss, IsFiniteInFp32AtTheBoundsOfWhatIsAdmitted) {
   constexpr float kAdvantage = 4 * static_cast<float>(TrajectoryRules::kRewardMax);  // rloo, of two
   // What the sampler says against what the learner finds, for each sign of the advantage.
   const std::vector<float> log_probs{-0.1F, -90, -0.1F, -90}, rollout{kLeast, 0, 0, kLeast};
-  for (const std::string_view name : pg_variant_names()) {
+  for (const std::string_view name : kWords<PgVariant>) {
     for (const RatioLevel level : {RatioLevel::kToken, RatioLevel::kSequence}) {
       for (const float advantage : {kAdvantage, -kAdvantage}) {
         PolicyLossInput input;

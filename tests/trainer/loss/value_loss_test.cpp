@@ -47,7 +47,7 @@ TEST(ValuesGolden, AreVerls) {
 
     const Tensor predicted = matrix_of(line["new_values"].get<Rows>()).requires_grad_();
     const auto loss = value_loss(predicted, matrix_of(values), matrix_of(returns), matrix_of(masks) == 1,
-                                 line["clip_range"], *parse_loss_agg_mode(line["loss_agg_mode"].get<std::string>()));
+                                 line["clip_range"], *find_word<LossAggMode>(line["loss_agg_mode"].get<std::string>()));
     ASSERT_TRUE(loss.has_value());
     loss->loss.backward();
     ASSERT_NEAR(loss->loss.item<double>(), line["loss"].get<double>(), 1e-7) << line.dump();

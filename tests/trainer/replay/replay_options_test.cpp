@@ -42,11 +42,5 @@ TEST(ReplayOptions, RefusesEachOutOfRangeByName) {
   }
 }
 
-TEST(ReplayOptions, SampleOrderByName) {
-  EXPECT_EQ(*parse_sample_order("newest_first"), SampleOrder::kNewestFirst);
-  EXPECT_EQ(parse_sample_order("oldest").error().detail,
-            "'oldest' is no sample order; the nearest is 'oldest_first' (all: oldest_first, newest_first, uniform)");
-}
-
 }  // namespace
 }  // namespace weightcast

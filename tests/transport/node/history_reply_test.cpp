@@ -70,6 +70,7 @@ TEST_F(HistoryReplyTest, HasAllPublicationsWithoutWorkersOrOneWithThem) {
   history.handle_installed(start + 5s, member("a"), kNoVersion, Version{2}, phases);
   phases.fed_by = member("a").id;
   history.handle_installed(start + 7s, member("b"), kNoVersion, Version{2}, phases);
+  history.handle_taken(member("b"), Version{2}, 1500ms);
   EXPECT_EQ(reply(0).publications.size(), 2u);
   EXPECT_EQ(reply(0).workers.size(), 0u);
   const local::HistoryReply two = reply(2);
@@ -85,6 +86,8 @@ TEST_F(HistoryReplyTest, HasAllPublicationsWithoutWorkersOrOneWithThem) {
   EXPECT_EQ(two.workers[1].name, "b") << "the slowest";
   EXPECT_EQ(two.workers[1].fed_by, "a");
   EXPECT_EQ(two.workers[1].installed_s, 7);
+  EXPECT_EQ(two.workers[1].engine_s, 1.5);
+  EXPECT_FALSE(two.workers[2].engine_s.has_value());
   EXPECT_EQ(two.workers[2].fed_by, "trainer");
   EXPECT_EQ(two.workers[2].receiving_s, 3);
 }

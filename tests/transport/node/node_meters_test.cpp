@@ -40,12 +40,14 @@ TEST(NodeMeters, TellsPhasesApart) {
   NodeMeters meters;
   meters.note(NodeMeters::Phase::kSwitch, 2s);
   meters.note(NodeMeters::Phase::kTransfer, 3s);
+  meters.note(NodeMeters::Phase::kEngine, 4s);
   const local::NodeStatus status = described(meters);
-  ASSERT_EQ(status.phases.size(), 2u);
+  ASSERT_EQ(status.phases.size(), 3u);
   EXPECT_EQ(status.phases[0].phase, "transfer");
   EXPECT_EQ(status.phases[0].sum_s, 3);
   EXPECT_EQ(status.phases[1].phase, "switch");
   EXPECT_EQ(status.phases[1].sum_s, 2);
+  EXPECT_EQ(status.phases[2].phase, "engine");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <map>
 
@@ -134,8 +135,58 @@ TEST_P(EngineOf, AnswersEachRequestInABatchAsAloneToTheLastBit) {
 
 INSTANTIATE_TEST_SUITE_P(All, EngineOf,
                          testing::Combine(testing::Values(Architecture::kQwen2, Architecture::kQwen3,
-                                                          Architecture::kQwen3Moe),
+                                                          Architecture::kQwen3Moe, Architecture::kLlama,
+                                                          Architecture::kMistral),
                                           testing::Bool()));
+
+/// Log-probabilities of a prompt's tokens but the first.
+std::vector<double> prompt_log_probs(const ModelConfig& config, const EngineOptions& options) {
+  const auto engine = make_engine(options, made_weights(config, 3));
+  EngineRequest request;
+  for (TokenId k = 0; k < 100; ++k) request.prompt.push_back((k * 7 + k / 5) % 40);
+  request.tokens_max = 1;
+  request.prompt_log_probs = true;
+  EXPECT_TRUE(engine->add(request).has_value());
+  const auto answers = run(*engine);
+  std::vector<double> log_probs;
+  for (const PromptToken& token : answers.at(0).prompt) log_probs.push_back(token.log_prob);
+  log_probs.erase(log_probs.begin());
+  return log_probs;
+}
+
+// Windows begin anywhere in a block of keys and values of either width.
+TEST(Engine, ComputesNearlyTheSameWithNarrowKeysAndValues) {
+  ModelConfig config = small_config();
+  for (const std::int64_t window : {0, 1, 16, 21, 32, 60, 99}) {
+    config.sliding_window = window;
+    EngineOptions options;
+    const std::vector<double> wide = prompt_log_probs(config, options);
+    options.bfloat16_cache = true;
+    const std::vector<double> narrow = prompt_log_probs(config, options);
+    ASSERT_EQ(wide.size(), 99u);
+    double difference = 0;
+    for (std::size_t i = 0; i < wide.size(); ++i) difference += std::abs(wide[i] - narrow[i]) / 99;
+    EXPECT_GT(difference, 0) << window;
+    EXPECT_LT(difference, 0.05) << window;
+  }
+}
+
+TEST(Engine, SeesNothingBeforeTheWindow) {
+  ModelConfig config = small_config();
+  config.sliding_window = 20;
+  const auto answer_after = [&](TokenId early) {
+    const auto engine = make_engine({}, made_weights(config, 3));
+    EngineRequest request = some_requests(1).front();
+    request.prompt.assign(100, 3);
+    request.prompt[5] = early;
+    request.tokens_max = 10;
+    EXPECT_TRUE(engine->add(request).has_value());
+    return run(*engine).at(0);
+  };
+  EXPECT_EQ(answer_after(7), answer_after(8)) << "two layers see 38 positions back";
+  config.sliding_window = 50;
+  EXPECT_FALSE(answer_after(7).log_probs == answer_after(8).log_probs) << "and these 98";
+}
 
 TEST(Engine, AnswersAlikeOnSeveralThreads) {
   ModelConfig config = small_config();

@@ -26,8 +26,10 @@ inline ModelConfig small_config(Architecture architecture = Architecture::kQwen3
   config.num_key_value_heads = 2;
   config.head_dim = 8;
   config.max_position_embeddings = 128;
-  config.qk_norm = architecture != Architecture::kQwen2;
-  config.qkv_bias = architecture == Architecture::kQwen2;
+  config.qk_norm = architecture == Architecture::kQwen3 || architecture == Architecture::kQwen3Moe;
+  config.qkv_bias = architecture == Architecture::kQwen2 || architecture == Architecture::kLlama;
+  config.output_bias = config.mlp_bias = architecture == Architecture::kLlama;
+  if (architecture == Architecture::kMistral) config.sliding_window = 21;
   if (architecture == Architecture::kQwen3Moe) {
     ExpertsConfig experts;
     experts.experts = 4;

@@ -77,20 +77,6 @@ class VersionFollowerIn : public testing::TestWithParam<WeightPlace> {
   std::unique_ptr<VersionFollower> follower_;
 };
 
-TEST(WeightPlaceName, IsReadAsItIsWritten) {
-  for (const WeightPlace place : {WeightPlace::kMapped, WeightPlace::kResident}) {
-    EXPECT_EQ(parse_weight_place(to_string(place)).value(), place);
-  }
-  EXPECT_THAT(parse_weight_place("residnt").error().detail, HasSubstr("the nearest is 'resident'"));
-}
-
-TEST(InFlightName, IsReadAsItIsWritten) {
-  for (const InFlight policy : {InFlight::kKeep, InFlight::kRecompute, InFlight::kRestart}) {
-    EXPECT_EQ(parse_in_flight(to_string(policy)).value(), policy);
-  }
-  EXPECT_THAT(parse_in_flight("").error().detail, HasSubstr("keep, recompute, restart"));
-}
-
 TEST_P(VersionFollowerIn, TheEngineGeneratesUnderEachVersionThatArrives) {
   install(1);
   InstalledVersion first = take();

@@ -25,7 +25,7 @@ TEST(RolloutWorkerConfig, NamesWhatIsMissing) {
     settings.erase(settings.begin() + static_cast<std::ptrdiff_t>(i));
     const auto config = make_worker_config(settings);
     ASSERT_FALSE(config.has_value());
-    EXPECT_THAT(config.error().message(), HasSubstr(kLeast[i].first + " is empty"));
+    EXPECT_THAT(config.error().message(), HasSubstr(kLeast[i].name + " is empty"));
   }
 }
 
@@ -37,16 +37,23 @@ TEST(RolloutWorkerConfig, RefusesWhatIsUnknownOrOutOfRange) {
   EXPECT_THAT(refusal({"backend", "vllm"}), HasSubstr("backend_server is empty"));
 }
 
-TEST(RolloutWorkerConfig, WhatItPrintsGivesTheSameAgain) {
-  const RolloutWorkerConfig config = make_worker_config(kLeast).value();
-  EXPECT_THAT(worker_config_text(config), HasSubstr("learner = \"trainer:7500\"\n"));
-  EXPECT_THAT(worker_config_table(), HasSubstr("| `running_max` | 64 | a whole number, 1 to 65536 |"));
+TEST(RolloutWorkerConfig, WritesEachSettingAsItReadsIt) {
+  RolloutWorkerConfig config = make_worker_config(kLeast).value();
+  EXPECT_EQ(config.backend, std::nullopt) << "its own engine";
+  EXPECT_THAT(settings_text(worker_fields(config)), HasSubstr("learner = \"trainer:7500\"\n"));
+  for (const SettingField& field : worker_fields(config)) {
+    for (const std::string_view choice : field.choices()) {
+      ASSERT_TRUE(field.set(choice).has_value()) << field.name();
+      EXPECT_EQ(field.value(), choice);
+    }
+  }
 }
 
 TEST(RolloutWorkerConfig, TheDocumentListsEveryKey) {
   std::ifstream in(WEIGHTCAST_WORKERS_DOCUMENT);
   const std::string document((std::istreambuf_iterator<char>(in)), {});
-  EXPECT_THAT(document, HasSubstr(worker_config_table()));
+  RolloutWorkerConfig defaults;
+  EXPECT_THAT(document, HasSubstr(settings_table(worker_fields(defaults))));
 }
 
 }  // namespace

@@ -62,6 +62,24 @@ TEST(PromptCodec, NamesStylesAsARunDoes) {
       "'qwen3' is no chat_template; the nearest is 'qwen' (all: none, qwen, qwen2.5, qwen2.5-base, qwen2.5-math)");
 }
 
+// As tokenizer.json of a Llama has it: a token before each text, and another name for the end.
+TEST(PromptCodec, BeginsTextsAsTheTokenizerSaysAndEndsThemByItsOwnToken) {
+  std::string json = byte_tokenizer_json();
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    json.replace(json.find(from), from.size(), to);
+  };
+  replace("<|endoftext|>", "<|end_of_text|>");
+  replace("<|im_start|>", "<|begin_of_text|>");
+  replace("\"post_processor\": null", R"("post_processor": {"type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<|begin_of_text|>"}}, {"Sequence": {"id": "A"}}],
+    "special_tokens": {"<|begin_of_text|>": {"ids": [257]}}})");
+  const PromptCodec codec = PromptCodec::make(Tokenizer::parse(json).value(), {}).value();
+  EXPECT_EQ(codec.end_token(), 256);
+  EXPECT_EQ(codec.prompt_ids(asks("2+2?")).value(), (std::vector<TokenId>{257, '2', '+', '2', '?'}));
+  EXPECT_EQ(codec.observation_ids("4", true).value(), (std::vector<TokenId>{'4'}));
+  EXPECT_EQ(codec.response_ids("4").value(), (std::vector<TokenId>{'4', 256}));
+}
+
 TEST(PromptCodec, RefusesATokenizerWithoutTheEndOfAResponse) {
   std::string json = byte_tokenizer_json();
   const std::string end = "<|im_end|>";

@@ -51,7 +51,8 @@ class SurfaceTest : public testing::Test {
     options.cache_bytes_max = 64 << 20;
     options.running_max = running_max_;
     options.token_bytes = [this](TokenId token) {
-      return tokenizer_->decode(std::span(&token, 1), true).value_or(std::string());
+      return tokenizer_->decode(std::span(&token, 1), {.skip_special_tokens = true, .begins = false})
+          .value_or(std::string());
     };
     return std::move(*Engine::make(weights_, Version{7}, options));
   }

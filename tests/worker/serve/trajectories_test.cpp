@@ -70,7 +70,7 @@ TEST_F(TrajectoriesTest, ComputesRewardsOfTrajectoriesByItsTask) {
     const Json& one = answer["trajectories"][i];
     const auto actions = one["actions"].get<std::vector<TokenId>>();
     std::vector<double> rewards(actions.size(), 0);
-    rewards.back() = static_cast<double>(tokenizer_->decode(actions, true)->size());
+    rewards.back() = static_cast<double>(tokenizer_->decode(actions, {.skip_special_tokens = true})->size());
     EXPECT_EQ(one["rewards"], Json(rewards)) << i;
     EXPECT_EQ(one["success"], i < 2) << i;
     EXPECT_TRUE(one["values"].is_null());

@@ -535,6 +535,9 @@ void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heart
   if (member.other_run == kNoRun && beat.stripes_missing_size() <= int(kStripesMax)) {
     publications_.handle_progress(now, member, {beat.stripes_missing().begin(), beat.stripes_missing().end()});
   }
+  if (member.other_run == kNoRun && beat.taken_version() != 0) {
+    publications_.handle_taken(member, Version{beat.taken_version()}, beat.taken_after_s());
+  }
   wire::Message ack;
   ack.mutable_heartbeat_ack();
   actions_.push(action::Send{member.conn, std::move(ack)});

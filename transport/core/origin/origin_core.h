@@ -64,6 +64,13 @@ class OriginCore final : public Core {
            rates_.ended_count();
   }
 
+  /// From now on these count, for what is planned and for who joins.
+  void set_limits(Rate uplink, std::vector<std::string> addresses_allowed) {
+    config_.uplink = uplink;
+    config_.addresses_allowed = std::move(addresses_allowed);
+    rates_.set_origin_cap(uplink);
+  }
+
   /// The list of revoked keys that counts here. A worker that knows an older one gets it with its next heartbeat.
   void set_revocations(std::uint64_t number, std::string list);
 

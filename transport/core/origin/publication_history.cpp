@@ -165,6 +165,15 @@ void PublicationHistory::handle_installed(Instant now, const Member& member, Ver
   if (!course->phases) course->phases = phases;
 }
 
+void PublicationHistory::handle_taken(const Member& member, Version version, Duration after) {
+  PublicationRecord* const record = find(version);
+  if (record == nullptr) return;
+  const auto course = record->courses.find(member.id);
+  if (course == record->courses.end() || !course->second.phases || course->second.taken_after) return;
+  course->second.taken_after = after;
+  ++record->taken;
+}
+
 PublicationRecord* PublicationHistory::find(Version version) {
   const auto found = records_.find(version);
   return found == records_.end() ? nullptr : &found->second;

@@ -17,7 +17,7 @@
 
 namespace weightcast {
 
-/// One worker's way to one version, by the origin's clock. Only `phases` are the worker's own word.
+/// One worker's way to one version, by the origin's clock. Only `phases` and `taken_after` are the worker's own word.
 struct WorkerCourse {
   std::string name;
   PayloadId payload{};                 ///< that it was told of last; of kNoVersion: none
@@ -27,6 +27,7 @@ struct WorkerCourse {
   std::optional<Instant> installed_at;
   std::optional<Instant> left_at;  ///< without the version: it was lost or released, and has not come back
   std::optional<InstallPhases> phases;
+  std::optional<Duration> taken_after;  ///< from the switch until an engine there took it; the worker's word, too
   std::string failure;  ///< why it could not install the version, the last time; "": it could
 };
 
@@ -54,6 +55,7 @@ struct PublicationRecord {
   BroadcastTimes::Times times;
   std::uint32_t workers = 0;    ///< that count
   std::uint32_t installed = 0;  ///< of those
+  std::uint32_t taken = 0;      ///< workers whose engine has taken it
   End end = End::kUnderWay;
   std::optional<Instant> ended_at;
   Version superseded_by{};
@@ -111,6 +113,8 @@ class PublicationHistory {
   /// `before`: what it had. The first word of each kind counts; phases may follow.
   void handle_installed(Instant now, const Member& member, Version before, Version version,
                         const std::optional<InstallPhases>& phases);
+  /// An engine there has taken the version, `after` the switch. The first word counts.
+  void handle_taken(const Member& member, Version version, Duration after);
 
   /// Null if it is not known.
   [[nodiscard]] PublicationRecord* find(Version version);

@@ -409,6 +409,11 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
   plans_.note_change(now);
 }
 
+void Publications::handle_taken(const Member& member, Version version, double after_s) {
+  if (!(after_s >= 0 && after_s <= kPhaseMax_s)) return;  // also what is no number
+  history_.handle_taken(member, version, from_seconds(after_s));
+}
+
 std::string Publications::name_of(PeerId node) const {
   const Member* member = members_.find(node);
   return member != nullptr ? member->name : config_.name;

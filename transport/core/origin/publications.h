@@ -100,6 +100,9 @@ class Publications {
   /// A heartbeat of `member`: what it lacks of what it receives, by stripe of the plan.
   void handle_progress(Instant now, const Member& member, std::vector<std::uint32_t> stripes_missing);
   void handle_installed(Instant now, Member& member, const wire::Installed& installed);
+  /// A heartbeat of `member`: an engine there has taken `version`, so long after the switch. What is no time is passed
+  /// over.
+  void handle_taken(const Member& member, Version version, double after_s);
   void handle_install_failed(Instant now, Member& member, const wire::InstallFailed& failed);
   void handle_parent_fault(Instant now, Member& member, const ParentFault& fault);
 

@@ -74,6 +74,8 @@ class RateProbes {
   /// So many bytes of chunks have left the origin since its start. To be told every now and then.
   void handle_sent(Instant now, std::uint64_t bytes_sent);
 
+  /// What is configured is `cap` from now on.
+  void set_origin_cap(Rate cap) { origin_cap_ = cap; }
   /// What plans take for the origin's own uplink; without a limit: not known.
   [[nodiscard]] Rate planned_origin_uplink() const { return planned_rate(origin_cap_, origin_); }
   /// What was measured of it.
@@ -114,7 +116,7 @@ class RateProbes {
 
   Membership& members_;
   ActionQueue& actions_;
-  const Rate origin_cap_;
+  Rate origin_cap_;
   LinkEstimate origin_;
   Rate origin_before_{};  // as it was logged last
   SendingRate sent_;      // what publications have reached of it, since it was doubted

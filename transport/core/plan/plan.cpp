@@ -1,25 +1,15 @@
 #include "transport/core/plan/plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
 #include "transport/core/plan/plan_evaluate.h"
 #include "transport/core/plan/plan_topologies.h"
+#include "transport/core/words.h"
 
 namespace weightcast {
 namespace {
-
-struct Named {
-  Topology topology;
-  std::string_view name;
-};
-constexpr std::array kNames{Named{Topology::kAuto, "auto"}, Named{Topology::kStar, "star"},
-                            Named{Topology::kChain, "chain"}, Named{Topology::kTree, "tree"},
-                            Named{Topology::kStriped, "striped"}};
 
 /// Predictions closer than this count as equal: the measured rates behind them are no better.
 constexpr double kEqual = 1.01;
@@ -79,20 +69,9 @@ const Candidate& best_of(const std::vector<Candidate>& candidates) {
 
 }  // namespace
 
-std::string_view to_string(Topology topology) {
-  for (const Named& named : kNames) {
-    if (named.topology == topology) return named.name;
-  }
-  return "unknown";
-}
+std::string_view to_string(Topology topology) { return to_string<Topology>(topology); }
 
-Result<Topology> parse_topology(std::string_view text) {
-  for (const Named& named : kNames) {
-    if (named.name == text) return named.topology;
-  }
-  return fail(Errc::kInvalidArgument, Op::kParse,
-              fmt::format("topology '{}': use auto, star, chain, tree or striped", text));
-}
+Result<Topology> parse_topology(std::string_view text) { return parse_word<Topology>("topology", text); }
 
 Duration Plan::predicted(double rho) const {
   WC_CHECK(rho > 0 && rho <= 1);

@@ -414,6 +414,8 @@ void Intake::handle_finished(Instant now, PayloadId payload, const Status& statu
   installed_seconds_ = to_seconds(now - incoming_->download->first_chunk_at().value_or(now));
   last_error_.clear();
   installed_phases_ = phases_of(now, *incoming_, switching);
+  installed_at_ = now;
+  taken_after_.reset();
   announced_versions_.handle_installed(payload.version);
   const FeedRecord& feed = incoming_->download->feed();
   std::string fed_by = feed.feeders() == 0 ? std::string("all of it was here already")
@@ -432,6 +434,13 @@ void Intake::handle_finished(Instant now, PayloadId payload, const Status& statu
   take_up_newest(now);
 }
 
+bool Intake::handle_taken(Instant now, Version version) {
+  if (!installed_phases_ || taken_after_ || version != held_.installed()) return false;
+  taken_after_ = now - installed_at_;
+  if (origin_.joined()) send_heartbeat(now);
+  return true;
+}
+
 void Intake::handle_damaged(Instant now, PayloadId payload, const Error& why) {
   if (is_incoming(payload)) {
     // What finishes is read again as a whole, and judged by that.
@@ -447,7 +456,10 @@ void Intake::handle_version_lost(Instant now, Version version, std::shared_ptr<c
                                  const Error& why) {
   const bool was_installed = version == held_.installed();
   held_.handle_version_lost(version, std::move(newest));
-  if (was_installed) installed_phases_.reset();
+  if (was_installed) {
+    installed_phases_.reset();
+    taken_after_.reset();
+  }
   last_error_ = why.message();
   if (was_installed) origin_.rejoin(now, fmt::format("version {} is lost", version.value));
 }
@@ -500,7 +512,7 @@ void Intake::report_faults(Instant now) {
 
 void Intake::send_heartbeat(Instant now) {
   reports_.send_progress(now, {receiving(), chunks_verified(), chunks_total(), bytes_received_, uploads_.bytes_sent(),
-                               receive_bytes_per_s(), stripes_missing()});
+                               receive_bytes_per_s(), stripes_missing(), taken_after_});
 }
 
 void Intake::describe(wire::Join& join) const {

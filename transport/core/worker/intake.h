@@ -92,6 +92,10 @@ class Intake {
   /// From now on nothing is read from parents, because the disk has too much to write; or it is read again.
   void handle_disk_behind(Instant now, bool is_behind);
 
+  /// A program on this host, as an engine, has taken `version` up. Whether that says something new: the version is the
+  /// one in use, this process installed it, and it is the first program.
+  bool handle_taken(Instant now, Version version);
+
   // What the archive says.
 
   void handle_archive_found(Instant now, PayloadId payload, std::uint32_t request,
@@ -140,6 +144,8 @@ class Intake {
   /// Of the last installation: from the first chunk until all were stored, and from there on.
   [[nodiscard]] double transfer_s() const { return transfer_s_; }
   [[nodiscard]] double finish_s() const { return finish_s_; }
+  /// From the switch until an engine took the version in use; absent if none has, or another process installed it.
+  [[nodiscard]] std::optional<Duration> taken_after() const { return taken_after_; }
 
  private:
   enum class Phase : std::uint8_t { kBeginning, kReceiving, kFinishing };
@@ -208,6 +214,8 @@ class Intake {
   bool base_unusable_ = false;
   double installed_seconds_ = 0;
   std::optional<InstallPhases> installed_phases_;  // of the version that is installed; absent if another process did
+  Instant installed_at_{};                         // of the same
+  std::optional<Duration> taken_after_;            // of the same
   bool disk_is_behind_ = false;
   double transfer_s_ = 0;
   double finish_s_ = 0;

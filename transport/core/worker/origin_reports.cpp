@@ -19,6 +19,10 @@ void OriginReports::send_progress(Instant now, const Progress& progress) {
   beat->set_bytes_sent(progress.bytes_sent);
   beat->set_receive_bytes_per_s(progress.receive_bytes_per_s);
   beat->mutable_stripes_missing()->Assign(progress.stripes_missing.begin(), progress.stripes_missing.end());
+  if (progress.taken_after) {
+    beat->set_taken_version(held_.installed().value);
+    beat->set_taken_after_s(to_seconds(*progress.taken_after));
+  }
   origin_.send_heartbeat(now, std::move(message));
 }
 

@@ -27,6 +27,7 @@ class OriginReports {
     std::uint64_t bytes_sent = 0;      ///< since the start
     double receive_bytes_per_s = 0;
     std::vector<std::uint32_t> stripes_missing;  ///< by stripe of the plan; empty: not known yet
+    std::optional<Duration> taken_after;         ///< Intake's, of the version that is installed
   };
   void send_progress(Instant now, const Progress& progress);
   /// The version that is installed. `seconds`: from its first chunk to the switch. `phases`: if this process installed

@@ -45,6 +45,8 @@ class WorkerCore : public Core {
   void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, const Status& status);
   /// The answer to action::FinishPayload. `switching`: see Intake.
   void handle_finished(Instant now, PayloadId payload, const Status& status, Duration switching = {});
+  /// See Intake.
+  bool handle_taken(Instant now, Version version) { return intake_.handle_taken(now, version); }
   /// The answer to action::FindArchived: the digests of all chunks, in order.
   void handle_archive_found(Instant now, PayloadId payload, std::uint32_t request,
                             Result<std::vector<ContentDigest>> digests) {
@@ -60,6 +62,15 @@ class WorkerCore : public Core {
   }
   /// See Intake.
   void handle_disk_behind(Instant now, bool is_behind) { intake_.handle_disk_behind(now, is_behind); }
+
+  /// From now on these count. The origin learns of the rates when this worker joins the next time. `archive`: nothing
+  /// without one.
+  void set_limits(Rate uplink, Rate downlink, std::uint64_t snapshot_bytes_max, const ArchiveLimits& archive) {
+    config_.uplink = uplink;
+    config_.downlink = downlink;
+    config_.snapshot_bytes_max = snapshot_bytes_max;
+    if (config_.archive) config_.archive = archive;
+  }
 
   /// Another list of revoked keys counts from now on; heartbeats tell its number. What arrives by the word of a key on
   /// it is given up.

@@ -12,6 +12,13 @@ Pacer::Pacer(EventLoop& loop, Rate rate)
 
 Pacer::~Pacer() { WC_CHECK(waiting_.empty() && resting_.empty()); }
 
+void Pacer::set_rate(Rate rate) {
+  if (rate == limiter_.rate()) return;
+  limiter_ = RateLimiter(rate);
+  // The timer is set by the rate before.
+  if (!serving_) soon_.schedule();
+}
+
 void Pacer::request(Client& client) {
   if (client.queued_) return;
   client.queued_ = true;

@@ -75,6 +75,8 @@ class Pacer {
   Pacer& operator=(const Pacer&) = delete;
 
   [[nodiscard]] Rate rate() const { return limiter_.rate(); }
+  /// What passes from now on goes by `rate`.
+  void set_rate(Rate rate);
 
   /// Queues `client` for a turn. Harmless if it is queued already. Without a limit the turn comes at the end of the
   /// loop's present turn. It never comes from inside this call.

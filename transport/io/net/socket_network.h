@@ -17,6 +17,12 @@ class SocketNetwork final : public Network {
   SocketNetwork(UvLoop& loop, Rate uplink, Rate downlink, SocketOptions options,
                 std::shared_ptr<TlsContext> tls = nullptr, unsigned io_threads = IoThreads::default_count());
 
+  /// From now on these limit what is sent and received.
+  void set_rates(Rate uplink, Rate downlink) {
+    uplink_.set_rate(uplink);
+    downlink_.set_rate(downlink);
+  }
+
   std::unique_ptr<Attempt> dial(const Endpoint& to, OnDialled on_dialled) override;
   Result<std::unique_ptr<Listener>> listen(const Endpoint& at, Listener::OnConnection on_connection) override;
   Result<std::unique_ptr<Listener>> listen_locally(const std::string& path,

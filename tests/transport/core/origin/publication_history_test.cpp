@@ -332,6 +332,31 @@ TEST_F(PublicationHistoryTest, TakesTheFirstWordAlone) {
   EXPECT_EQ(record(1).courses.at(member("a").id).phases->receiving, 500ms);
 }
 
+TEST_F(PublicationHistoryTest, KnowsWhenAnEngineTookTheVersion) {
+  join("a"), join("b");
+  publish(1);
+  const auto taken = [&](const std::string& name, std::uint64_t version, double after_s) {
+    wire::Message message;
+    message.mutable_heartbeat()->set_taken_version(version);
+    message.mutable_heartbeat()->set_taken_after_s(after_s);
+    tell(name, message);
+  };
+  const auto course = [&](const std::string& name) { return record(1).courses.at(member(name).id); };
+  taken("a", 1, 0.25);
+  EXPECT_FALSE(course("a").taken_after.has_value()) << "it has not installed it";
+  installed("a", 1, phases(kOriginId, 0.5));
+  for (const double wrong : {-1.0, std::nan(""), std::numeric_limits<double>::infinity(), kPhaseMax_s * 1.01}) {
+    taken("a", 1, wrong);
+    EXPECT_FALSE(course("a").taken_after.has_value()) << wrong;
+  }
+  taken("a", 7, 1);  // which nobody has published
+  taken("a", 1, 0.25);
+  taken("a", 1, 3);
+  EXPECT_EQ(course("a").taken_after, 250ms) << "its first word counts";
+  EXPECT_FALSE(course("b").taken_after.has_value());
+  EXPECT_EQ(record(1).taken, 1u);
+}
+
 TEST_F(PublicationHistoryTest, ForgetsTheOldestBeyondItsBounds) {
   PublicationHistory history;
   Membership members;

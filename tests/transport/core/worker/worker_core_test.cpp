@@ -307,6 +307,38 @@ TEST_F(WorkerCoreTest, SaysAgainHowItsVersionCameWhenItJoinsAgain) {
   EXPECT_EQ(last_said(Kind::kInstalled)->installed().phases().SerializeAsString(), phases);
 }
 
+TEST_F(WorkerCoreTest, SaysHowLongAfterTheSwitchAnEngineTookTheVersion) {
+  EXPECT_FALSE(worker.handle_taken(now, kNoVersion));
+  announce(2, 1);
+  worker.handle_payload_begun(now, Version{2}, RestoredPayload{chunk_digests(Version{2}, 100), ChunkSet(100, true)});
+  worker.handle_finished(now, Version{2}, Status(), 250ms);
+  run();
+  said.clear();
+  now += 500ms;
+  EXPECT_FALSE(worker.handle_taken(now, Version{1})) << "another than the one in use";
+  EXPECT_TRUE(worker.handle_taken(now, Version{2}));
+  run();
+  ASSERT_NE(last_said(Kind::kHeartbeat), nullptr) << "at once";
+  EXPECT_EQ(last_said(Kind::kHeartbeat)->heartbeat().taken_version(), 2u);
+  EXPECT_EQ(last_said(Kind::kHeartbeat)->heartbeat().taken_after_s(), 0.5);
+  now += 1s;
+  EXPECT_FALSE(worker.handle_taken(now, Version{2})) << "the first engine alone counts";
+  said.clear();
+  lose_origin();
+  join();
+  worker.handle_timeout(now);
+  run();
+  ASSERT_NE(last_said(Kind::kHeartbeat), nullptr);
+  EXPECT_EQ(last_said(Kind::kHeartbeat)->heartbeat().taken_after_s(), 0.5) << "the first word may have been lost";
+  announce(3, 2);
+  worker.handle_payload_begun(now, Version{3}, RestoredPayload{chunk_digests(Version{3}, 100), ChunkSet(100, true)});
+  worker.handle_finished(now, Version{3}, Status(), 0s);
+  now += 10s;
+  worker.handle_timeout(now);
+  run();
+  EXPECT_EQ(last_said(Kind::kHeartbeat)->heartbeat().taken_version(), 0u) << "nobody has taken this one";
+}
+
 TEST_F(WorkerCoreTest, CountsFromTheFirstTimeThatAVersionWasAnnounced) {
   announce(2, 1);
   now += 1s;

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/endpoint.h"
+#include "base/operator_settings.h"
+#include "base/settings.h"
+#include "transport/core/words.h"
+#include "transport/node/daemon.h"
+
+namespace weightcast {
+
+constexpr Words<3> words_of(DiskBackend) { return {"auto", "io_uring", "threads"}; }
+constexpr Words<3> words_of(VersionsIn) { return {"disk", "memory", "auto"}; }
+
+/// What `weightcast daemon` is told: of its node, and of what only its command knows.
+struct DaemonSettings {
+  std::optional<Role> role;  ///< has to be set; make_daemon_settings() tells the node
+  DaemonConfig node;
+  std::optional<Endpoint> learner;
+  std::string otlp_endpoint;  ///< empty: none
+  std::string log_level = "info";
+  OperatorSettings operators;
+};
+
+/// The one description of the daemon's settings (docs/OPERATING.md).
+[[nodiscard]] std::vector<SettingField> daemon_fields(DaemonSettings& settings);
+
+/// What `settings` make; a later one wins. The state directory is at first WEIGHTCAST_STATE of the environment.
+/// Errors: kInvalidArgument, which names the setting, its value and its range, or the nearest one.
+[[nodiscard]] Result<DaemonSettings> make_daemon_settings(std::span<const Setting> settings);
+
+}  // namespace weightcast

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "base/peer_identity.h"
+#include "base/words.h"
+#include "transport/core/origin/origin_config.h"
+#include "transport/core/plan/plan.h"
+
+namespace weightcast {
+
+constexpr Words<2> words_of(Role) { return {"origin", "worker"}; }  // that a node can be given
+constexpr Words<5> words_of(Topology) { return {"auto", "star", "chain", "tree", "striped"}; }
+constexpr Words<3> words_of(Packing) { return {"never", "auto", "always"}; }
+
+}  // namespace weightcast
