@@ -14,6 +14,10 @@
 #include "base/nearest_name.h"
 #include "base/posix_file_system.h"
 #include "base/text.h"
+#ifdef WEIGHTCAST_TORCH
+#include "bench/paper/run_statistics.h"
+#include "bench/paper/training_runs.h"
+#endif
 
 namespace weightcast::bench {
 namespace {
@@ -23,6 +27,7 @@ constexpr std::uint64_t kResultBytesMax = std::uint64_t{16} << 20;
 std::vector<PaperItem> all_items() {
   std::vector<PaperItem> items = echo2_items();
   for (PaperItem& item : flash_items()) items.push_back(std::move(item));
+  for (PaperItem& item : staleness_items()) items.push_back(std::move(item));
   return items;
 }
 
@@ -74,6 +79,29 @@ Figure figure_of(const PaperItem& item, const StepTimes& times) {
   return figure;
 }
 
+/// What an item that trains comes to.
+Result<PaperResult> train(const PaperItem& item, const std::filesystem::path& directory) {
+#ifdef WEIGHTCAST_TORCH
+  WC_ASSIGN(const std::vector<TrainingRun> runs,
+            run_training_suite(*item.training, directory / item.name, [](const TrainingRun& run) {
+              const std::vector<double>& rewards = run.columns.at("reward");
+              fmt::print("{}, seed {}: {} steps, reward {:.3f} in the last ten{}\n", run.name, run.seed, rewards.size(),
+                         last_mean(rewards, 10), run.has_diverged ? ", diverged" : "");
+              std::fflush(stdout);
+            }));
+  PaperResult result;
+  result.runs = nlohmann::json::array();
+  for (const TrainingRun& run : runs) result.runs.push_back(to_json(run));
+  item.evaluate_runs(runs, result);
+  return result;
+#else
+  return fail(Errc::kUnsupported, Op::kConfigure,
+              fmt::format("{} under {}: this build has no LibTorch, and so no learner; install libtorch-dev and build "
+                          "again",
+                          item.name, printable(directory.string())));
+#endif
+}
+
 /// Whether `path` has a result of that configuration.
 bool is_done(FileSystem& files, const std::filesystem::path& path, const std::string& digest) {
   const auto text = read_file(files, path, kResultBytesMax);
@@ -114,6 +142,14 @@ std::vector<std::string_view> paper_item_names() {
   return names;
 }
 
+std::vector<std::string_view> simulated_item_names() {
+  std::vector<std::string_view> names;
+  for (const PaperItem& item : all_items()) {
+    if (!item.training) names.push_back(item.name);
+  }
+  return names;
+}
+
 Result<PaperItem> paper_item(std::string_view name) {
   for (PaperItem& item : all_items()) {
     if (item.name == name) return std::move(item);
@@ -123,6 +159,22 @@ Result<PaperItem> paper_item(std::string_view name) {
 
 void make_quick(PaperItem& item) {
   item.seeds = 1;
+  if (item.training) {
+    item.training->seeds.resize(1);
+    item.training->steps = 3;
+    item.training->warm_up_steps = 2;
+    for (const Setting& setting : std::initializer_list<Setting>{{"init_hidden_size", "16"},
+                                                                   {"init_intermediate_size", "16"},
+                                                                   {"init_num_hidden_layers", "1"},
+                                                                   {"init_num_attention_heads", "2"},
+                                                                   {"init_num_key_value_heads", "1"},
+                                                                   {"rollout_batch_size", "16"},
+                                                                   {"group_size", "4"},
+                                                                   {"eval_interval", "1"},
+                                                                   {"eval_prompts", "4"}}) {
+      item.training->settings.push_back(setting);
+    }
+  }
   shrink(item.suite, 16);
   for (RolloutCase& c : item.suite.cases) {
     c.options.steps = c.options.publish_interval;
@@ -135,11 +187,16 @@ nlohmann::json config_of(const PaperItem& item) {
   for (const RolloutCase& c : item.suite.cases) {
     cases.push_back({{"name", c.name}, {"x", c.x}, {"options", json_of(c.options)}});
   }
-  return {{"name", item.name},
-          {"inputs", item.inputs},
-          {"fitted", item.fitted},
-          {"seeds", item.seeds},
-          {"cases", std::move(cases)}};
+  nlohmann::json config{{"name", item.name},
+                        {"inputs", item.inputs},
+                        {"fitted", item.fitted},
+                        {"seeds", item.seeds},
+                        {"cases", std::move(cases)}};
+  if (item.training) {
+    config["seeds"] = item.training->seeds;
+    config["training"] = to_json(*item.training);
+  }
+  return config;
 }
 
 std::string config_digest(const PaperItem& item) {
@@ -147,7 +204,8 @@ std::string config_digest(const PaperItem& item) {
   return content_digest_of(std::as_bytes(std::span(text))).hex();
 }
 
-Result<PaperResult> run_paper_item(const PaperItem& item) {
+Result<PaperResult> run_paper_item(const PaperItem& item, const std::filesystem::path& directory) {
+  if (item.training) return train(item, directory);
   std::vector<RolloutSuite> runs;
   for (std::uint64_t seed = 1; seed <= item.seeds; ++seed) {
     RolloutSuite suite = item.suite;
@@ -168,7 +226,8 @@ nlohmann::json to_json(const PaperItem& item, const PaperResult& result) {
     rows.push_back({{"what", row.what},
                     {"paper", or_null(row.paper)},
                     {"source", row.paper ? nlohmann::json(std::string(1, row.source)) : nlohmann::json()},
-                    {"ours", row.ours}});
+                    {"ours", row.ours},
+                    {"half_width", or_null(row.half_width)}});
   }
   for (const PaperClaim& claim : result.claims) claims.push_back({{"what", claim.what}, {"holds", claim.holds}});
   nlohmann::json series = nlohmann::json::array();
@@ -176,14 +235,15 @@ nlohmann::json to_json(const PaperItem& item, const PaperResult& result) {
     for (const Figure::Series& each : panel.series) {
       nlohmann::json points = nlohmann::json::array();
       for (const Figure::Point& point : each.points) points.push_back({point.x, point.y});
-      series.push_back({{"name", each.name}, {"points", std::move(points)}});
+      series.push_back({{"panel", panel.title}, {"name", each.name}, {"points", std::move(points)}});
     }
   }
   return {{"name", item.name},           {"of", item.of},
           {"fitted", item.fitted},       {"config_digest", config_digest(item)},
           {"config", config_of(item)},   {"rows", std::move(rows)},
           {"claims", std::move(claims)}, {"x", result.figure.x.label},
-          {"y", result.figure.y.label},  {"series", std::move(series)}};
+          {"y", result.figure.y.label},  {"series", std::move(series)},
+          {"runs", result.runs}};
 }
 
 std::string paper_text(const PaperItem& item, const PaperResult& result) {
@@ -191,7 +251,8 @@ std::string paper_text(const PaperItem& item, const PaperResult& result) {
       fmt::format("{} ({}), fitted: {}\n", item.of, item.name, item.fitted.empty() ? "nothing" : item.fitted);
   for (const PaperRow& row : result.rows) {
     const std::string paper = row.paper ? fmt::format("{:.4g} ({})", *row.paper, row.source) : "-";
-    text += fmt::format("  {:<64} {:>14} {:>10.4g}\n", row.what, paper, row.ours);
+    const std::string width = row.half_width ? fmt::format(" +- {:.2g}", *row.half_width) : "";
+    text += fmt::format("  {:<64} {:>14} {:>10.4g}{}\n", row.what, paper, row.ours, width);
   }
   for (const PaperClaim& claim : result.claims) {
     text += fmt::format("  {:<64} {:>25}\n", claim.what, claim.holds ? "holds" : "does NOT hold");
@@ -208,7 +269,7 @@ Status write_paper_items(const std::vector<PaperItem>& items, const std::string&
       fmt::print("{} ({}): kept, {} has it\n", item.of, item.name, printable(path.string()));
       continue;
     }
-    WC_ASSIGN(const PaperResult result, run_paper_item(item));
+    WC_ASSIGN(const PaperResult result, run_paper_item(item, directory));
     fmt::print("{}", paper_text(item, result));
     std::fflush(stdout);
     std::filesystem::path drawing = path;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,11 +9,14 @@
 
 namespace weightcast::bench {
 
+/// All, and those that simulate: they take minutes together.
 [[nodiscard]] std::vector<std::string_view> paper_item_names();
+[[nodiscard]] std::vector<std::string_view> simulated_item_names();
 /// Errors: kInvalidArgument, with the nearest name.
 [[nodiscard]] Result<PaperItem> paper_item(std::string_view name);
 
-/// A sixteenth of the work and one step, one seed: enough to see that everything runs, and for no claim.
+/// A sixteenth of the work and one step, one seed: enough to see that everything runs, and for no claim. What trains
+/// makes three steps with a model of 5,000 parameters.
 void make_quick(PaperItem& item);
 
 /// All that the item's figures follow from: formulas' inputs, cases, seeds.
@@ -20,12 +24,13 @@ void make_quick(PaperItem& item);
 /// SHA-256 of config_of(), in hexadecimal digits.
 [[nodiscard]] std::string config_digest(const PaperItem& item);
 
-/// Simulates the item's cases under each seed and evaluates them. Errors: those of run_rollout_suite() and of the
-/// item's formulas.
-[[nodiscard]] Result<PaperResult> run_paper_item(const PaperItem& item);
+/// Simulates the item's cases under each seed, or trains, and evaluates them. Training runs are kept in DIRECTORY/NAME;
+/// other items do not use the directory. Errors: those of run_rollout_suite(), of the item's formulas and of
+/// run_training_suite().
+[[nodiscard]] Result<PaperResult> run_paper_item(const PaperItem& item, const std::filesystem::path& directory);
 
-/// {name, of, fitted, config_digest, config, rows: [{what, paper, source, ours}], claims: [{what, holds}], x, y,
-/// series: [{name, points: [[x, y]]}]}, the last three as drawn.
+/// {name, of, fitted, config_digest, config, rows: [{what, paper, source, ours, half_width}], claims: [{what, holds}],
+/// x, y, series: [{panel, name, points: [[x, y]]}], runs}, x, y and series as drawn, runs as in PaperResult.
 [[nodiscard]] nlohmann::json to_json(const PaperItem& item, const PaperResult& result);
 /// The same for people, a line each.
 [[nodiscard]] std::string paper_text(const PaperItem& item, const PaperResult& result);

@@ -7,6 +7,7 @@
 #include "base/json_text.h"
 #include "bench/commands.h"
 #include "bench/fleet/fleet_flags.h"
+#include "bench/fleet/scratch.h"
 #include "bench/paper/paper_bench.h"
 
 namespace weightcast::bench {
@@ -22,7 +23,7 @@ Status run(const PaperArguments& arguments) {
   std::vector<PaperItem> items;
   for (const std::string& name : arguments.names) {
     if (name == "all") {
-      for (const std::string_view each : paper_item_names()) items.push_back(*paper_item(each));
+      for (const std::string_view each : simulated_item_names()) items.push_back(*paper_item(each));
       continue;
     }
     WC_ASSIGN(PaperItem item, paper_item(name));
@@ -35,9 +36,10 @@ Status run(const PaperArguments& arguments) {
   if (items.size() > 1 && !arguments.svg_path.empty()) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, "--svg draws one figure; give one NAME, or --out DIR");
   }
+  WC_ASSIGN(const Scratch scratch, Scratch::make(""));
   nlohmann::json results = nlohmann::json::array();
   for (const PaperItem& item : items) {
-    WC_ASSIGN(const PaperResult result, run_paper_item(item));
+    WC_ASSIGN(const PaperResult result, run_paper_item(item, scratch.path()));
     fmt::print("{}", paper_text(item, result));
     std::fflush(stdout);
     results.push_back(to_json(item, result));
@@ -51,13 +53,14 @@ Status run(const PaperArguments& arguments) {
 void add_paper_command(CLI::App& app) {
   const auto arguments = std::make_shared<PaperArguments>();
   CLI::App* command =
-      app.add_subcommand("paper", "Tables and figures of papers by simulation, beside the papers' figures");
-  command->add_option("NAME", arguments->names, fmt::format("all, {}", fmt::join(paper_item_names(), ", ")))
+      app.add_subcommand("paper", "Tables and figures of papers, by simulation or training runs, beside the papers' figures");
+  command->add_option("NAME", arguments->names, fmt::format("all, for those that simulate; {}", fmt::join(paper_item_names(), ", ")))
       ->required();
-  command->add_flag("--quick", arguments->is_quick, "A sixteenth of the work and one step: that it runs, and no more");
+  command->add_flag("--quick", arguments->is_quick, "A sixteenth of the work and one step, or three steps of a tiny model: that it runs, and no more");
   CLI::Option* out = command->add_option("--out", arguments->directory,
                                          "Write DIR/NAME.json and DIR/NAME.svg, and keep those that lie there from the "
-                                         "same configuration");
+                                         "same configuration; training runs, which are kept one by one, lie in "
+                                         "DIR/NAME");
   command->add_option("--json", arguments->json_path, "Write the results to this file; - is stdout")->excludes(out);
   command->add_option("--svg", arguments->svg_path, "Draw the figure of one NAME")->excludes(out);
   command->callback([arguments] { run_bench([&] { return run(*arguments); }); });

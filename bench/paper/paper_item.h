@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "bench/paper/training_suite.h"
 #include "bench/rollout/rollout_bench.h"
 #include "plot/figure.h"
 
@@ -20,6 +21,7 @@ struct PaperRow {
   std::optional<double> paper;  ///< absent: the paper has none
   char source = 'P';            ///< P: printed in the paper; D: derived from what it prints
   double ours = 0;
+  std::optional<double> half_width = {};  ///< of the 95 % interval around ours; absent: one value
 };
 
 /// A statement of the paper, in words or by the order of its figures, and whether our figures bear it out.
@@ -32,6 +34,7 @@ struct PaperResult {
   std::vector<PaperRow> rows;
   std::vector<PaperClaim> claims;
   Figure figure;
+  nlohmann::json runs;  ///< training runs step by step; null if there are none
 };
 
 /// Seconds of a step for each case of an item's suite: the mean over the seeds.
@@ -50,7 +53,7 @@ class StepTimes {
   const std::vector<RolloutSuite>& runs_;
 };
 
-/// A table or figure of a paper that formulas or the simulated loop give again.
+/// A table or figure of a paper that formulas, the simulated loop or training runs give again.
 struct PaperItem {
   std::string_view name;  ///< of the command line: "flash-fig9"
   std::string_view of;    ///< "ROLL Flash, figure 9"
@@ -60,11 +63,17 @@ struct PaperItem {
   RolloutSuite suite;     ///< cases to simulate; none where formulas are all
   /// Fills in the result. Its figure has the suite's series by then, if there are cases.
   std::function<Status(const StepTimes&, PaperResult&)> evaluate;
+  /// Of an item that trains: its runs, and what fills in the result then. It has no suite, and no `evaluate`.
+  std::optional<TrainingSuite> training = {};
+  std::function<void(const std::vector<TrainingRun>&, PaperResult&)> evaluate_runs = {};
 };
 
 /// Cost and capacity: ECHO-2 (arXiv 2602.02192), table 2, figures 3a and 3c.
 [[nodiscard]] std::vector<PaperItem> echo2_items();
 /// Scheduling: ROLL Flash (arXiv 2510.11345), propositions, figures 1b, 3, 7 to 10, table 1.
 [[nodiscard]] std::vector<PaperItem> flash_items();
+/// Reward by staleness: the extension of ECHO-2 by sparse patches, tables 1 and 2, figures 2 and 3; ECHO-2, figures 3b
+/// and 6. They train.
+[[nodiscard]] std::vector<PaperItem> staleness_items();
 
 }  // namespace weightcast::bench

@@ -9,6 +9,7 @@
 
 #include "model/device_name.h"
 #include "tasks/program/open_task.h"
+#include "trainer/learner/generator_lags.h"
 #include "trainer/learner/presets.h"
 
 namespace weightcast {
@@ -48,7 +49,9 @@ std::vector<SettingField> config_fields(LearnerConfig& c) {
        "file of the learner's keys, those of the origin; empty: plain, on loopback alone"},
       {"rollout_insecure", &c.rollout_insecure, "plain connections beyond loopback, too"},
       {"behaviour_logprobs", &c.behaviour_logprobs, "recompute: for files without log-probabilities"},
-      {"generator_lag", &c.generator_lag, "how many publications the generator's weights are old", 0, 64},
+      {"generator_lag", &c.generator_lag,
+       "steps by which the generator hears of a publication late, up to 64; of several, such as 1,2,2,3, each group "
+       "draws one"},
       {"generator_batch_size", &c.generator_batch_size, "sequences that the generator decodes together", 1, 65536},
       {"temperature", &c.temperature, "of samples and of the loss", 0.01, 100},
       {"top_p", &c.top_p, "of samples; log-probabilities stay those of all tokens", 0.01, 1},
@@ -163,9 +166,10 @@ namespace {
 
 Status wrong(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); }
 
-/// The generator's rollouts must be admissible until its next weights come.
+/// The generator's rollouts must be admissible until its next weights come: of several lags those with the least.
 Status check_lag(const LearnerConfig& c) {
-  const std::uint64_t lag = c.publish_interval * (c.generator_lag + 1) - 1;
+  WC_ASSIGN(const GeneratorLags lags, GeneratorLags::parse(c.generator_lag));
+  const std::uint64_t lag = c.publish_interval + lags.least() - 1;
   const auto refuse = [&](std::string_view key, const std::string& value) {
     return wrong(fmt::format(
         "{} is {}; with publish_interval {} and generator_lag {} the generator's rollouts lag up to {} steps", key,
@@ -175,7 +179,7 @@ Status check_lag(const LearnerConfig& c) {
   if (!c.async_generation_ratio) return {};
   const double ratio = *c.async_generation_ratio, steps = std::ceil(ratio), lag_steps = static_cast<double>(lag);
   // With a fractional ratio only a part of a batch may be as old as the oldest step.
-  const bool is_partial = steps > ratio && c.generator_lag > 0;
+  const bool is_partial = steps > ratio && lags.least() > 0;
   if (lag_steps > steps || (is_partial && lag_steps == steps)) {
     return refuse("async_generation_ratio", fmt::format("{}", ratio));
   }

@@ -65,7 +65,7 @@ struct LearnerConfig : ReplayOptions, EpisodeSettings, PolicyLossOptions {
   std::string rollout_keys;
   bool rollout_insecure = false;
   BehaviourLogprobs behaviour_logprobs = BehaviourLogprobs::kGiven;
-  std::uint64_t generator_lag = 0;
+  std::string generator_lag = "0";  ///< GeneratorLags
   std::uint64_t generator_batch_size = 256;
   std::uint64_t max_sequence_length = 0;
   std::uint64_t reward_threads = 4;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/draws.h"
@@ -20,48 +21,62 @@ std::string weights_file(std::size_t index) { return fmt::format("behaviour-{}.s
 }  // namespace
 
 Generator::Generator(const Decoder& decoder, std::shared_ptr<const Task> task, const PromptCodec& codec,
-                     RewardPool& rewards, const LearnerConfig& config, RunIdentity identity,
+                     RewardPool& rewards, const LearnerConfig& config, GeneratorLags lags, RunIdentity identity,
                      std::function<Status()> check)
     : decoder_(decoder),
       task_(std::move(task)),
       codec_(codec),
       rewards_(rewards),
       config_(config),
+      lags_(std::move(lags)),
       identity_(std::move(identity)),
       check_(std::move(check)),
       prompts_(*task_, config.seed, config.eval_interval > 0 ? config.eval_prompts : 0) {}
 
-Status Generator::set_behaviour() {
-  if (publications_.front().weights.empty()) {
-    behaviour_.reset();
-    return {};
-  }
+std::size_t Generator::publication_at(Version learner, std::uint64_t lag) const {
+  const Version newest{learner.value - std::min(lag, learner.value)};
+  const auto after = std::ranges::upper_bound(publications_, newest, {}, &Publication::version);
+  return after == publications_.begin() ? 0 : static_cast<std::size_t>(after - publications_.begin()) - 1;
+}
+
+Result<const Decoder*> Generator::sampler(const Publication& publication) {
+  if (publication.weights.empty()) return &decoder_;
   if (!behaviour_) {
     WC_ASSIGN(behaviour_, twin_of(decoder_));
   }
-  return set_weights(*behaviour_, publications_.front().weights);
+  if (behaving_ != publication.version) {
+    WC_TRY(set_weights(*behaviour_, publication.weights));
+    behaving_ = publication.version;
+  }
+  return &*behaviour_;
 }
 
-Status Generator::handle_published(Version version) {
+void Generator::handle_published(Version version) {
   publications_.push_back({version, is_learner() ? std::vector<StoredTensor>() : copy_weights(decoder_)});
   drop_old();
-  return set_behaviour();
 }
 
 void Generator::handle_renumbered(std::uint64_t shift) {
   for (Publication& publication : publications_) publication.version.value += shift;
+  behaving_.reset();
 }
 
-bool Generator::is_learner() const { return config_.publish_interval == 1 && config_.generator_lag == 0; }
+bool Generator::is_learner() const { return config_.publish_interval == 1 && lags_.most() == 0; }
 
 void Generator::drop_old() {
-  while (publications_.size() > config_.generator_lag + 1) publications_.pop_front();
+  if (publications_.empty()) return;
+  const std::size_t first = publication_at(publications_.back().version, lags_.most());
+  publications_.erase(publications_.begin(), publications_.begin() + static_cast<std::ptrdiff_t>(first));
+  if (!publications_.back().weights.empty()) return;
+  behaviour_.reset();
+  behaving_.reset();
 }
 
 Result<bool> Generator::fill(Instant now, SharedReplayBuffer& buffer) {
   const std::uint64_t missing = config_.rollout_batch_size - std::min(config_.rollout_batch_size, buffer->buffered());
   const std::uint64_t groups = std::clamp<std::uint64_t>(
       missing / config_.group_size, 1, std::max<std::uint64_t>(1, config_.generator_batch_size / config_.group_size));
+  const Version learner = buffer->learner();
   std::vector<EpisodeRequest> requests;
   for (std::uint64_t group = groups_; group < groups_ + groups; ++group) {
     const std::uint64_t index = prompts_.training_index(group);
@@ -69,7 +84,7 @@ Result<bool> Generator::fill(Instant now, SharedReplayBuffer& buffer) {
       requests.push_back({index, sampling_seed(config_.seed, config_.group_size, group, member), group});
     }
   }
-  WC_ASSIGN(std::vector<PlayedEpisode> played, play(requests));
+  WC_ASSIGN(std::vector<PlayedEpisode> played, play(learner, requests));
   const auto failed =
       std::ranges::find_if(played, [](const PlayedEpisode& episode) { return !episode.failure.empty(); });
   std::vector<Trajectory> made;
@@ -91,20 +106,38 @@ Result<bool> Generator::fill(Instant now, SharedReplayBuffer& buffer) {
   groups_ += groups;
   for (Trajectory& trajectory : made) {
     const Arrival arrival = buffer->handle_trajectory(now, std::move(trajectory));
-    if (arrival.admission == AdmissionOutcome::kAdmitted) continue;
+    const bool is_drawn_too_old = arrival.admission == AdmissionOutcome::kRefused && arrival.reason == "stale";
+    if (arrival.admission == AdmissionOutcome::kAdmitted || is_drawn_too_old) continue;
     return fail(Errc::kInvalidArgument, Op::kVerify,
                 fmt::format("the buffer does not take the generator's rollout: {} {}", arrival.reason, arrival.detail));
   }
   return true;
 }
 
-Result<std::vector<PlayedEpisode>> Generator::play(std::span<const EpisodeRequest> requests) {
+Result<std::vector<PlayedEpisode>> Generator::play(Version learner, std::span<const EpisodeRequest> requests) {
+  std::map<std::size_t, std::vector<std::size_t>> members;  // by place of their publication
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    members[publication_at(learner, lags_.of_group(config_.seed, requests[i].group))].push_back(i);
+  }
+  std::vector<PlayedEpisode> played(requests.size());
+  for (const auto& [place, indices] : members) {
+    std::vector<EpisodeRequest> of_publication;
+    for (const std::size_t i : indices) of_publication.push_back(requests[i]);
+    WC_ASSIGN(std::vector<PlayedEpisode> episodes, play(publications_[place], of_publication));
+    for (std::size_t i = 0; i < indices.size(); ++i) played[indices[i]] = std::move(episodes[i]);
+  }
+  return played;
+}
+
+Result<std::vector<PlayedEpisode>> Generator::play(const Publication& publication,
+                                                   std::span<const EpisodeRequest> requests) {
+  WC_ASSIGN(const Decoder* decoder, sampler(publication));
   EpisodeOptions options = episode_options(config_);
-  options.version = publications_.front().version;
+  options.version = publication.version;
   options.identity = identity_;
   CompletionOptions sampling = completion_options(config_, codec_, config_.temperature, config_.top_p);
   sampling.check = check_;
-  WC_ASSIGN(Completer completer, Completer::make(sampler(), std::move(sampling)));
+  WC_ASSIGN(Completer completer, Completer::make(*decoder, std::move(sampling)));
   WC_ASSIGN(std::vector<PlayedEpisode> played, play_episodes(completer, task_, codec_, rewards_, requests, options));
   for (std::uint64_t attempt = 1; attempt < kAttempts; ++attempt) {
     std::vector<std::size_t> failed;
@@ -169,7 +202,8 @@ Status Generator::restore_weights(const Checkpoint& checkpoint) {
     }
   }
   drop_old();
-  return set_behaviour();
+  behaving_.reset();
+  return {};
 }
 
 }  // namespace weightcast

@@ -58,10 +58,11 @@ Status caught(std::string_view what, const Body& body) {
 
 class Loop final : public Learner {
  public:
-  Loop(std::unique_ptr<RunState> state, LoopMeter meter)
+  Loop(std::unique_ptr<RunState> state, LoopMeter meter, StepObserver observer)
       : state_(std::move(state)),
         s_(*state_),
         meter_(std::move(meter)),
+        observer_(std::move(observer)),
         worker_cost_before_(s_.worker_cost),
         told_{.metrics = LearnerMetrics(s_.config.rollout_batch_size)} {
     note_versions();
@@ -107,12 +108,13 @@ class Loop final : public Learner {
         WC_TRY(s_.set_reference(copy_weights(s_.policy->decoder())));
       }
       s_.buffer->handle_step(s_.version());
-      WC_TRY(s_.handle_due());
+      s_.handle_due();
       checkpoint();
     }
     behind_ = true;  // the origin may lack the weights of now
     Metrics first;
     publish(first);
+    WC_TRY(observe({}, {}));
     while (s_.step < s_.config.total_training_steps && !stop && !ended_) {
       const Status trained = caught(fmt::format("training step {}", s_.step + 1), [&] { return train(stop); });
       if (trained.has_value()) continue;
@@ -156,7 +158,7 @@ class Loop final : public Learner {
                                                  : s_.step % s_.config.publish_interval == 0;
     if (is_due) {
       behind_ = true;
-      WC_TRY(s_.handle_due());
+      s_.handle_due();
     }
     is_whole_ = true;
     report(s_.poll_checkpoint());
@@ -174,6 +176,7 @@ class Loop final : public Learner {
     const double waited = metrics["timing_s/collect"];
     meter_.handle_step(steady_now(), from_seconds(seconds - waited), from_seconds(waited));
     record(metrics, batch);
+    WC_TRY(observe(metrics, batch.lags));
     if (s_.config.checkpoint_interval > 0 && s_.step % s_.config.checkpoint_interval == 0) checkpoint();
     return {};
   }
@@ -242,7 +245,7 @@ class Loop final : public Learner {
   /// Nothing admissible can come under the versions that are out: publishes the weights of now.
   Status publish_early(Metrics& metrics) {
     const bool is_out = s_.accepted == s_.version();
-    WC_TRY(s_.handle_due());
+    s_.handle_due();
     behind_ = !is_out;
     publish(metrics);
     if (s_.buffer->supply() != Supply::kExhausted) return {};
@@ -359,6 +362,11 @@ class Loop final : public Learner {
     s_.console.show(live_line(metrics, s_.config.total_training_steps));
   }
 
+  Status observe(const Metrics& metrics, const std::vector<double>& lags) {
+    if (!observer_) return {};
+    return observer_({s_.step, copy_weights(s_.policy->decoder()), metrics, lags});
+  }
+
   /// What add_metrics() tells of versions.
   void note_versions() {
     const std::scoped_lock lock(told_mutex_);
@@ -410,6 +418,7 @@ class Loop final : public Learner {
   const std::unique_ptr<RunState> state_;
   RunState& s_;
   LoopMeter meter_;
+  const StepObserver observer_;
   std::optional<ServingControl> serving_;
   const double worker_cost_before_;  // this start
   bool behind_ = false;              // the origin lacks a version that is due
@@ -432,14 +441,14 @@ class Loop final : public Learner {
 
 }  // namespace
 
-Result<std::unique_ptr<Learner>> Learner::make(FileSystem& files, const LearnerConfig& config) {
+Result<std::unique_ptr<Learner>> Learner::make(FileSystem& files, const LearnerConfig& config, StepObserver observer) {
   at::set_num_threads(static_cast<int>(config.threads));
   if (openblas_set_num_threads != nullptr) openblas_set_num_threads(static_cast<int>(config.threads));
   WC_TRY(loss_options(config));
   if (config.rank > 0) return make_follower(files, config);
   WC_ASSIGN(LoopMeter meter, LoopMeter::make(config));
   WC_ASSIGN(std::unique_ptr<RunState> state, RunState::open(files, config));
-  return std::unique_ptr<Learner>(std::make_unique<Loop>(std::move(state), std::move(meter)));
+  return std::unique_ptr<Learner>(std::make_unique<Loop>(std::move(state), std::move(meter), std::move(observer)));
 }
 
 }  // namespace weightcast

@@ -1,15 +1,30 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "base/file_system.h"
 #include "base/log_line.h"
 #include "base/result.h"
 #include "observe/metrics_text.h"
+#include "trainer/learner/checkpoint.h"
 #include "trainer/learner/config.h"
+#include "trainer/learner/metrics.h"
 
 namespace weightcast {
+
+/// Where a run is between two training steps, for whoever follows it in the same process.
+struct LearnerStep {
+  std::uint64_t step = 0;             ///< training steps that are done
+  std::vector<StoredTensor> weights;  ///< of the decoder that learns, or of its adapter: a copy
+  Metrics metrics;                    ///< the step's line of metrics.jsonl; empty before the first one
+  std::vector<double> lags;           ///< of the step's rollouts, as in TrainingBatch
+};
+/// Is told on the run's thread. Its error ends the run.
+using StepObserver = std::function<Status(LearnerStep)>;
 
 /// A run: supervised warm-up, then training steps, each of which collects rollouts, learns, publishes, and may evaluate
 /// and write a checkpoint. Everything that it writes is in output_dir:
@@ -20,9 +35,11 @@ namespace weightcast {
 /// never stopped. Versions: first_version + number of training steps. LibTorch is behind this header.
 class Learner {
  public:
-  /// What a person should know is written to stderr. Errors: kBusy (another process runs there); those
-  /// of the configuration, the model, the task and the checkpoint.
-  [[nodiscard]] static Result<std::unique_ptr<Learner>> make(FileSystem& files, const LearnerConfig& config);
+  /// What a person should know is written to stderr. `observer`, if there is one, is told before the first training step
+  /// of this start and after each; not in a rank other than 0. Errors: kBusy (another process runs there); those of the
+  /// configuration, the model, the task and the checkpoint.
+  [[nodiscard]] static Result<std::unique_ptr<Learner>> make(FileSystem& files, const LearnerConfig& config,
+                                                             StepObserver observer = {});
   virtual ~Learner() = default;
 
   /// Returns when all steps are done, or soon after `stop` was set; then a checkpoint is written. Also after an error,

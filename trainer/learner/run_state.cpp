@@ -108,8 +108,9 @@ Status RunState::build() {
   WC_TRY(tell_begin(group.get(), config));
   if (group) WC_TRY(policy->share());
   if (config.rollout_source == RolloutsFrom::kGenerator) {
-    auto made = std::make_unique<Generator>(policy->decoder(), task, *codec, *rewards, config, identity_,
-                                            [this] { return check_ranks(); });
+    WC_ASSIGN(GeneratorLags lags, GeneratorLags::parse(config.generator_lag));
+    auto made = std::make_unique<Generator>(policy->decoder(), task, *codec, *rewards, config, std::move(lags),
+                                            identity_, [this] { return check_ranks(); });
     generator = made.get();
     source = std::move(made);
   } else if (config.rollout_source == RolloutsFrom::kHttp) {
@@ -163,10 +164,9 @@ Status RunState::check_ranks() const {
   return who.empty() ? Status() : Status(fail(Errc::kClosed, Op::kReceive, who));
 }
 
-Status RunState::handle_due() {
-  if (generator != nullptr) WC_TRY(generator->handle_published(version()));
+void RunState::handle_due() {
+  if (generator != nullptr) generator->handle_published(version());
   if (generator != nullptr || !publisher) buffer->handle_published(version());
-  return {};
 }
 
 void RunState::handle_accepted() {

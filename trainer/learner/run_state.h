@@ -38,7 +38,7 @@ class RunState {
   [[nodiscard]] Status check_ranks() const;
   /// The weights of now are due to be published. The generator samples with them at once. Other rollouts count from
   /// handle_accepted() on, or from now on where there is no origin.
-  [[nodiscard]] Status handle_due();
+  void handle_due();
   /// The origin has taken the weights of now, so that workers can have them.
   void handle_accepted();
   /// The version of now has the number `next`, which is greater, and so on.

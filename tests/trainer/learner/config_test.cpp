@@ -97,10 +97,20 @@ TEST(LearnerConfig, RefusesAGeneratorWhoseRolloutsAreNeverAdmissible) {
   EXPECT_EQ(of("0", "0", "1"), "accepted");
   EXPECT_THAT(of("0", "1", "1"), HasSubstr("async_generation_ratio is 0; with publish_interval 1 and generator_lag 1"));
   EXPECT_EQ(of("1", "1", "1"), "accepted");
-  EXPECT_THAT(of("1", "1", "2"), HasSubstr("lag up to 3 steps"));
+  EXPECT_THAT(of("1", "1", "2"), HasSubstr("lag up to 2 steps"));
   EXPECT_THAT(of("0.5", "1", "1"), HasSubstr("async_generation_ratio is 0.5"));
   EXPECT_EQ(of("0.5", "0", "2"), "accepted");
   EXPECT_EQ(of("1.5", "1", "1"), "accepted");
+}
+
+TEST(LearnerConfig, NeedsTheLeastOfSeveralLagsToBeAdmissible) {
+  const auto of = [](const char* lags, const char* interval) {
+    return refusal({{"max_staleness", "11"}, {"generator_lag", lags}, {"publish_interval", interval}});
+  };
+  EXPECT_EQ(of("1,2,3", "10"), "accepted") << "some rollouts come too late, and others do not";
+  EXPECT_EQ(of("3,2", "10"), "accepted");
+  EXPECT_THAT(of("3,4", "10"), HasSubstr("max_staleness is 11; with publish_interval 10 and generator_lag 3,4"));
+  EXPECT_THAT(of("soon", "1"), HasSubstr("generator_lag is 'soon'"));
 }
 
 TEST(LearnerConfig, RefusesALossOrAScheduleThatIsNone) {

@@ -144,6 +144,7 @@ TEST_F(LearnerTest, ComesToTheSameBitsWithAndWithoutStops) {
   for (const std::vector<Setting>& kind : std::vector<std::vector<Setting>>{
            {},
            {{"generator_lag", "1"}, {"publish_interval", "2"}},
+           {{"generator_lag", "0,1,2,2"}, {"max_staleness", "1"}, {"rollout_batch_size", "8"}},
            {{"dtype", "bfloat16"}, {"kl_loss_coef", "0.01"}, {"advantage_norm", "rloo"}, {"ppo_epochs", "2"}},
            {{"dtype", "bfloat16"},
             {"stochastic_rounding", "true"},
@@ -181,6 +182,67 @@ TEST_F(LearnerTest, SamplesWithOldWeightsWhereItIsToldTo) {
   EXPECT_EQ(lines[4].at("off_policy/max"), 0);
   EXPECT_EQ(lines[9].at("off_policy/max"), 2);
   EXPECT_GT(lines[9].at("rollout_corr/kl") * lines[9].at("rollout_corr/kl"), 0);
+}
+
+TEST_F(LearnerTest, HearsOfEachPublicationLateByItsLag) {
+  // Publications after steps 0, 3 and 6, each of which is used two steps later.
+  ASSERT_TRUE(run("a", {{"generator_lag", "2"}, {"publish_interval", "3"}, {"total_training_steps", "9"}}).has_value());
+  const auto lines = metrics("a");
+  const std::vector<double> lags{0, 1, 2, 3, 4, 2, 3, 4, 2};
+  ASSERT_EQ(lines.size(), 4u + lags.size());
+  for (std::size_t i = 0; i < lags.size(); ++i) {
+    EXPECT_EQ(lines[4 + i].at("off_policy/max"), lags[i]) << "step " << i + 1;
+    EXPECT_EQ(lines[4 + i].at("off_policy/mean"), lags[i]) << "step " << i + 1;
+  }
+}
+
+TEST_F(LearnerTest, RefusesAndCountsGroupsThatDrewTooGreatALag) {
+  ASSERT_TRUE(run("a", {{"generator_lag", "0,1,5"}, {"max_staleness", "3"}, {"total_training_steps", "12"}}).has_value());
+  const auto lines = metrics("a");
+  double most = 0;
+  for (std::size_t i = 4; i < lines.size(); ++i) most = std::max(most, lines[i].at("off_policy/max"));
+  EXPECT_LE(most, 3) << "what is older was refused";
+  const double refused = lines.back().at("rollouts/refused/stale");
+  EXPECT_GT(refused, 0);
+  EXPECT_EQ(lines.back().at("off_policy/dropped"), refused);
+  EXPECT_NEAR(lines.back().at("off_policy/admissible_share"), 12 * 16.0 / (12 * 16 + refused), 1e-9);
+}
+
+TEST_F(LearnerTest, TellsAnObserverOfEachStep) {
+  WC_CHECK(run("plain").has_value());
+  const LearnerConfig config = make_config(tiny_run(out("observed"))).value();
+  std::vector<LearnerStep> steps;
+  const auto learner = Learner::make(files, config, [&](LearnerStep step) -> Status {
+    steps.push_back(std::move(step));
+    return {};
+  });
+  ASSERT_TRUE(learner.has_value()) << learner.error().message();
+  ASSERT_TRUE((*learner)->run(stop).has_value());
+  expect_same("plain", "observed");
+  ASSERT_EQ(steps.size(), 1u + 6u);
+  EXPECT_TRUE(steps[0].metrics.empty());
+  const std::vector<StoredTensor> last_weights = last("observed").tensors.at("model.safetensors");
+  ASSERT_EQ(steps[6].weights.size(), last_weights.size());
+  for (std::size_t i = 0; i < last_weights.size(); ++i) EXPECT_EQ(steps[6].weights[i].bytes, last_weights[i].bytes);
+  EXPECT_NE(steps[5].weights[0].bytes, steps[6].weights[0].bytes);
+  for (std::size_t i = 1; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i].step, i);
+    EXPECT_EQ(steps[i].metrics.at("training/global_step"), static_cast<double>(i));
+    EXPECT_EQ(steps[i].lags.size(), 16u);
+  }
+}
+
+TEST_F(LearnerTest, EndsWithTheErrorOfItsObserver) {
+  const LearnerConfig config = make_config(tiny_run(out("a"))).value();
+  const auto learner = Learner::make(files, config, [](const LearnerStep& at) -> Status {
+    if (at.step < 2) return {};
+    return fail(Errc::kInvalidArgument, Op::kVerify, "enough");
+  });
+  ASSERT_TRUE(learner.has_value()) << learner.error().message();
+  const Status ran = (*learner)->run(stop);
+  ASSERT_FALSE(ran.has_value());
+  EXPECT_THAT(ran.error().message(), HasSubstr("enough"));
+  EXPECT_EQ(last("a").step, 2u) << "what is done stays";
 }
 
 TEST_F(LearnerTest, SamplesWithTheRightWeightsAfterAChangeOfPublication) {

@@ -1,0 +1,320 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "bench/paper/paper_item.h"
+#include "bench/paper/run_statistics.h"
+
+namespace weightcast::bench {
+namespace {
+
+using Runs = std::vector<TrainingRun>;
+
+// The learner's own answers are judged every five steps; a final reward is the mean of the last three times.
+constexpr const char* kEvaluationInterval = "5";
+constexpr std::size_t kLastEvaluations = 3;
+constexpr std::uint64_t kSteps = 40;
+const std::vector<std::uint64_t> kSeeds = {42, 123, 456};
+const std::string kSynchronous = "synchronous";
+
+/// What a small model learns in forty steps where the papers' models take days: sums, from a little supervised training
+/// on. All else is the preset.
+TrainingSuite suite_of(const char* preset, const char* learning_rate) {
+  TrainingSuite suite;
+  suite.settings = {{"preset", preset},
+                    {"chat_template", "none"},
+                    {"task", "arithmetic"},
+                    {"task_options.digits_max", "1"},
+                    {"init_hidden_size", "64"},
+                    {"init_intermediate_size", "256"},
+                    {"init_num_hidden_layers", "2"},
+                    {"max_prompt_length", "16"},
+                    {"max_new_tokens", "4"},
+                    {"top_p", "1"},
+                    {"sft_learning_rate", "2e-3"},
+                    {"learning_rate", learning_rate},
+                    {"lr_schedule", "cosine"},
+                    {"weight_decay", "0"},
+                    {"eval_interval", kEvaluationInterval},
+                    {"eval_prompts", "64"},
+                    {"eval_samples", "4"}};
+  suite.warm_up_steps = 250;
+  suite.warm_up_seed = kSeeds[0];
+  suite.steps = kSteps;
+  suite.seeds = kSeeds;
+  return suite;
+}
+
+/// The lags that rollouts have where kappa lies between two publications, and the generator hears of each `late` steps
+/// late: all equally often.
+std::vector<std::uint64_t> lags_of(std::uint64_t kappa, const std::vector<std::uint64_t>& late) {
+  std::vector<std::uint64_t> lags;
+  for (std::uint64_t since = 0; since < kappa; ++since) {
+    for (const std::uint64_t steps : late) lags.push_back(since + steps);
+  }
+  return lags;
+}
+
+/// One figure of each of a case's runs.
+template <typename Of>
+std::vector<double> each(const Runs& runs, std::string_view name, const Of& of) {
+  std::vector<double> values;
+  for (const TrainingRun* run : runs_of(runs, name)) values.push_back(of(*run));
+  return values;
+}
+
+double final_reward(const TrainingRun& run) { return last_mean(run.columns.at("evaluation"), kLastEvaluations); }
+double late_rollouts(const TrainingRun& run) { return last_mean(run.columns.at("reward"), 10); }
+double mean_of(const TrainingRun& run, const char* column) {
+  return last_mean(run.columns.at(column), run.columns.at(column).size());
+}
+double most_of(const TrainingRun& run, const char* column) {
+  double most = 0;
+  for (const double value : run.columns.at(column)) most = std::isfinite(value) ? std::max(most, value) : most;
+  return most;
+}
+double last_of(const TrainingRun& run, const char* column) { return run.columns.at(column).back(); }
+double collapsed(const TrainingRun& run) {
+  return run.has_diverged || collapse_of(run.columns.at("loss"), run.columns.at("reward")).any() ? 1 : 0;
+}
+double collapsed_in_reward(const TrainingRun& run) {
+  return run.has_diverged || collapse_of({}, run.columns.at("reward")).reward ? 1 : 0;
+}
+
+void add_row(PaperResult& result, std::string what, std::optional<double> paper, const std::vector<double>& values,
+             char source = 'P') {
+  // A run that ended early may have no such figure, and three steps have none over ten.
+  std::vector<double> numbers;
+  std::ranges::copy_if(values, std::back_inserter(numbers), [](double value) { return std::isfinite(value); });
+  if (numbers.empty()) return;
+  const Estimate estimate = estimate_of(numbers);
+  result.rows.push_back({std::move(what), paper, source, estimate.mean, estimate.half_width});
+}
+
+/// The means of all cases' values together.
+std::vector<double> joined(const std::vector<std::vector<double>>& lists) {
+  std::vector<double> all;
+  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+std::vector<double> differences(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> result;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) result.push_back(a[i] - b[i]);
+  return result;
+}
+
+/// The evaluations of a case by step: their mean over the seeds, and the bounds of its 95 % interval.
+void draw(Figure::Panel& panel, const Runs& runs, std::string_view name) {
+  const std::vector<const TrainingRun*> of_case = runs_of(runs, name);
+  Figure::Series mean{std::string(name), false, {}}, least{"95 % interval", true, {}}, most{"95 % interval", true, {}};
+  std::size_t steps = 0;
+  for (const TrainingRun* run : of_case) steps = std::max(steps, run->columns.at("evaluation").size());
+  for (std::size_t step = 0; step < steps; ++step) {
+    std::vector<double> values;
+    for (const TrainingRun* run : of_case) {
+      const std::vector<double>& evaluations = run->columns.at("evaluation");
+      if (step < evaluations.size() && std::isfinite(evaluations[step])) values.push_back(evaluations[step]);
+    }
+    if (values.empty()) continue;
+    const Estimate estimate = estimate_of(values);
+    const double x = static_cast<double>(step + 1);
+    mean.points.push_back({x, estimate.mean});
+    if (!estimate.half_width) continue;
+    least.points.push_back({x, estimate.mean - *estimate.half_width});
+    most.points.push_back({x, estimate.mean + *estimate.half_width});
+  }
+  for (Figure::Series* series : {&mean, &least, &most}) {
+    if (!series->points.empty()) panel.series.push_back(std::move(*series));
+  }
+}
+
+struct Published {
+  std::uint64_t kappa;
+  double reward;                 // of the paper
+  std::optional<double> kl_max;  // the same
+};
+constexpr Published kPublished[] = {{10, .809, {}}, {14, .698, .703}, {19, .664, {}}};
+constexpr const char* kEachStep = "kappa 1";
+constexpr const char* kNever = "never";
+
+std::string kappa_name(std::uint64_t kappa) { return fmt::format("kappa {}", kappa); }
+std::string drawn_name(std::uint64_t kappa) { return fmt::format("kappa 1, lags of kappa {}", kappa); }
+
+/// The deciding comparison: equal lags, once from rare publications, once drawn.
+void decide(const Runs& runs, PaperResult& result) {
+  std::vector<std::vector<double>> kappa_losses, drawn_losses, drawn_less_kappa;
+  const std::vector<double> best = each(runs, kEachStep, final_reward);
+  for (const Published& p : kPublished) {
+    const auto of_kappa = each(runs, kappa_name(p.kappa), final_reward);
+    const auto of_drawn = each(runs, drawn_name(p.kappa), final_reward);
+    kappa_losses.push_back(differences(best, of_kappa));
+    drawn_losses.push_back(differences(best, of_drawn));
+    drawn_less_kappa.push_back(differences(of_drawn, of_kappa));
+    add_row(result, fmt::format("reward with drawn lags less that with kappa {}", p.kappa), {},
+            drawn_less_kappa.back());
+  }
+  const auto of_kappa = joined(kappa_losses), of_drawn = joined(drawn_losses), between = joined(drawn_less_kappa);
+  add_row(result, "kappa 1 less kappa 10, 14, 19: what rare publication costs", {}, of_kappa);
+  add_row(result, "kappa 1 less the same with drawn lags: what lag costs", {}, of_drawn);
+  add_row(result, "drawn lags less kappa 10, 14, 19", {}, between);
+  const Estimate kappa_cost = estimate_of(of_kappa), lag_cost = estimate_of(of_drawn), rest = estimate_of(between);
+  const auto is_above_0 = [](const Estimate& e) { return e.half_width && e.mean - *e.half_width > 0; };
+  result.claims.push_back({"rare publication costs reward (interval above 0)", is_above_0(kappa_cost)});
+  result.claims.push_back({"lag costs reward at kappa 1 (interval above 0)", is_above_0(lag_cost)});
+  result.claims.push_back({"equal harm: the interval of the difference holds 0", rest.contains(0)});
+}
+
+PaperItem sparse_staleness() {
+  PaperItem item;
+  item.name = "sparse-staleness";
+  item.of = "Sparse patches, tables 1 and 2, figures 2 and 3";
+  item.fitted =
+      "the generator hears of a publication 1, 2 or 3 steps late, so that kappa 1 has the paper's median and P90; the "
+      "learning rate, chosen at kappa 1";
+  const std::vector<std::uint64_t> late = {1, 2, 3};
+  TrainingSuite suite = suite_of("sparse_patches", "3e-4");
+  suite.cases.push_back({kEachStep, 1, 11, late});
+  for (const Published& p : kPublished) suite.cases.push_back({kappa_name(p.kappa), p.kappa, p.kappa + 1, late});
+  suite.cases.push_back({kNever, {}, {}, late});
+  for (const Published& p : kPublished) {
+    suite.cases.push_back({drawn_name(p.kappa), 1, p.kappa + 1, lags_of(p.kappa, late)});
+  }
+  item.training = std::move(suite);
+  item.evaluate_runs = [](const Runs& runs, PaperResult& result) {
+    const auto rows = [&](const std::string& name, std::optional<double> reward, std::optional<double> kl) {
+      add_row(result, fmt::format("{}: reward", name), reward, each(runs, name, final_reward));
+      add_row(result, fmt::format("{}: reward of the last ten steps' rollouts", name), {},
+              each(runs, name, late_rollouts));
+      add_row(result, fmt::format("{}: greatest KL(generator, learner)", name), kl,
+              each(runs, name, [](const TrainingRun& run) { return most_of(run, "kl"); }));
+      add_row(result, fmt::format("{}: mean lag", name), {},
+              each(runs, name, [](const TrainingRun& run) { return run.lag_mean; }));
+      add_row(result, fmt::format("{}: admissible share", name), {},
+              each(runs, name, [](const TrainingRun& run) { return last_of(run, "admitted"); }));
+      add_row(result, fmt::format("{}: collapsed, share of runs", name), {}, each(runs, name, collapsed));
+      add_row(result, fmt::format("{}: collapsed by reward alone", name), {}, each(runs, name, collapsed_in_reward));
+    };
+    rows(kEachStep, {}, {});  // the paper prints bounds: .80 to .84, and at most .005
+    for (const Published& p : kPublished) rows(kappa_name(p.kappa), p.reward, p.kl_max);
+    rows(kNever, .627, 7.07);
+    for (const Published& p : kPublished) rows(drawn_name(p.kappa), {}, {});
+
+    const auto together = [&](const auto& of) {
+      std::vector<std::vector<double>> lists;
+      for (const Published& p : kPublished) lists.push_back(each(runs, kappa_name(p.kappa), of));
+      return joined(lists);
+    };
+    const auto median = [](const TrainingRun& run) { return run.lag_median; };
+    const auto p90 = [](const TrainingRun& run) { return run.lag_p90; };
+    const auto admitted = [](const TrainingRun& run) { return 100 * last_of(run, "admitted"); };
+    add_row(result, "kappa 10, 14, 19: median staleness", 8.67, together(median));
+    add_row(result, "kappa 1: median staleness", 2.0, each(runs, kEachStep, median));
+    add_row(result, "kappa 10, 14, 19: P90 of staleness", 15.67, together(p90));
+    add_row(result, "kappa 1: P90 of staleness", 3.0, each(runs, kEachStep, p90));
+    add_row(result, "kappa 10, 14, 19: admissible, %", 67.7, together(admitted));
+    add_row(result, "kappa 1: admissible, %", 100, each(runs, kEachStep, admitted));
+    for (const auto& [what, column] :
+         {std::pair("changed share of a step", "changed"), std::pair("patch of a step to the weights", "ratio"),
+          std::pair("changed share over ten steps", "ten_changed"),
+          std::pair("patch over ten steps to the weights", "ten_ratio")}) {
+      add_row(result, fmt::format("kappa 1: {}", what), {},
+              each(runs, kEachStep, [&](const TrainingRun& run) { return mean_of(run, column); }));
+    }
+    for (const Published& p : kPublished) {
+      add_row(result, fmt::format("kappa {}: patch of a publication to the weights", p.kappa), {},
+              each(runs, kappa_name(p.kappa), [](const TrainingRun& run) { return mean_of(run, "event_ratio"); }));
+    }
+    decide(runs, result);
+
+    const auto reward = [&](const std::string& name) { return estimate_of(each(runs, name, final_reward)).mean; };
+    result.claims.push_back({"reward falls as kappa grows: 1, 10, 14, 19, never",
+                             reward(kEachStep) > reward(kappa_name(10)) && reward(kappa_name(10)) > reward(kappa_name(14)) &&
+                                 reward(kappa_name(14)) > reward(kappa_name(19)) &&
+                                 reward(kappa_name(19)) > reward(kNever)});
+    const auto collapses = together(collapsed);
+    result.claims.push_back({"all runs with kappa 10, 14, 19 collapse, and none with kappa 1",
+                             std::ranges::all_of(collapses, [](double c) { return c > 0; }) &&
+                                 std::ranges::none_of(each(runs, kEachStep, collapsed), [](double c) { return c > 0; })});
+    result.figure = {"Reward by training step, for how often weights are published",
+                     "evaluations of the learner, mean of three seeds; lags drawn: each step published, the same lags",
+                     {"training step"},
+                     {"reward"},
+                     {}};
+    for (const Published& p : kPublished) {
+      Figure::Panel& panel = result.figure.panels.emplace_back();
+      panel.title = kappa_name(p.kappa);
+      for (const std::string& name : {std::string(kEachStep), kappa_name(p.kappa), drawn_name(p.kappa)}) {
+        draw(panel, runs, name);
+      }
+    }
+    Figure::Panel& panel = result.figure.panels.emplace_back();
+    panel.title = kNever;
+    draw(panel, runs, kEachStep);
+    draw(panel, runs, kNever);
+  };
+  return item;
+}
+
+PaperItem echo2_staleness() {
+  PaperItem item;
+  item.name = "echo2-staleness";
+  item.of = "ECHO-2, figures 3b and 6";
+  item.fitted = "the generator hears of a publication 1 or 2 steps late; the learning rate, chosen at kappa 1";
+  TrainingSuite suite = suite_of("echo2", "3e-4");
+  suite.cases.push_back({kSynchronous, 1, 0, {0}});
+  const auto name_of = [](std::uint64_t bound) { return fmt::format("S = {}", bound); };
+  for (const std::uint64_t bound : {3, 6, 11}) suite.cases.push_back({name_of(bound), bound - 1, bound, {1, 2}});
+  item.training = std::move(suite);
+  item.evaluate_runs = [name_of](const Runs& runs, PaperResult& result) {
+    const std::vector<double> synchronous = each(runs, kSynchronous, final_reward);
+    add_row(result, "synchronous: reward", {}, synchronous);
+    std::vector<double> shares;
+    std::vector<std::vector<double>> losses;
+    for (const std::uint64_t bound : {3, 6, 11}) {
+      const std::string name = name_of(bound);
+      const std::vector<double> rewards = each(runs, name, final_reward);
+      std::vector<double> ratios;
+      for (std::size_t i = 0; i < rewards.size(); ++i) ratios.push_back(100 * (rewards[i] / synchronous[i] - 1));
+      add_row(result, fmt::format("{}: reward", name), {}, rewards);
+      add_row(result, fmt::format("{}: reward against synchronous, %", name), {}, ratios);
+      add_row(result, fmt::format("{}: mean lag", name), {},
+              each(runs, name, [](const TrainingRun& run) { return run.lag_mean; }));
+      add_row(result, fmt::format("{}: greatest KL(generator, learner)", name), {},
+              each(runs, name, [](const TrainingRun& run) { return most_of(run, "kl"); }));
+      add_row(result, fmt::format("{}: collapsed, share of runs", name), {}, each(runs, name, collapsed));
+      add_row(result, fmt::format("{}: collapsed by reward alone", name), {}, each(runs, name, collapsed_in_reward));
+      shares.push_back(estimate_of(ratios).mean);
+      losses.push_back(each(runs, name, collapsed));
+    }
+    result.claims = {
+        {"S = 3 and S = 6 end within 5 % of synchronous", std::abs(shares[0]) <= 5 && std::abs(shares[1]) <= 5},
+        {"S = 11 is unstable: a run collapses", std::ranges::any_of(losses[2], [](double c) { return c > 0; })},
+        {"S = 11 ends more than 5 % below synchronous", shares[2] < -5}};
+    result.figure = {"Reward by training step, for bounds on staleness",
+                     "evaluations of the learner, mean of three seeds; publication every S - 1 steps",
+                     {"training step"},
+                     {"reward"},
+                     {}};
+    for (const std::uint64_t bound : {3, 6, 11}) {
+      Figure::Panel& panel = result.figure.panels.emplace_back();
+      panel.title = name_of(bound);
+      draw(panel, runs, kSynchronous);
+      draw(panel, runs, name_of(bound));
+    }
+  };
+  return item;
+}
+
+}  // namespace
+
+std::vector<PaperItem> staleness_items() {
+  std::vector<PaperItem> items;
+  items.push_back(sparse_staleness());
+  items.push_back(echo2_staleness());
+  return items;
+}
+
+}  // namespace weightcast::bench

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "base/result.h"
+#include "bench/paper/training_suite.h"
+
+namespace weightcast::bench {
+
+/// Makes the suite's runs one after the other. Each that is done lies in DIRECTORY/DIGEST.json, and is taken from there
+/// the next time: a suite that was interrupted goes on with the run that it was in. `told` gets each run.
+/// Errors: those of the configuration, of the learner and of the disk.
+[[nodiscard]] Result<std::vector<TrainingRun>> run_training_suite(const TrainingSuite& suite,
+                                                                  const std::filesystem::path& directory,
+                                                                  const std::function<void(const TrainingRun&)>& told);
+
+}  // namespace weightcast::bench
