@@ -144,7 +144,8 @@ void add_daemon_command(const Commands& commands) {
   app->add_option(
          "--versions-in", flags->versions_in,
          "Where the versions lie that engines read: disk; memory, so that a step writes its patch alone to the "
-         "disk; or auto, which is memory where all copies of the first version fit with room to spare")
+         "disk; or auto, which is memory where all copies of the first version fit with room to spare (with "
+         "--single-copy the one and what a step overwrites)")
       ->check(CLI::IsMember({"auto", "memory", "disk"}))
       ->capture_default_str();
   app->add_option("--memory-dir", config.memory_dir, "A file system in memory, for --versions-in memory and auto")
@@ -180,7 +181,8 @@ void add_daemon_command(const Commands& commands) {
       ->check(CLI::Range(1, 64));
   app->add_flag(
       "--single-copy", config.single_copy,
-      "Apply patches to the only copy, as soon as nobody has its files open; --keep does not count (workers)");
+      "Apply patches to the only copy, on the disk or in memory, as soon as nobody has its files open; --keep does not "
+      "count (workers)");
   app->add_option("--single-copy-wait", flags->single_copy_wait_s,
                   "Seconds that --single-copy waits for that; then the version is reported as failed and tried again")
       ->check(CLI::Range(0.1, 86'400.0))

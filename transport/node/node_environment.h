@@ -32,6 +32,8 @@ struct NodeEnvironment {
   std::shared_ptr<const ManifestTrust> trust = nullptr;
   /// StoreOptions::choose_place. Null: DaemonConfig::place holds.
   std::function<StorePlace(std::uint64_t version_bytes)> choose_place = {};
+  /// StoreOptions::check_room.
+  std::function<Status(std::uint64_t version_bytes, std::uint32_t copies)> check_room = {};
   /// Opens DaemonConfig::archive, where that is given. Null: none can be.
   OpenArchive open_archive = {};
 };
