@@ -135,9 +135,13 @@ Finding check_memory(const StorageNeeds& needs) {
                    "--memory-dir /dev/shm");
   }
   const std::uint64_t snapshot = needs.snapshot_bytes > 0 ? needs.snapshot_bytes : kUnknownSnapshotBytes;
-  const std::uint64_t needed = snapshot * (needs.versions_kept + 1), there = free_bytes(*info);
-  const std::string what = fmt::format("{} has {} free, and {} versions take {}", needs.memory.string(),
-                                       format_bytes(there), needs.versions_kept + 1, format_bytes(needed));
+  // A single copy has the cells that a step overwrites beside it: a tenth of it.
+  const std::uint64_t copies = needs.single_copy ? 1 : needs.versions_kept + 1;
+  const std::uint64_t needed = snapshot * copies + (needs.single_copy ? snapshot / 10 : 0), there = free_bytes(*info);
+  const std::string what =
+      fmt::format("{} has {} free, and {} take {}", needs.memory.string(), format_bytes(there),
+                  needs.single_copy ? "one version and a step's old cells" : fmt::format("{} versions", copies),
+                  format_bytes(needed));
   if (there >= needed) return ok("memory-directory", what);
   return warning("memory-directory", what + "; they lie on the disk", remedy);
 }

@@ -4,18 +4,21 @@
 # What a wheel may ask of a system. glibc 2.34 is that of RHEL 9, Ubuntu 22.04, Debian 12 and newer ones.
 wheel_platform=manylinux_2_34_x86_64
 wheel_mib_max=25
-# The torch that the learner's wheel is built against, and so the one that it runs with: vLLM's. scripts/torch has its release.
+# The torch that the learner's wheel is built against where no other is named, and so the one that it runs with: vLLM's.
+# scripts/torch has its release.
 wheel_torch=2.13
 
 cmd_wheel() {
-  local part=${1:-both} tools
-  (($# <= 1)) && [[ $part =~ ^(both|daemons|train)$ ]] || die "wheel: its parts are daemons and train; both without one"
+  local part=${1:-both} torch=${2:-$wheel_torch} tools
+  [[ $part =~ ^(both|daemons|train)$ ]] || die "wheel: its parts are daemons and train; both without one"
+  (($# <= 1)) || [[ $# == 2 && $part == train && -f scripts/torch/$torch.txt ]] ||
+    die "wheel: only train takes a release of torch, one of $(cd scripts/torch && echo *.txt | sed 's/\.txt//g'); others are pinned in scripts/torch"
   install_packages "${packages_build[@]}"
   tools=$(PYTHON=/usr/bin/python3 scripts/python_environment.sh wheel scripts/wheel_requirements.txt --no-deps) ||
     die "wheel: auditwheel is not to be had; it comes from the Python registry on first use"
   mkdir -p build/wheel/dist
   [[ $part == train ]] || wheel_of_daemons "$tools" "$PWD/build/wheel/dist"
-  [[ $part == daemons ]] || wheel_of_learner "$tools" "$PWD/build/wheel/dist"
+  [[ $part == daemons ]] || wheel_of_learner "$tools" "$PWD/build/wheel/dist" "$torch"
 }
 
 # wheel_of_daemons TOOLS DIST
@@ -39,16 +42,17 @@ wheel_of_daemons() {
   check_wheel "$dist"/weightcast-*.whl "$installed"
 }
 
-# wheel_of_learner TOOLS DIST: LibTorch's configuration for CMake takes CUDA's toolkit. Without that, or without the registry,
+# wheel_of_learner TOOLS DIST RELEASE: LibTorch's configuration for CMake takes CUDA's toolkit. Without that, or without the registry,
 # it is left out, and says so.
 wheel_of_learner() {
-  local tools=$1 dist=$2 out=$PWD/build/wheel-train torch
+  local tools=$1 dist=$2 release=$3 out=$PWD/build/wheel-train torch
   local installed=$out/installed package=$out/package made=$out/made
-  torch=$(scripts/torch_environment.sh "$wheel_torch" | sed -n 1p) || {
+  torch=$(scripts/torch_environment.sh "$release" | sed -n 1p) || {
     say "the learner's wheel is left out: see above"
     return
   }
-  local configure_options=(-DCMAKE_PREFIX_PATH="$torch")
+  # What CMake has found of another release it would keep.
+  local configure_options=(--fresh -DCMAKE_PREFIX_PATH="$torch")
   build wheel-train weightcast-train || die "wheel: the learner could not be built"
   rm -rf "$installed" "$package" "$made" "$dist"/weightcast_train-*
   mkdir -p "$installed" "$package/python" "$made"

@@ -35,7 +35,8 @@ std::vector<SettingField> daemon_fields(DaemonSettings& s) {
        "One-way delay between nodes, for the plan (origin)", 0, 10'000},
       {"versions-in", &c.versions_in,
        "Where the versions lie that engines read: disk; memory, so that a step writes its patch alone to the disk; or "
-       "auto, which is memory where all copies of the first version fit with room to spare"},
+       "auto, which is memory where all copies of the first version fit with room to spare (with --single-copy the one "
+       "and what a step overwrites)"},
       {"memory-dir", &c.memory_dir, "A file system in memory, for --versions-in memory and auto"},
       {"memory-max", OptionalByteCount{&c.memory_bytes_max},
        "What --versions-in auto may take of memory, e.g. 100GiB; unlimited: what there is"},
@@ -57,7 +58,8 @@ std::vector<SettingField> daemon_fields(DaemonSettings& s) {
        "most 8",
        0, 64},
       {"single-copy", &c.single_copy,
-       "Apply patches to the only copy, as soon as nobody has its files open; --keep does not count (workers)"},
+       "Apply patches to the only copy, on the disk or in memory, as soon as nobody has its files open; --keep does not "
+       "count (workers)"},
       {"single-copy-wait", DurationIn{&c.single_copy_wait, std::chrono::seconds(1)},
        "Seconds that --single-copy waits for that; then the version is reported as failed and tried again", 0.1,
        86'400},

@@ -71,6 +71,23 @@ struct TensorChanges {
     last = index;
     ++count;
   }
+  /// Of elements that are cells: the element of cell 0 of the segment would be `origin`, which wraps below 0.
+  void add_elements(std::span<const std::uint32_t> cells, std::uint64_t origin, Bytes cell_values) {
+    const auto append = [&]<typename Index>(Index) {
+      std::size_t at = indices.size();
+      indices.resize(at + cells.size() * sizeof(Index));
+      for (const std::uint32_t cell : cells) {
+        const auto index = static_cast<Index>(cell + origin);
+        std::memcpy(&indices[at], &index, sizeof index);
+        at += sizeof index;
+      }
+    };
+    if (is_wide) append(std::uint64_t{});
+    if (!is_wide) append(std::uint32_t{});
+    values.insert(values.end(), cell_values.begin(), cell_values.end());
+    last = cells.back() + origin;
+    count += cells.size();
+  }
   [[nodiscard]] std::uint64_t index_at(std::uint64_t at) const {
     std::uint64_t wide = 0;
     std::uint32_t narrow = 0;
@@ -116,6 +133,20 @@ Status add_cell(TensorChanges& changes, std::uint64_t begin, Bytes cell, const R
   return {};
 }
 
+/// How many of the next cells of a segment, which are `cells` and begin at `begin_bytes` of the stream, are elements of
+/// the tensor, each by itself.
+std::size_t elements_among(const TensorChanges& changes, std::span<const std::uint32_t> cells, std::uint64_t begin_bytes,
+                           std::uint64_t cell_bytes) {
+  const TensorInfo& tensor = *changes.tensor;
+  if (changes.element_bytes != cell_bytes || begin_bytes < tensor.offset_bytes) return 0;
+  const std::uint64_t into = begin_bytes - tensor.offset_bytes;
+  if (into % cell_bytes != 0) return 0;
+  // A cell of another segment may have held the first of them.
+  if (changes.count > 0 && into / cell_bytes <= changes.last) return 0;
+  const std::uint64_t end = cells.front() + (tensor.size_bytes - into) / cell_bytes;
+  return std::size_t(std::ranges::lower_bound(cells, end) - cells.begin());
+}
+
 Result<std::vector<TensorChanges>> by_tensor(std::span<const SegmentRange> plan,
                                              std::span<const CellChanges* const> segments,
                                              std::span<const TensorInfo> tensors, const ReadStream& read) {
@@ -124,9 +155,10 @@ Result<std::vector<TensorChanges>> by_tensor(std::span<const SegmentRange> plan,
   for (const SegmentRange& range : plan) {
     const CellChanges& changes = *segments[range.index];
     const std::size_t cell_bytes = geometry_of(range.kind).bytes;
-    for (std::size_t i = 0; i < changes.cells.size(); ++i) {
+    for (std::size_t i = 0; i < changes.cells.size();) {
       const std::uint64_t begin_bytes = range.result_offset + std::uint64_t{changes.cells[i]} * cell_bytes;
       const Bytes cell = Bytes(changes.values).subspan(i * cell_bytes, cell_bytes);
+      const auto cells = std::span<const std::uint32_t>(changes.cells).subspan(i++);
       while (tensor != tensors.end() && tensor->offset_bytes + tensor->size_bytes <= begin_bytes) ++tensor;
       // A cell of bytes without a dtype may hold the end of one tensor and the beginning of the next.
       for (auto held = tensor; held != tensors.end() && held->offset_bytes < begin_bytes + cell_bytes; ++held) {
@@ -135,7 +167,15 @@ Result<std::vector<TensorChanges>> by_tensor(std::span<const SegmentRange> plan,
           WC_ASSIGN(TensorChanges begun, begin(*held));
           all.push_back(std::move(begun));
         }
-        WC_TRY(add_cell(all.back(), begin_bytes, cell, read));
+        TensorChanges& found = all.back();
+        if (const std::size_t whole = elements_among(found, cells, begin_bytes, cell_bytes); whole > 0) {
+          const std::uint64_t first = (begin_bytes - held->offset_bytes) / cell_bytes;
+          found.add_elements(cells.first(whole), first - cells.front(),
+                             Bytes(changes.values).subspan((i - 1) * cell_bytes, whole * cell_bytes));
+          i += whole - 1;
+          break;
+        }
+        WC_TRY(add_cell(found, begin_bytes, cell, read));
       }
     }
   }

@@ -90,6 +90,17 @@ void add_memory(std::uint64_t seed, WorldOptions& world) {
   for (HostOptions& host : world.hosts) host.in_memory = random.chance(0.5) && !host.single_copy;
 }
 
+/// The same for only copies in memory.
+void add_single_copies_in_memory(std::uint64_t seed, WorldOptions& world) {
+  Random random(seed ^ 0x6f6e65636f7079);
+  if (!random.chance(0.5)) return;
+  for (HostIndex i = 1; i < world.hosts.size(); ++i) {
+    HostOptions& host = world.hosts[i];
+    host.single_copy = host.single_copy || random.chance(0.2);
+    if (host.single_copy) host.in_memory = random.chance(0.8);
+  }
+}
+
 }  // namespace
 
 WorldOptions random_world(std::uint64_t seed) {
@@ -145,6 +156,7 @@ WorldOptions random_world(std::uint64_t seed) {
   add_sparse(seed, world);
   add_fresh_run(seed, world);
   add_memory(seed, world);
+  add_single_copies_in_memory(seed, world);
   world.calm_at = std::max(at, kFaultsUntil) + std::chrono::seconds(7);
   return world;
 }

@@ -94,7 +94,7 @@ void WorldRun::rot(Host& host) {
       list_files(disk, kState / folder, files);
     if (options_.hosts[host.index].in_memory) {
       for (const char* folder : {"anchors", "arriving"}) list_files(disk, kState / folder, files);
-      for (const char* folder : {"versions", "incoming"}) list_files(disk, kVersionsInMemory / folder, files);
+      for (const char* folder : {"versions", "incoming", "undo"}) list_files(disk, kVersionsInMemory / folder, files);
     }
   });
   if (files.empty()) return;

@@ -115,6 +115,52 @@ TEST_F(MemoryTest, TheFirstVersionDecidesWhereVersionsLieAndAKillLosesNothing) {
   }
 }
 
+TEST_F(MemoryTest, TheOnlyCopyLiesWhereOneFits) {
+  cluster.start_origin({"--keep", "3"});
+  cluster.start_worker("a", {"--single-copy", "--memory-max", "10MiB", "--anchor-interval", "8"});
+  cluster.start_worker("small", {"--memory-max", "10MiB"});
+  publish(1);
+  EXPECT_EQ(cluster.self("a").at("versions_in"), "memory");
+  EXPECT_THAT(cluster.self("a").at("versions_in_why"),
+              testing::StartsWith("one copy of 7.6 MiB and what a step overwrites take 9.2 MiB of "));
+  EXPECT_EQ(cluster.self("small").at("versions_in"), "disk");
+  EXPECT_THAT(cluster.self("small").at("versions_in_why"),
+              testing::StartsWith("3 copies of 7.6 MiB take 25.2 MiB, and --memory-max allows 10.0 MiB; with "
+                                  "--single-copy one copy of 7.6 MiB"));
+  ASSERT_TRUE(Cluster::eventually([&] { return is_durable("a", 1); })) << cluster.log("a");
+  const std::uint64_t before = written("a");
+  for (std::uint64_t version = 2; version <= 5; ++version) ASSERT_NO_FATAL_FAILURE(step_to(version));
+  EXPECT_LT(written("a") - before, model.file_bytes()) << "each step in its only file would be a model";
+  const fs::path versions = fs::canonical(cluster.state("a") + "/current").parent_path();
+  EXPECT_TRUE(versions.native().starts_with(memory.native()));
+  EXPECT_EQ(std::distance(fs::directory_iterator(versions), {}), 1);
+
+  EXPECT_TRUE(cluster.end("a", SIGKILL).has_value());
+  cluster.restart("a");
+  EXPECT_TRUE(cluster.holds("a", model.path())) << "a kill leaves what is in memory";
+  EXPECT_TRUE(cluster.end("a", SIGKILL).has_value());
+  fs::remove_all(versions.parent_path());
+  cluster.restart("a");
+  EXPECT_TRUE(cluster.holds("a", model.path())) << cluster.log("a");
+  EXPECT_THAT(cluster.log("a"), testing::HasSubstr("version 5 is made anew"));
+  ASSERT_NO_FATAL_FAILURE(step_to(6));
+  EXPECT_TRUE(cluster.holds("a", model.path()));
+
+  // One that comes whole would lie beside it.
+  const std::string in_use = read_file(model.path());
+  model.replace();
+  EXPECT_EQ(cluster.publish(model.path(), 7, {"--wait", "1", "--timeout", "10"}).status, 1);
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.node("origin", "a").at("state") == "failed"; }));
+  EXPECT_THAT(cluster.node("origin", "a").at("last_error").get<std::string>(),
+              testing::AllOf(testing::HasSubstr("2 copies of 7.6 MiB take 16.8 MiB, and --memory-max allows 10.0 MiB"),
+                             testing::HasSubstr("--versions-in disk")));
+  EXPECT_EQ(read_file(cluster.state("a") + "/current/model.safetensors"), in_use);
+  EXPECT_TRUE(cluster.end("a", SIGTERM).has_value());
+  cluster.start_worker("a", {"--single-copy", "--versions-in", "disk"});
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 7; })) << cluster.log("a");
+  EXPECT_TRUE(cluster.holds("a", model.path()));
+}
+
 TEST_F(MemoryTest, AJoinerGetsAVersionWholeFromAnOriginWhoseMemoryWasLost) {
   cluster.start_origin(in_memory());
   cluster.start_worker("a", in_memory());

@@ -104,12 +104,17 @@ TEST_F(PatchCrashTest, OriginThatDiesWhileItSendsAPatchThatItIsMakingMakesItAgai
   }
 }
 
-TEST_F(PatchCrashTest, SingleCopyWorkerThatDiesWhileItChangesItsFilesHasTheOldVersionOrTheNew) {
+/// Where the only copy lies: "disk" or "memory".
+class SingleCopyCrashTest : public PatchTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(SingleCopyCrashTest, WhoDiesWhileItsFilesChangeHasTheOldVersionOrTheNew) {
   std::mt19937 random(7);
   cluster.start_origin();
-  cluster.start_worker("single", {"--single-copy"});
+  cluster.start_worker("single", {"--single-copy", "--versions-in", GetParam(), "--anchor-interval", "3"});
   publish(1);
   const fs::path state = cluster.state("single");
+  const fs::path home = fs::read_symlink(state / "current").parent_path().parent_path();
+  EXPECT_EQ(home.is_absolute(), GetParam() == std::string_view("memory"));
   const fs::path file = state / "current" / "model.safetensors";
   std::string before = read_file(model.path());
   int changing_at_death = 0;
@@ -118,11 +123,11 @@ TEST_F(PatchCrashTest, SingleCopyWorkerThatDiesWhileItChangesItsFilesHasTheOldVe
     model.step();
     const std::string after = read_file(model.path());
     publish(version, {});
-    const fs::path made = state / "versions" / fmt::format("{:012}", version);
+    const fs::path made = state / home / "versions" / fmt::format("{:012}", version);
     // Every other one dies while its files change, which takes milliseconds; the others at any moment from the journal
     // on.
     const bool soon = version % 2 == 0;
-    const fs::path journal = state / "undo" / patch_name(version);
+    const fs::path journal = state / home / "undo" / patch_name(version);
     const auto begun = [&] { return soon ? fs::exists(journal) && !fs::exists(file) : fs::exists(journal); };
     const auto give_up_at = std::chrono::steady_clock::now() + 120s;
     while (!begun() && !fs::exists(made)) ASSERT_LT(std::chrono::steady_clock::now(), give_up_at);
@@ -141,6 +146,9 @@ TEST_F(PatchCrashTest, SingleCopyWorkerThatDiesWhileItChangesItsFilesHasTheOldVe
   }
   EXPECT_GT(changing_at_death, 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(, SingleCopyCrashTest, testing::Values("disk", "memory"),
+                         [](const auto& place) { return std::string(place.param); });
 
 }  // namespace
 }  // namespace weightcast

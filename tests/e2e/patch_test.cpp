@@ -197,12 +197,18 @@ TEST_F(PatchTest, TrainerThatPublishesFasterThanLinksCarryStillReachesEveryone) 
   }
 }
 
-TEST_F(PatchTest, SingleCopyIsChangedWhenTheEngineHasLetGoOfIt) {
+/// Where the only copy lies: "disk" or "memory".
+class SingleCopyTest : public PatchTest, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(, SingleCopyTest, testing::Values("disk", "memory"),
+                         [](const auto& place) { return std::string(place.param); });
+
+TEST_P(SingleCopyTest, IsChangedWhenTheEngineHasLetGoOfIt) {
   cluster.start_origin();
-  cluster.start_worker("single", {"--single-copy"});
+  cluster.start_worker("single", {"--single-copy", "--versions-in", GetParam()});
   cluster.start_worker("other");
   publish(1);
-  const std::string versions = cluster.state("single") + "/versions";
+  const std::string versions = std::filesystem::canonical(cluster.state("single") + "/current").parent_path().string();
+  EXPECT_EQ(cluster.self("single").at("versions_in"), GetParam());
   wc::Subscription engine(cluster.state("single"));
   const std::optional<wc::Event> first = engine.next(60s);
   ASSERT_TRUE(first && first->kind == WC_EVENT_INSTALLED);
@@ -232,9 +238,9 @@ TEST_F(PatchTest, SingleCopyIsChangedWhenTheEngineHasLetGoOfIt) {
       Cluster::eventually([&] { return std::distance(std::filesystem::directory_iterator(versions), {}) == 1; }));
 }
 
-TEST_F(PatchTest, SingleCopyThatIsNotLetGoOfStaysAndTheOriginHearsWhoHasIt) {
+TEST_P(SingleCopyTest, ThatIsNotLetGoOfStaysAndTheOriginHearsWhoHasIt) {
   cluster.start_origin({"--keep", "3"});
-  cluster.start_worker("single", {"--single-copy", "--single-copy-wait", "0.5"});
+  cluster.start_worker("single", {"--single-copy", "--single-copy-wait", "0.5", "--versions-in", GetParam()});
   publish(1);
   std::optional<MappedFile> mapped =
       *MappedFile::open(real_files(), cluster.state("single") + "/current/model.safetensors");

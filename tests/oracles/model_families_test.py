@@ -90,7 +90,7 @@ class ModelFamiliesTest(DaemonTest):
                 directory, model = self.stored(name, config)
                 words = (*SETTINGS, f"model={directory}", f"publish_state={self.origin.state}", "publish_new_model=true",
                          f"output_dir={self.directory / 'run'} {name}")
-                output_of("WEIGHTCAST_TRAIN", "run", *(part for word in words for part in ("--set", word)))
+                output_of("WEIGHTCAST_TRAIN", "run", *("--" + "=".join([word.split("=", 1)[0].replace("_", "-"), *word.split("=", 1)[1:]]) for word in words))
                 version = self.origin.node()["version"]
                 with weightcast.Publisher(self.origin.state) as publisher:
                     publisher.wait(version)

@@ -4,12 +4,16 @@ import asyncio
 import itertools
 import os
 import threading
+import time
 import types
 import unittest
+from concurrent.futures import Future
 from unittest import mock
 
 from weightcast import Change, Code, Error, Event, EventKind, RawTensor
 from weightcast.engines._installs import InFlight, Installs, Limits, Step, Version
+from weightcast.engines._listener import Listener
+from weightcast.vllm._core import prepare
 from weightcast.vllm._follower import Follower
 from weightcast.vllm._plugin import Refusal, settings
 
@@ -187,16 +191,18 @@ class Engine:
                     results.append(dict(OK, wrote=True))
             return results
         if fails:
+            self.is_paused = self.is_paused or action.pauses
             raise RuntimeError("a fault")
         if step is Step.PREPARE:
             self.prepared, self.is_whole = [version] * len(self.weights), action.whole
+            self.is_paused = self.is_paused or action.pauses
         elif step is Step.PAUSE:
             self.is_paused = True
         elif step is Step.LABEL:
             self.label = version
         elif step is Step.RESUME:
             self.is_paused = False
-        return [OK] * len(self.weights) if step in (Step.PREPARE, Step.ASK, Step.DROP) else []
+        return [OK] * len(self.weights) if step in (Step.PREPARE, Step.DROP) else []
 
     def run(self, until, steps_max=200):
         for _ in range(steps_max):
@@ -227,18 +233,33 @@ class InstallsTest(unittest.TestCase):
         self.assertEqual(engine.steps, [])
         installs.handle_installed(0, TWO)
         engine.run(10)
-        self.assertEqual([step.value for step in engine.steps], ["prepare", "ask", "pause", "write", "label", "resume"])
+        self.assertEqual([step.value for step in engine.steps], ["prepare", "pause", "write", "label", "resume"])
         self.assertEqual((installs.held, engine.label, engine.weights), (TWO, TWO, [TWO, TWO]))
         installs.handle_installed(20, TWO)
         engine.run(30)
-        self.assertEqual(len(engine.steps), 6)
+        self.assertEqual(len(engine.steps), 5)
+
+    def test_an_engine_that_pauses_when_it_has_prepared(self):
+        installs = Installs(prepares_and_pauses=True)
+        engine = Engine(self, installs)
+        installs.handle_installed(0, TWO)
+        engine.run(10)
+        self.assertEqual([step.value for step in engine.steps], ["prepare", "write", "label", "resume"])
+        self.assertEqual((installs.held, engine.label, engine.weights), (TWO, TWO, [TWO, TWO]))
+
+    def test_a_drain_has_its_own_bound_and_so_its_own_call(self):
+        installs = Installs(InFlight.DRAIN, prepares_and_pauses=True)
+        engine = Engine(self, installs)
+        installs.handle_installed(0, TWO)
+        engine.run(10)
+        self.assertEqual([step.value for step in engine.steps], ["prepare", "pause", "write", "label", "resume"])
 
     def test_whatever_fails_no_mixture_is_served_and_the_version_comes_in(self):
         whole = 40
         for first, second in itertools.combinations(range(1, whole), 2):
-            for rank in (0, 1):
-                with self.subTest(first=first, second=second, rank=rank):
-                    installs = Installs()
+            for rank, at_once in itertools.product((0, 1), (False, True)):
+                with self.subTest(first=first, second=second, rank=rank, at_once=at_once):
+                    installs = Installs(prepares_and_pauses=at_once)
                     engine = Engine(self, installs, fail_at=(first, second))
                     engine.failing_rank = rank
                     for number in (1, 2, 3):
@@ -249,7 +270,7 @@ class InstallsTest(unittest.TestCase):
 
     def test_ranks_that_never_write_are_refused_and_never_resumed(self):
         installs = Installs()
-        engine = Engine(self, installs, fail_at=range(4, 10_000))
+        engine = Engine(self, installs, fail_at=range(3, 10_000))
         installs.handle_installed(0, TWO)
         engine.run(200)
         self.assertTrue(installs.is_refusing)
@@ -265,17 +286,36 @@ class InstallsTest(unittest.TestCase):
         installs = Installs()
         installs.handle_installed(0, TWO)
         self.assertIs(installs.poll_action(0).step, Step.PREPARE)
-        installs.handle_done(0, [OK, OK])
-        self.assertIs(installs.poll_action(1).step, Step.ASK)
         installs.handle_done(1, [OK, {"ok": True, "pending": True}])
         self.assertIsNone(installs.poll_action(1))
-        self.assertIs(installs.poll_action(2).step, Step.ASK)
+        self.assertIs(installs.poll_action(2).step, Step.PREPARE)
         installs.handle_done(2, [OK, {"ok": False, "error": "no such version"}])
         self.assertIs(installs.poll_action(2).step, Step.DROP)
         installs.handle_done(2, [OK, OK])
         self.assertEqual(installs.why, "1 of 2 ranks: no such version")
         self.assertIsNone(installs.poll_action(2.1))
         self.assertIs(installs.poll_action(2.6).step, Step.PREPARE)
+
+    def test_what_was_not_paused_is_not_resumed(self):
+        """Somebody else may have paused it."""
+        for result, steps in (({"ok": False, "error": "paused"}, [Step.DROP]), ({"ok": True, "pending": True}, [Step.PREPARE])):
+            installs = Installs(prepares_and_pauses=True)
+            installs.handle_installed(0, TWO)
+            self.assertTrue(installs.poll_action(0).pauses)
+            installs.handle_done(0, [OK, result])
+            self.assertFalse(installs.is_paused)
+            self.assertEqual([installs.poll_action(0.1).step], steps)
+
+    def test_a_call_that_may_have_paused_is_followed_by_a_resumption(self):
+        for is_overdue in (False, True):
+            installs = Installs(prepares_and_pauses=True)
+            installs.handle_installed(0, TWO)
+            action = installs.poll_action(0)
+            if is_overdue:
+                self.assertTrue(installs.handle_overdue(action.limit_s))
+            else:
+                installs.handle_failed(0, "a fault")
+            self.assertIs(installs.poll_action(action.limit_s).step, Step.RESUME)
 
     def test_a_newer_version_is_tried_at_once(self):
         installs = Installs()
@@ -310,10 +350,9 @@ class InstallsTest(unittest.TestCase):
         installs = Installs(InFlight.DRAIN, Limits(drain_s=5))
         engine = Engine(self, installs)
         installs.handle_installed(0, TWO)
-        for step, now in ((Step.PREPARE, 0), (Step.ASK, 1)):
-            action = installs.poll_action(now)
-            self.assertIs(action.step, step)
-            installs.handle_done(now, engine.perform(action))
+        action = installs.poll_action(0)
+        self.assertIs(action.step, Step.PREPARE)
+        installs.handle_done(1, engine.perform(action))
         action = installs.poll_action(1)
         self.assertEqual((action.step, action.in_flight, action.limit_s), (Step.PAUSE, InFlight.DRAIN, 5))
         self.assertTrue(installs.handle_overdue(6))
@@ -327,7 +366,7 @@ class InstallsTest(unittest.TestCase):
         installs = Installs(limits=Limits(write_s=3))
         engine = Engine(self, installs)
         installs.handle_installed(0, TWO)
-        for now in (0, 0.5, 1):
+        for now in (0, 1):
             installs.handle_done(now, engine.perform(installs.poll_action(now)))
         action = installs.poll_action(1)
         self.assertIs(action.step, Step.WRITE)
@@ -404,10 +443,10 @@ class RankTest(unittest.TestCase):
 
     # What the follower calls.
 
-    def prepare(self, version, whole=False):
-        self.assertEqual(self.rank.call("prepare", version=version, digest=str(version) * 2, whole=whole, limit_s=5), {"ok": True})
-        while (answer := self.rank.call("ask")).get("pending"):
-            pass
+    def prepare(self, version, whole=False, digest=None):
+        order = {"version": version, "digest": digest or str(version) * 2, "whole": whole, "limit_s": 5}
+        while (answer := self.rank.call("prepare", **order)).get("pending"):
+            time.sleep(0.001)
         return answer
 
     def test_the_first_version_whole_and_the_next_by_its_changes(self):
@@ -430,10 +469,7 @@ class RankTest(unittest.TestCase):
         self.assertEqual(self.prepare(7), {"ok": False, "error": "there is no version 7"})
         answer = self.rank.call("write")
         self.assertEqual((answer["ok"], answer["wrote"]), (False, False))
-        self.assertEqual(self.rank.call("prepare", version=1, digest="other", whole=False, limit_s=5), {"ok": True})
-        while (answer := self.rank.call("ask")).get("pending"):
-            pass
-        self.assertIn("another version 1", answer["error"])
+        self.assertIn("another version 1", self.prepare(1, digest="other")["error"])
         self.refusal = "tensor x is missing"
         self.assertEqual(self.prepare(1)["error"], "tensor x is missing")
         self.assertFalse(self.rank.call("nonsense")["ok"])
@@ -480,14 +516,142 @@ class RankTest(unittest.TestCase):
             going.wait(5)
 
         self.check = check
-        self.rank.call("prepare", version=1, digest="11", whole=False, limit_s=5)
+        order = {"version": 1, "digest": "11", "whole": False, "limit_s": 5}
+        self.rank.call("prepare", **order)
         self.assertTrue(entered.wait(5))
-        self.assertTrue(self.rank.call("ask")["pending"])
+        self.assertTrue(self.rank.call("prepare", **order)["pending"])
         self.assertTrue(self.rank.call("drop")["ok"])
         going.set()
         self.rank._pool.submit(lambda: None).result()
         self.assertTrue(self.subscriptions[0].is_cancelled and self.subscriptions[0].is_closed)
         self.assertFalse(self.rank.call("write")["ok"])
+
+    def test_what_the_daemon_has_told_of_is_prepared_when_the_order_comes(self):
+        self.rank.expect(1, "11")
+        self.assertEqual(self.subscriptions, [])  # the first one is the engine's
+        self.prepare(1)
+        self.rank.call("write")
+        self.rank.expect(2, "22")
+        self.settle_pool()
+        self.assertEqual((self.asked, self.written), ([(1, 2)], ["/v1"]))
+        self.assertEqual(self.rank.call("prepare", version=2, digest="22", whole=False, limit_s=5)["kind"], "cells")
+        self.assertEqual(len(self.subscriptions), 2)
+        # What is ordered does not make way; what comes meanwhile is prepared after it.
+        self.rank.expect(3, "33")
+        self.assertTrue(self.rank.call("write")["ok"])
+        self.settle_pool()
+        self.assertEqual(self.asked, [(1, 2), (2, 3)])
+        self.assertEqual(self.rank.call("prepare", version=3, digest="33", whole=False, limit_s=5)["kind"], "cells")
+
+    def test_an_order_for_another_version_or_for_all_of_it_is_prepared_anew(self):
+        self.prepare(1)
+        self.rank.call("write")
+        self.rank.expect(2, "22")
+        self.assertEqual(self.prepare(3)["kind"], "cells")
+        self.assertEqual(self.asked[-1], (1, 3))
+        self.rank.call("drop")
+        self.rank.expect(2, "22")
+        self.assertEqual(self.prepare(2, whole=True)["kind"], "copies")
+        self.settle_pool()
+        self.assertEqual([one.is_closed for one in self.subscriptions], [True] * (len(self.subscriptions) - 1) + [False])
+
+    def test_what_the_daemon_had_told_of_before_a_newer_order_is_let_go(self):
+        self.prepare(1)
+        self.rank.call("write")
+        self.rank.expect(2, "22")
+        self.prepare(3)
+        self.rank.call("write")
+        self.rank.expect(3, "33")
+        self.settle_pool()
+        self.assertTrue(all(one.is_closed for one in self.subscriptions))
+
+    def test_what_failed_before_the_order_is_tried_again_by_it(self):
+        self.prepare(1)
+        self.rank.call("write")
+        self.errors = [Error(Code.CLOSED, "changes", "the daemon ended")]
+        self.rank.expect(2, "22")
+        self.settle_pool()
+        self.assertEqual(self.prepare(2)["kind"], "cells")
+
+    def test_what_gives_way_at_the_daemon_is_not_held(self):
+        self.prepare(1)
+        self.rank.call("write")
+        self.rank.expect(2, "22")
+        self.rank.forget()
+        self.settle_pool()
+        self.assertTrue(all(one.is_closed for one in self.subscriptions))
+        self.prepare(3)
+        self.rank.forget()
+        self.settle_pool()
+        self.assertFalse(self.subscriptions[-1].is_closed)  # it was ordered
+
+    def settle_pool(self):
+        for _ in range(2):  # what it did may have put more there
+            self.rank._pool.submit(lambda: None).result(5)
+
+
+class ListenerTest(unittest.TestCase):
+    def test_it_tells_of_versions_and_connects_again(self):
+        heard, left = [], [
+            Error(Code.NOT_FOUND, "connect", "no daemon runs there"),
+            Events(installed(4), Event(EventKind.PREPARING, 5, "", ""), Error(Code.CORRUPT, "receive", "of another release")),
+            Events(installed(6)),
+        ]
+        rank = mock.Mock(expect=lambda *version: heard.append(version), forget=lambda: heard.append("forget"))
+
+        def subscribe():
+            one = left.pop(0)
+            if isinstance(one, Error):
+                raise one
+            return one
+
+        with mock.patch("weightcast.engines._listener._CONNECT_S", 0.01):
+            listener = Listener(rank, subscribe)
+            listener.start()
+            listener.start()
+            end = time.monotonic() + 5
+            while len(heard) < 3 and time.monotonic() < end:
+                time.sleep(0.005)
+            listener.close()
+        self.assertEqual(heard, [(4, "44"), "forget", (6, "66")])
+        self.assertEqual(left, [])
+        self.assertFalse(any(thread.name == "weightcast listener" for thread in threading.enumerate()))
+
+
+class CoreTest(unittest.TestCase):
+    """vLLM's engine core, as far as a question to it goes."""
+
+    def ask(self, results, pause="keep", is_paused=False, pausing=None):
+        self.pauses = []
+        core = mock.Mock()
+        core.is_scheduler_paused.return_value = is_paused
+        core.model_executor.collective_rpc.return_value = results
+        core.pause_scheduler = lambda *arguments: self.pauses.append(arguments) or pausing
+        return prepare(core, {"version": 4}, pause, True)
+
+    def test_it_pauses_where_all_ranks_have_prepared(self):
+        pending = [OK, {"ok": True, "pending": True}]
+        failed = [OK, {"ok": False, "error": "no such version"}]
+        for results in (pending, failed):
+            self.assertEqual((self.ask(results), self.pauses), (results, []))
+        self.assertEqual((self.ask([OK, OK], pause=None), self.pauses), ([OK, OK], []))
+        self.assertEqual((self.ask([OK, OK]), self.pauses), ([OK, OK], [("keep", True)]))
+
+    def test_it_leaves_an_engine_alone_that_others_have_paused(self):
+        self.assertIn("somebody else", self.ask([OK], is_paused=True)[0]["error"])
+        self.assertEqual(self.pauses, [])
+
+    def test_a_pause_that_takes_its_time_or_fails(self):
+        for error in (None, RuntimeError("a fault")):
+            pausing = Future()
+            told = self.ask([OK], pausing=pausing)
+            self.assertFalse(told.done())
+            if error is None:
+                pausing.set_result(None)
+                self.assertEqual(told.result(0), [OK])
+            else:
+                pausing.set_exception(error)
+                self.assertIs(told.exception(0), error)
 
 
 class Events:
@@ -505,6 +669,12 @@ class Events:
             return self.events[0]
         raise Error(Code.NOT_FOUND, "acquire", "no version is there yet")
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
     def next(self, timeout):
         found = self.events.pop(0) if self.events else None
         if isinstance(found, Exception):
@@ -521,7 +691,7 @@ class Client:
     """vLLM's EngineClient, as far as the follower uses it."""
 
     def __init__(self):
-        self.errored, self.calls, self.hangs, self.is_mine = False, [], {}, False
+        self.errored, self.calls, self.hangs, self.is_mine, self.pending = False, [], {}, False, 0
         self.engine_core = self.renderer = self
         self.write = {"ok": True, "kind": "cells", "cells": 3, "why": "", "write_s": 0.1}
 
@@ -534,8 +704,16 @@ class Client:
             return [self.write]
         return [{"ok": True, "kind": "cells", "prepare_s": 0.2}]
 
-    async def is_paused(self):
-        return self.is_mine
+    async def call_utility_async(self, method, order, pause, clear_cache):
+        if self.is_mine:
+            return [{"ok": False, "error": "somebody else has paused the engine"}]
+        results = await self.collective_rpc(method, ("prepare", order))
+        if self.pending:
+            self.pending -= 1
+            return [{"ok": True, "pending": True}]
+        if pause is not None:
+            await self.pause_scheduler_async(pause, clear_cache)
+        return results
 
     async def clear_mm_cache_async(self):
         pass
@@ -572,7 +750,8 @@ class FollowerTest(unittest.IsolatedAsyncioTestCase):
                 raise one
             return one
 
-        self.follower = Follower(self.client, Installs(in_flight, found), found, self.log, subscribe)
+        installs = Installs(in_flight, found, prepares_and_pauses=True)
+        self.follower = Follower(self.client, installs, found, self.log, subscribe)
         self.task = asyncio.create_task(self.follower.run())
         self.addCleanup(self.task.cancel)
 
@@ -587,22 +766,29 @@ class FollowerTest(unittest.IsolatedAsyncioTestCase):
         self.follow(Events(installed(4)))
         await self.follower.first(5)
         self.assertEqual(self.follower.status()["version"], 4)
-        self.assertEqual(self.client.calls, ["prepare", "ask", ("keep", True), "write", "4", "resume"])
+        self.assertEqual(self.client.calls, ["prepare", ("keep", True), "write", "4", "resume"])
         told = self.follower.status()
         self.assertEqual((told["kind"], told["cells"], told["refuses"], told["follows"]), ("cells", 3, False, True))
         self.assertGreaterEqual(told["install_s"], told["paused_s"])
 
+    async def test_it_asks_until_all_have_prepared(self):
+        self.follow()
+        self.client.pending = 3
+        self.follower._installs.handle_installed(0, Version(4, "44"))
+        await self.until(lambda: self.follower.status()["version"] == 4)
+        self.assertEqual(self.client.calls, ["prepare"] * 4 + [("keep", True), "write", "4", "resume"])
+
     async def test_keep_leaves_keys_and_values_of_answers_under_way(self):
         self.follow(Events(installed(4)), in_flight=InFlight.KEEP)
         await self.until(lambda: "resume" in self.client.calls)
-        self.assertEqual(self.client.calls[2:], [("keep", False), "write", "4", "reset", "resume"])
+        self.assertEqual(self.client.calls[1:], [("keep", False), "write", "4", "reset", "resume"])
 
     async def test_a_drain_without_end_is_cut_short(self):
         self.follow(in_flight=InFlight.DRAIN, drain_s=0.05)
         self.client.hangs["wait"] = asyncio.Event()
         self.follower._installs.handle_installed(0, Version(4, "44"))
         await self.until(lambda: self.follower.status()["version"] == 4)
-        self.assertEqual(self.client.calls[2:4], [("wait", True), ("keep", True)])
+        self.assertEqual(self.client.calls[1:3], [("wait", True), ("keep", True)])
 
     async def test_while_the_engine_is_paused_by_others_nothing_is_written(self):
         self.follow(Events(installed(4)))

@@ -152,6 +152,16 @@ const std::map<std::string, Scenario> kScenarios{
        WC_TRY(host.import(snapshot(5)));
        return host.make_patch(patch_to(5));
      }},
+    {"InMemorySingleCopy",
+     [](StoreHost& host) -> Status {
+       WC_TRY(receive_and_settle(host, snapshot(1)));
+       host.store->retain({});
+       for (const std::uint64_t v : {2, 3}) WC_TRY(receive_and_settle(host, patch_to(v)));
+       WC_TRY(host.receive(patch_to(4)));  // while version 3 becomes the next anchor
+       WC_TRY(receive_and_settle(host, patch_to(5)));
+       WC_TRY(host.receive(snapshot(6)));  // beside the only copy
+       return host.receive(patch_to(7));   // which waits for an anchor: no patch leads to version 6
+     }},
     {"SingleCopy",
      [](StoreHost& host) -> Status {
        WC_TRY(receive_and_settle(host, snapshot(1)));
@@ -166,7 +176,7 @@ class StoreCrash : public testing::TestWithParam<std::string> {
   static bool in_memory() { return GetParam().starts_with("InMemory"); }
   static SimFileSystem::Options disk() { return {.has_memory = in_memory()}; }
   static void prepare(StoreHost& host) {
-    host.store_options.single_copy = GetParam() == "SingleCopy";
+    host.store_options.single_copy = GetParam().ends_with("SingleCopy");
     if (!in_memory()) return;
     host.store_options.place.memory_directory = kVersionsInMemory;
     host.store_options.log.patches_max = 2;
@@ -237,7 +247,8 @@ TEST_P(StoreCrash, RecoversFromAPowerCutBeforeAnyChange) {
 
 INSTANTIATE_TEST_SUITE_P(, StoreCrash,
                          testing::Values("Full", "DiscardedAndBegunAgain", "Patches", "PatchesToSpareFiles",
-                                         "OriginImportsAndMakesPatches", "InMemory", "InMemoryAtOrigin", "SingleCopy"),
+                                         "OriginImportsAndMakesPatches", "InMemory", "InMemoryAtOrigin",
+                                         "InMemorySingleCopy", "SingleCopy"),
                          [](const auto& scenario) { return scenario.param; });
 
 }  // namespace

@@ -264,7 +264,12 @@ class Schedule {
  public:
   explicit Schedule(std::uint64_t seed)
       : random_(seed),
-        host_(random_.next(), {.files_kept_open = random_.between(1, 16), .can_allocate = random_.chance(0.8)}) {
+        in_memory_(Random(seed ^ 0x6d656d6f7279).chance(0.4)),
+        host_(random_.next(), {.files_kept_open = random_.between(1, 16),
+                               .can_allocate = random_.chance(0.8),
+                               .has_memory = in_memory_}) {
+    if (in_memory_) host_.store_options.place.memory_directory = kVersionsInMemory;
+    host_.store_options.log.patches_max = 3;
     host_.store_options.single_copy = random_.chance(0.4);
     host_.store_options.versions_kept = static_cast<std::uint32_t>(random_.between(1, 3));
     host_.store_options.reuse_files = random_.chance(0.7);
@@ -490,7 +495,7 @@ class Schedule {
 
   static std::uint64_t foreign_names_anywhere(FileSystem& files) {
     std::uint64_t count = 0;
-    std::vector<fs::path> left{kState};
+    std::vector<fs::path> left{kState, kVersionsInMemory};
     while (!left.empty()) {
       const fs::path path = left.back();
       left.pop_back();
@@ -505,6 +510,7 @@ class Schedule {
   }
 
   Random random_;
+  const bool in_memory_;  // versions
   StoreHost host_;
   std::uint64_t foreign_ = 0, foreign_made_ = 0;
   bool lossy_ = false;  // a sync of this process may have lost something

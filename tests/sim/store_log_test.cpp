@@ -1,5 +1,9 @@
 // Versions in memory: what the log on the disk makes of them after a power cut, a change of place, and damage.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <cerrno>
+#include <optional>
 
 #include "tests/sim/store_host.h"
 
@@ -202,6 +206,241 @@ TEST_F(StoreLogTest, WhatRotsInMemoryBecomesNoAnchor) {
   ASSERT_TRUE(host.loop->run_until([&] { return lost.has_value(); }));
   EXPECT_EQ(lost, Version{3});
   EXPECT_EQ(names("anchors").front(), "000000000001");
+}
+
+/// The only copy lies in memory, and changes there.
+struct StoreLogSingleCopyTest : StoreLogTest {
+  StoreLogSingleCopyTest() { host.store_options.single_copy = true; }
+
+  static constexpr const char* kStep = "000000000003-000000000002";
+  [[nodiscard]] static std::filesystem::path only_copy(std::uint64_t version) {
+    return kVersionsInMemory / "versions" / fmt::format("{:012}", version);
+  }
+  std::vector<std::string> journals() { return *host.files.list(kVersionsInMemory / "undo"); }
+};
+
+TEST_F(StoreLogSingleCopyTest, AStepWritesItsPatchAndNothingElseToTheDisk) {
+  ASSERT_NO_FATAL_FAILURE(receive_up_to(4));
+  EXPECT_EQ(host.store->versions().size(), 1u);
+  EXPECT_EQ(host.store->find(Version{4})->path, only_copy(4));
+  EXPECT_EQ(names("anchors"), (std::vector<std::string>{"000000000001", "000000000001.record"}));
+  EXPECT_EQ(names("patches").size(), 3u);
+  EXPECT_FALSE(exists(host.files, kState / "versions"));
+  EXPECT_FALSE(exists(host.files, kState / "undo"));
+  EXPECT_TRUE(journals().empty());
+  EXPECT_EQ(names("records").size(), 4u) << "of version 4 and three patches";
+  cut_power();
+  ASSERT_TRUE(host.start()) << host.open_error->message();
+  expect_current(4);
+  EXPECT_TRUE(host.store->find(Version{4})->durable);
+  receive(patch_to(5));
+  expect_current(5);
+}
+
+TEST_F(StoreLogSingleCopyTest, TheJournalStaysUntilTheLogHoldsTheStep) {
+  ASSERT_NO_FATAL_FAILURE(receive_up_to(2));
+  ASSERT_TRUE(host.begin(patch_to(3).manifest).has_value());
+  ASSERT_TRUE(host.put(patch_to(3)).has_value());
+  bool seen = false;
+  std::optional<Result<StoredVersion>> installed;
+  host.store->finish(patch_to(3).manifest.id(), [&](auto stored) {
+    installed = std::move(stored);
+    seen = journals() == std::vector<std::string>{kStep};
+  });
+  ASSERT_TRUE(host.loop->run_until([&] { return installed.has_value(); }));
+  ASSERT_TRUE(installed->has_value()) << installed->error().message();
+  EXPECT_FALSE((*installed)->durable);
+  EXPECT_TRUE(seen);
+  ASSERT_TRUE(host.await_durable(Version{3}).has_value());
+  EXPECT_TRUE(journals().empty());
+}
+
+TEST_F(StoreLogSingleCopyTest, AStepWaitsForTheAnchorThatIsBeingWritten) {
+  host.store_options.log.patches_max = 1;
+  host.store_options.anchor_disk_share = 0.0001;  // else too soon for anybody to wait
+  ASSERT_NO_FATAL_FAILURE(receive_up_to(2));
+  ASSERT_TRUE(host.loop->run_until([&] { return names("anchors").back() == "000000000002.tmp"; }));
+  std::vector<bool> anchored;  // when readers were told to let go, and when it was done
+  host.store->on_pending_in_place_update(
+      [&] { anchored.push_back(exists(host.files, kState / "anchors" / "000000000002")); });
+  receive(patch_to(3));
+  EXPECT_EQ(anchored, (std::vector<bool>{true, true})) << "it goes first, and nobody lets go for it";
+  expect_current(3);
+  ASSERT_TRUE(host.loop->run_until([&] { return names("anchors").front() == "000000000003"; }));
+}
+
+TEST_F(StoreLogSingleCopyTest, AStepThatWaitsTooLongSaysForWhatAndTheOnlyCopyStays) {
+  ASSERT_NO_FATAL_FAILURE(receive_up_to(1));
+  // A full disk takes neither the record of the patch nor an anchor: version 2 is in use, and not durable.
+  ASSERT_TRUE(host.begin(patch_to(2).manifest).has_value());
+  ASSERT_TRUE(host.put(patch_to(2)).has_value());
+  ASSERT_TRUE(
+      host.await<StoredVersion>([&](auto done) { host.store->finish(patch_to(2).manifest.id(), std::move(done)); })
+          .has_value());
+  host.files.set_faults({.no_space = 1});
+  static_cast<void>(host.loop->run_until([] { return false; }, std::chrono::seconds(1)));
+  EXPECT_FALSE(host.store->find(Version{2})->durable);
+  host.files.set_faults({});
+  ASSERT_TRUE(host.begin(patch_to(3).manifest).has_value());
+  ASSERT_TRUE(host.put(patch_to(3)).has_value());
+  host.files.set_faults({.no_space = 1});
+  const auto refused =
+      host.await<StoredVersion>([&](auto done) { host.store->finish(patch_to(3).manifest.id(), std::move(done)); });
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::kTimedOut);
+  EXPECT_NE(refused.error().detail.find("it is not on the disk yet"), std::string::npos) << refused.error().message();
+  expect_current(2);
+  host.files.set_faults({});
+  ASSERT_TRUE(host.await_durable(Version{2}).has_value());
+  receive(patch_to(3));
+  expect_current(3);
+}
+
+TEST_F(StoreLogSingleCopyTest, AJournalThatFindsNoRoomLeavesTheOnlyCopy) {
+  ASSERT_NO_FATAL_FAILURE(receive_up_to(2));
+  ASSERT_TRUE(host.begin(patch_to(3).manifest).has_value());
+  ASSERT_TRUE(host.put(patch_to(3)).has_value());
+  host.files.set_capacity(host.files.used_bytes());
+  const auto refused =
+      host.await<StoredVersion>([&](auto done) { host.store->finish(patch_to(3).manifest.id(), std::move(done)); });
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::kNoSpace) << refused.error().message();
+  expect_current(2);
+  EXPECT_TRUE(journals().empty());
+  host.files.set_capacity(SimFileSystem::kUnlimited);
+  receive(patch_to(3));
+  expect_current(3);
+}
+
+TEST_F(StoreLogSingleCopyTest, AVersionThatComesWholeIsRefusedWhereTwoDoNotFit) {
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> asked;
+  bool fits = false;
+  host.store_options.check_room = [&](std::uint64_t bytes, std::uint32_t copies) -> Status {
+    asked.emplace_back(bytes, copies);
+    return fits ? Status() : fail(Errc::kNoSpace, Op::kWrite, "no room beside it");
+  };
+  ASSERT_NO_FATAL_FAILURE(receive_up_to(2));
+  EXPECT_TRUE(asked.empty()) << "the first one is alone, and a patch changes the only copy";
+  for (const Publication& whole : {snapshot(3), packed_payload(snapshot(3), 8192)}) {
+    const Status refused = host.receive(whole);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, Errc::kNoSpace);
+    expect_current(2);
+  }
+  EXPECT_EQ(asked, (std::vector<std::pair<std::uint64_t, std::uint32_t>>(2, {snapshot(3).stream.size(), 2})));
+  fits = true;
+  receive(snapshot(3));
+  expect_current(3);
+  EXPECT_EQ(host.store->versions().size(), 1u);
+}
+
+TEST_F(StoreLogSingleCopyTest, WhatRotsInTheMiddleOfAStepIsMadeAnewFromTheLog) {
+  std::uint64_t rotten = 0;
+  for (std::uint64_t change = 1;; ++change) {
+    SCOPED_TRACE(testing::Message() << "change " << change);
+    StoreHost dying(1, {.has_memory = true});
+    dying.store_options = host.store_options;
+    ASSERT_TRUE(dying.start());
+    dying.store->retain({});
+    ASSERT_TRUE(dying.receive(snapshot(1)).has_value());
+    ASSERT_TRUE(dying.await_durable(Version{1}).has_value());
+    dying.files.kill_before_change(dying.files.changes() + change);
+    static_cast<void>(dying.receive(patch_to(2)));
+    if (!dying.files.killed()) break;
+    dying.end_process();
+    dying.files.restart();
+    const std::filesystem::path changing = kVersionsInMemory / "incoming" / "000000000002";
+    if (!exists(dying.files, changing)) continue;
+    ++rotten;
+    dying.files.flip_bit(changing / "d/b", 100, 3);
+    ASSERT_TRUE(dying.start()) << dying.open_error->message();
+    ASSERT_EQ(dying.store->current(), Version{1});
+    ASSERT_TRUE(dying.holds(kState / "current", snapshot(1)));
+  }
+  EXPECT_GT(rotten, 3u);
+}
+
+TEST_F(StoreLogSingleCopyTest, TheOnlyCopyMovesToMemoryAndBack) {
+  use_memory(false);
+  ASSERT_TRUE(host.start()) << host.open_error->message();
+  host.store->retain({});
+  receive(snapshot(1));
+  receive(patch_to(2));
+  use_memory(true);
+  ASSERT_TRUE(host.start()) << host.open_error->message();
+  expect_current(2);
+  EXPECT_EQ(host.store->find(Version{2})->path, only_copy(2));
+  receive(patch_to(3));
+  host.end_process();
+  use_memory(false);
+  ASSERT_TRUE(host.start()) << host.open_error->message();
+  expect_current(3);
+  receive(patch_to(4));
+  cut_power();
+  ASSERT_TRUE(host.start()) << host.open_error->message();
+  expect_current(4);
+}
+
+// Whatever the step was at: what it leaves on the disk is settled there before it is moved.
+TEST_F(StoreLogSingleCopyTest, TheOnlyCopyMovesAfterAKillBeforeAnyChange) {
+  for (const bool from_memory : {false, true}) {
+    for (std::uint64_t change = 1;; ++change) {
+      SCOPED_TRACE(testing::Message() << (from_memory ? "from memory, change " : "to memory, change ") << change);
+      StoreHost moving(1, {.has_memory = true});
+      moving.store_options.single_copy = true;
+      const auto use = [&](bool memory) {
+        moving.store_options.place.memory_directory = memory ? kVersionsInMemory : std::filesystem::path();
+      };
+      use(from_memory);
+      ASSERT_TRUE(moving.start());
+      moving.store->retain({});
+      ASSERT_TRUE(moving.receive(snapshot(1)).has_value());
+      ASSERT_TRUE(moving.await_durable(Version{1}).has_value());
+      moving.files.kill_before_change(moving.files.changes() + change);
+      const Status received = moving.receive(patch_to(2));
+      if (received.has_value()) static_cast<void>(moving.await_durable(Version{2}));
+      const bool ended = !moving.files.killed();
+      if (moving.store && !ended) moving.note_durable();
+      moving.end_process();
+      moving.files.restart();
+      use(!from_memory);
+      ASSERT_TRUE(moving.start()) << moving.open_error->message();
+      ASSERT_GE(moving.store->current(), moving.durable);
+      ASSERT_TRUE(moving.holds(kState / "current", snapshot(moving.store->current().value)));
+      const Status next = moving.receive(snapshot(3));
+      ASSERT_TRUE(next.has_value()) << next.error().message();
+      ASSERT_TRUE(moving.holds(kState / "current", snapshot(3)));
+      if (ended) break;
+    }
+  }
+}
+
+// Neither a log that cannot be written nor a journal that cannot be removed costs a version.
+TEST_F(StoreLogSingleCopyTest, AFailedCallAfterAStepCostsNothing) {
+  for (std::uint64_t call = 1; call < 100; ++call) {
+    SCOPED_TRACE(testing::Message() << "call " << call);
+    StoreHost failing(call, {.has_memory = true});
+    failing.store_options = host.store_options;
+    ASSERT_TRUE(failing.start());
+    failing.store->retain({});
+    ASSERT_TRUE(failing.receive(snapshot(1)).has_value());
+    ASSERT_TRUE(failing.await_durable(Version{1}).has_value());
+    ASSERT_TRUE(failing.receive(patch_to(2)).has_value());
+    failing.files.set_faults({.lossy_sync = 1});
+    failing.files.fail_call(call, call % 2 == 0 ? EIO : ENOSPC);
+    ASSERT_TRUE(failing.await_durable(Version{2}).has_value());
+    failing.files.set_faults({});
+    failing.files.fail_call(1'000'000, EIO);
+    ASSERT_TRUE(failing.receive(patch_to(3)).has_value());
+    ASSERT_TRUE(failing.await_durable(Version{3}).has_value());
+    ASSERT_TRUE(failing.holds(kState / "current", snapshot(3)));
+    failing.end_process();
+    call % 3 == 0 ? failing.files.kill() : failing.files.power_cut();
+    failing.files.restart();
+    ASSERT_TRUE(failing.start()) << failing.open_error->message();
+    ASSERT_EQ(failing.store->current(), Version{3});
+    ASSERT_TRUE(failing.holds(kState / "current", snapshot(3)));
+  }
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
 """What a version costs a vLLM that follows its daemon, while it generates: 1 % of the cells changed, beside a reload by
-vLLM's routes. To be run by the Python that vLLM has:
+vLLM's routes. $VERSIONS, 5 without it, is how many of each. To be run by the Python that vLLM has:
 
 WEIGHTCAST_LIBRARY=build/release/client/libweightcast.so.0 WEIGHTCAST_PROGRAM=build/release/tools/weightcast \\
   tests/vllm/run.sh sh -c '"$(dirname "$WEIGHTCAST_VLLM")/python" tests/vllm/measure_follow.py'
 """
 
+import os
 import threading
 import time
 
@@ -14,7 +15,9 @@ import weightcast
 from daemons import eventually
 from follow_test import Following
 
-VERSIONS, SHARE, PAUSE_S = 5, 0.01, 2.0
+VERSIONS, SHARE, PAUSE_S = int(os.environ.get("VERSIONS", "5")), 0.01, 2.0
+TOKENS, STEPS = 200, 50  # of an answer while versions come; without them
+ANSWER_S_MAX = 1800
 
 
 class Measure(Following):
@@ -29,7 +32,10 @@ class Measure(Following):
         print(f"{cells * 2 / 1e6:.0f} MB of BF16; {SHARE:.0%} of {cells / 1e6:.0f} million cells change", flush=True)
         self.serve("--dtype", "bfloat16", WEIGHTCAST_VLLM_UNPACKED="1")
         version = self.publish(files=self.path)
-        eventually(lambda: self.status()["version"] == version, 120)
+        eventually(lambda: self.status()["version"] == version, 600)
+        begin = time.monotonic()
+        self.generate(tokens=STEPS, limit_s=ANSWER_S_MAX)
+        print(f"a step without installs: {1e3 * (time.monotonic() - begin) / STEPS:.1f} ms", flush=True)
         self.done = threading.Event()
         thread = threading.Thread(target=self.keep_generating)
         thread.start()
@@ -52,12 +58,12 @@ class Measure(Following):
 
     def keep_generating(self):
         while not self.done.is_set():
-            self.generate(tokens=200)
+            self.generate(tokens=TOKENS, limit_s=ANSWER_S_MAX)
 
     def follow(self, dense=False):
         time.sleep(PAUSE_S)
         version = self.publish() if dense else self.publish_cells(SHARE)
-        eventually(lambda: self.status()["version"] == version, 120)
+        eventually(lambda: self.status()["version"] == version, 600)
         return self.status()
 
     def reload(self):

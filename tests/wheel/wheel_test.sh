@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# wheel_test.sh PART SOURCE_DIR: builds the wheel and the sdist (build), uses the wheel in each interpreter that is to be had
+# wheel_test.sh PART SOURCE_DIR [TORCH]: builds the wheel and the sdist (build), uses the wheel in each interpreter that is to be had
 # (use) and in a Debian without compilers (clean_root), and builds the sdist as pip does (sdist). Of the learner's wheel:
-# build_train and use_train, which is in the Debian without compilers, too, where that can be made. Exit status 77, with the
-# reason, where something that the part needs is missing.
+# build_train, for the release TORCH, and use_train, which is in the Debian without compilers, too, where that can be made. Exit
+# status 77, with the reason, where something that the part needs is missing.
 set -euo pipefail
 work=
 trap '[[ -z $work ]] || rm -rf "$work"' EXIT
-part=$1 source=$2
+part=$1 source=$2 torch=${3:-}
 here=$source/tests/wheel
 dist=$source/build/wheel/dist
 unset PYTHONPATH WEIGHTCAST_LIBRARY WEIGHTCAST_STATE
@@ -32,7 +32,7 @@ build() {
 
 build_train() {
   rm -f "$dist"/weightcast_train-*
-  (unset PIP_NO_INDEX && "$source/run" wheel train)
+  (unset PIP_NO_INDEX && "$source/run" wheel train $torch)
   wheel _train >/dev/null
 }
 
@@ -117,10 +117,15 @@ clean_root() {
 # The registry's torch for Linux is the one with CUDA. It is not installed anew, since it has gigabytes: the new environments
 # see the one that the wheel was built against, and CUDA's libraries where CUDA's compiler has them.
 use_train() {
-  local torch found site libraries made=0 logits=$source/tests/model/golden/hf_models.jsonl
+  local release found site libraries made=0 logits=$source/tests/model/golden/hf_models.jsonl
   wheel _train >/dev/null
-  torch=$(sed -n 's/^wheel_torch=//p' "$source/scripts/wheel.sh")
-  found=$("$source/scripts/torch_environment.sh" "$torch") || exit $?
+  # "torch (==2.13.0)" is the release 2.13 of scripts/torch.
+  release=$(/usr/bin/python3 -c '
+import email, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as wheel:
+    (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    print(email.message_from_bytes(wheel.read(name))["Requires-Dist"])' "$(wheel _train)" | grep -oE '[0-9]+\.[0-9]+' | head -n 1)
+  found=$("$source/scripts/torch_environment.sh" "$release") || exit $?
   site=$(dirname "$(echo "$found" | head -n 1)") libraries=$(echo "$found" | tail -n 1)
   libraries=${libraries##*:}
   work=$(mktemp -d "${TMPDIR:-/var/tmp}/weightcast-train-XXXXXX")

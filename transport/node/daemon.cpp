@@ -83,10 +83,6 @@ Status validate(const DaemonConfig& config) {
   if (config.archive.empty() && config.archive_limits != ArchiveLimits{}) {
     return refuse(Errc::kInvalidArgument, "--archive-rate and --archive-below: they need --archive");
   }
-  if (config.single_copy && config.versions_in == VersionsIn::kMemory) {
-    return refuse(Errc::kInvalidArgument,
-                  "--single-copy: it changes the only copy on the disk; leave out --versions-in");
-  }
   if (config.memory_bytes_max && config.versions_in != VersionsIn::kAuto) {
     return refuse(Errc::kInvalidArgument, "--memory-max: for --versions-in auto, which chooses by it");
   }
@@ -305,8 +301,13 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
     return std::move(again.changes);
   };
   environment.reload = reload;
-  const VersionsPlace places(files, {config.single_copy ? VersionsIn::kDisk : config.versions_in, config.state,
-                                     config.memory_dir, config.versions_kept + 1, config.memory_bytes_max});
+  const VersionsPlace places(files, {config.versions_in, config.state, config.memory_dir,
+                                     config.single_copy ? kSingleCopy : CopiesKept{config.versions_kept + 1},
+                                     config.memory_bytes_max,
+                                     config.role == Role::kWorker && !config.single_copy});
+  environment.check_room = [&places](std::uint64_t bytes, std::uint32_t copies) {
+    return places.check_room(bytes, copies);
+  };
   const auto open = [&]() -> Result<std::unique_ptr<Node>> {
     WC_ASSIGN(std::optional<StorePlace> place, places.at_start());
     environment.choose_place = nullptr;

@@ -24,6 +24,7 @@ Status Node::open_base(const DaemonConfig& config) {
   options.backend = config.disk;
   options.place = config.place;
   options.choose_place = environment_.choose_place;
+  options.check_room = environment_.check_room;
   options.log.patches_max = config.anchor_interval;
   if (config.role == Role::kOrigin) {
     // Not 0, which is no run.

@@ -36,6 +36,8 @@ struct NodeEnvironment {
   std::function<StorePlace(std::uint64_t version_bytes)> choose_place = {};
   /// Reads the daemon's configuration file anew; what has changed, a line each. Null: there is none to read.
   std::function<Result<std::vector<std::string>>()> reload = {};
+  /// StoreOptions::check_room.
+  std::function<Status(std::uint64_t version_bytes, std::uint32_t copies)> check_room = {};
   /// Opens DaemonConfig::archive, where that is given. Null: none can be.
   OpenArchive open_archive = {};
 };

@@ -24,6 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kSpare = 1.1;
+// A changed cell of two bytes takes four to five: room for steps that change 4 % of the cells.
+constexpr double kJournalShare = 0.1;
 constexpr std::string_view kNodePrefix = "weightcast-";
 // In a node's directory in memory: the bytes that it may come to take.
 constexpr const char* kClaim = "claim";
@@ -128,23 +130,24 @@ Result<VersionsIn> parse_versions_in(std::string_view text) {
   return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("--versions-in {}: auto, memory or disk", text));
 }
 
-std::uint64_t bytes_needed(std::uint64_t version_bytes, std::uint32_t copies) {
+std::uint64_t bytes_needed(std::uint64_t version_bytes, CopiesKept kept) {
+  const double copies = kept.copies + (kept.with_journal ? kJournalShare : 0);
   return static_cast<std::uint64_t>(kSpare * static_cast<double>(version_bytes) * copies);
 }
 
-PlaceChoice choose_place(std::uint64_t version_bytes, std::uint32_t copies, const MemoryRoom& room) {
-  const std::uint64_t needed = bytes_needed(version_bytes, copies);
+namespace {
+
+/// choose_place() of a file system in memory that is this node's to use.
+PlaceChoice fit(std::uint64_t version_bytes, CopiesKept kept, const MemoryRoom& room) {
+  const std::uint64_t needed = bytes_needed(version_bytes, kept);
   const std::string need =
-      fmt::format("{} copies of {} take {}", copies, format_bytes(version_bytes), format_bytes(needed));
+      kept.with_journal
+          ? fmt::format("one copy of {} and what a step overwrites take {}", format_bytes(version_bytes),
+                        format_bytes(needed))
+          : fmt::format("{} copies of {} take {}", kept.copies, format_bytes(version_bytes), format_bytes(needed));
   const auto lacks = [&](std::string_view where, std::uint64_t free) {
     return PlaceChoice{false, fmt::format("{}, and {} {}", need, where, format_bytes(free))};
   };
-  if (!room.directory_in_memory) return {false, "--memory-dir is in no file system in memory"};
-  if (room.emptied_at_logout) {
-    return {false,
-            "systemd-logind deletes this user's files in /dev/shm when its last session ends; allow it to linger "
-            "(loginctl enable-linger), or give another --memory-dir"};
-  }
   if (room.allowed && *room.allowed < needed) return lacks("--memory-max allows", *room.allowed);
   const auto left = [&](std::uint64_t bytes) { return bytes - std::min(bytes, room.claimed); };
   const std::string others =
@@ -161,6 +164,18 @@ PlaceChoice choose_place(std::uint64_t version_bytes, std::uint32_t copies, cons
   const std::uint64_t least =
       std::min({left(room.directory_free), available, room.group_free ? left(*room.group_free) : kUnlimited});
   return {true, fmt::format("{} of {}", need, format_bytes(least))};
+}
+
+}  // namespace
+
+PlaceChoice choose_place(std::uint64_t version_bytes, CopiesKept kept, const MemoryRoom& room) {
+  if (!room.directory_in_memory) return {false, "--memory-dir is in no file system in memory"};
+  if (room.emptied_at_logout) {
+    return {false,
+            "systemd-logind deletes this user's files in /dev/shm when its last session ends; allow it to linger "
+            "(loginctl enable-linger), or give another --memory-dir"};
+  }
+  return fit(version_bytes, kept, room);
 }
 
 fs::path memory_directory_of(const fs::path& memory_dir, const fs::path& state) {
@@ -242,15 +257,34 @@ StorePlace VersionsPlace::for_version(std::uint64_t bytes) const {
   Result<StorePlace> memory = in_memory("");
   if (!memory.has_value()) return {{}, memory.error().detail};
   // Before the look at the others' claims: of two nodes that choose at once, one at least sees the other.
-  std::ofstream(memory->memory_directory / kClaim) << bytes_needed(bytes, options_.copies) << '\n';
-  MemoryRoom room = memory_room(options_.memory_dir, memory->memory_directory);
-  room.allowed = options_.bytes_max;
-  PlaceChoice choice = choose_place(bytes, options_.copies, room);
+  std::ofstream(memory->memory_directory / kClaim) << bytes_needed(bytes, options_.kept) << '\n';
+  const MemoryRoom there = room();
+  PlaceChoice choice = choose_place(bytes, options_.kept, there);
   memory->why = std::move(choice.why);
   if (choice.in_memory) return *std::move(memory);
+  if (options_.may_keep_one) {
+    const PlaceChoice one = choose_place(bytes, kSingleCopy, there);
+    // Its files change where they are, which those who read them have to know: only a person can choose it.
+    if (one.in_memory) memory->why += fmt::format("; with --single-copy {}", one.why);
+  }
   std::error_code ignored;
   fs::remove_all(memory->memory_directory, ignored);
   return {{}, std::move(memory->why)};
+}
+
+Status VersionsPlace::check_room(std::uint64_t bytes, std::uint32_t copies) const {
+  PlaceChoice choice = fit(bytes, {copies}, room());
+  if (choice.in_memory) return {};
+  return fail(Errc::kNoSpace, Op::kWrite,
+              fmt::format("it comes whole, beside the only copy, which stays: {}; give this host more memory, or start "
+                          "with --versions-in disk",
+                          choice.why));
+}
+
+MemoryRoom VersionsPlace::room() const {
+  MemoryRoom room = memory_room(options_.memory_dir, memory_directory_of(options_.memory_dir, options_.state));
+  room.allowed = options_.bytes_max;
+  return room;
 }
 
 std::uint64_t disk_bytes_written() { return number_in("/proc/self/io", "write_bytes:").value_or(0); }

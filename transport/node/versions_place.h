@@ -35,15 +35,23 @@ struct MemoryRoom {
   std::uint64_t claimed = 0;  ///< that other nodes of this user have chosen, and not taken yet
 };
 
-/// What `copies` of a version take in memory, with a tenth to spare.
-[[nodiscard]] std::uint64_t bytes_needed(std::uint64_t version_bytes, std::uint32_t copies);
+/// What a node has of a version at once.
+struct CopiesKept {
+  std::uint32_t copies = 0;
+  bool with_journal = false;  ///< of the cells that a step overwrites: a tenth of a version
+};
+/// With --single-copy, while no version arrives whole.
+inline constexpr CopiesKept kSingleCopy{1, true};
 
-/// Whether that fits, with an eighth of the host's memory beside it. Pure.
+/// What that takes in memory, with a tenth to spare.
+[[nodiscard]] std::uint64_t bytes_needed(std::uint64_t version_bytes, CopiesKept kept);
+
+/// Whether it fits, with an eighth of the host's memory beside it. Pure.
 struct PlaceChoice {
   bool in_memory = false;
   std::string why;  ///< for people
 };
-[[nodiscard]] PlaceChoice choose_place(std::uint64_t version_bytes, std::uint32_t copies, const MemoryRoom& room);
+[[nodiscard]] PlaceChoice choose_place(std::uint64_t version_bytes, CopiesKept kept, const MemoryRoom& room);
 
 /// The directory for versions in memory of the node with that state directory, which exists, below `memory_dir`: made
 /// if it is missing. Others may read it who may read the state directory. Errors: kNotAllowed (another user made it, or
@@ -71,8 +79,9 @@ class VersionsPlace {
     VersionsIn versions_in = VersionsIn::kAuto;
     std::filesystem::path state;
     std::filesystem::path memory_dir;
-    std::uint32_t copies = 0;  ///< of a version at once
+    CopiesKept kept;
     std::optional<std::uint64_t> bytes_max = std::nullopt;
+    bool may_keep_one = false;  ///< a worker without --single-copy: where that would fit, the reason says so
   };
   /// `files` outlives this.
   VersionsPlace(FileSystem& files, Options options) : files_(files), options_(std::move(options)) {}
@@ -82,9 +91,13 @@ class VersionsPlace {
   [[nodiscard]] Result<std::optional<StorePlace>> at_start() const;
   /// With kAuto, of a node that has no version, for one of that size. Any thread.
   [[nodiscard]] StorePlace for_version(std::uint64_t bytes) const;
+  /// Whether memory has room for so many copies of a version of that size, those that are here included. Any thread.
+  /// Errors: kNoSpace.
+  [[nodiscard]] Status check_room(std::uint64_t bytes, std::uint32_t copies) const;
 
  private:
   [[nodiscard]] Result<StorePlace> in_memory(std::string why) const;
+  [[nodiscard]] MemoryRoom room() const;
 
   FileSystem& files_;
   const Options options_;

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Optional
 
 from ._backoff import Backoff
 
-_ASK_S_MIN, _ASK_S_MAX = 0.002, 0.05
+_AGAIN_S_MIN, _AGAIN_S_MAX = 0.002, 0.05  # between two calls to prepare, while ranks do
 # One call to the engine, which answers between two of its steps.
 _CALL_S_MAX = 30.0
 
@@ -30,8 +30,7 @@ class Version(NamedTuple):
 
 
 class Step(enum.Enum):
-    PREPARE = "prepare"  # on every rank, beside generation
-    ASK = "ask"  # whether all have prepared
+    PREPARE = "prepare"  # on every rank, beside generation; again until none is at it any more
     DROP = "drop"  # what was prepared
     PAUSE = "pause"
     WRITE = "write"  # the weights, on every rank
@@ -44,7 +43,8 @@ class Action(NamedTuple):
     step: Step
     version: Optional[Version] = None
     whole: bool = False  # PREPARE: nothing that a rank has is to be relied upon
-    in_flight: Optional[InFlight] = None  # PAUSE
+    pauses: bool = False  # PREPARE: and pause generation in the same call, if all ranks have prepared
+    in_flight: Optional[InFlight] = None  # PAUSE, and PREPARE that pauses
     limit_s: float = _CALL_S_MAX
 
 
@@ -55,8 +55,12 @@ class Limits(NamedTuple):
 
 
 class Installs:
-    def __init__(self, in_flight: InFlight = InFlight.RECOMPUTE, limits: Limits = Limits()) -> None:
+    def __init__(
+        self, in_flight: InFlight = InFlight.RECOMPUTE, limits: Limits = Limits(), prepares_and_pauses: bool = False
+    ) -> None:
+        """`prepares_and_pauses`: the engine can do both in one call. A drain is a call of its own, which has its own bound."""
         self._in_flight, self._limits = in_flight, limits
+        self._prepares_and_pauses = prepares_and_pauses and in_flight is not InFlight.DRAIN
         self.newest: Optional[Version] = None
         #: What the ranks have; None: what the server was started with.
         self.held: Optional[Version] = None
@@ -78,7 +82,7 @@ class Installs:
         self._whole = False
         self._pause_as = in_flight
         self._prepare_end = self._pause_end = 0.0
-        self._ask_s = _ASK_S_MIN
+        self._again_s = _AGAIN_S_MIN
 
     # What happened.
 
@@ -89,24 +93,19 @@ class Installs:
             self._retry.restart(now)
 
     def handle_done(self, now: float, results: list[dict[str, Any]]) -> None:
-        """The action is done. `results`: of PREPARE, ASK and WRITE what each rank says: "ok", and "error" where that is
-        false; of ASK "pending"; of WRITE "wrote", whether it had begun, and "restored", if what was there before has been
-        loaded again as a whole."""
+        """The action is done. `results`: of PREPARE and WRITE what each rank says: "ok", and "error" where that is false; of
+        PREPARE "pending"; of WRITE "wrote", whether it had begun, and "restored", if what was there before has been loaded
+        again as a whole. Of PREPARE that pauses they say whether it did: if all are "ok" and none is "pending"."""
         action = self._end()
         failed = [result for result in results if not result.get("ok")]
         if action.step is Step.WRITE:
             self._handle_written(now, results, failed)
         elif failed:
-            self._fail(now, action, _reason(results, failed))
+            self._fail(now, action._replace(pauses=False), _reason(results, failed))
         elif action.step is Step.PREPARE:
-            self._ask_s = _ASK_S_MIN
-            self._do(Step.ASK, now + self._ask_s)
-            self._prepare_end = now + self._limits.prepare_s
-        elif action.step is Step.ASK:
-            self._handle_asked(now, action, results)
+            self._handle_prepared(now, action._replace(pauses=False), results, action.pauses)
         elif action.step is Step.PAUSE:
-            self.is_paused, self._pause_end = True, now + self._limits.write_s
-            self._do(Step.WRITE, now)
+            self._handle_paused(now)
         elif action.step is Step.LABEL:
             self._do(Step.RESUME, now)
         elif action.step is Step.RESUME:
@@ -134,7 +133,7 @@ class Installs:
             self._pause_as = InFlight.RECOMPUTE
             self._do(Step.PAUSE, now)
             return True
-        if action.step is Step.PAUSE:
+        if action.step is Step.PAUSE or action.pauses:
             self.handle_failed(now, f"the engine did not pause within {action.limit_s:g} s")
             return True
         if self.is_paused:
@@ -157,6 +156,7 @@ class Installs:
             return None
         if self._next is None:
             self._target, self._whole, self._pause_as = self.newest, not self.is_intact, self._in_flight
+            self._again_s, self._prepare_end = _AGAIN_S_MIN, now + self._limits.prepare_s
         step, self._next = self._next or Step.PREPARE, None
         limit_s = _CALL_S_MAX
         if step is Step.WRITE:
@@ -164,7 +164,8 @@ class Installs:
             limit_s = self._limits.write_s if self.is_refusing else max(1.0, self._pause_end - now)
         elif step is Step.PAUSE and self._pause_as is InFlight.DRAIN:
             limit_s = self._limits.drain_s
-        self._running = Action(step, self._target, self._whole, self._pause_as, limit_s)
+        pauses = step is Step.PREPARE and self._prepares_and_pauses and not self.is_paused
+        self._running = Action(step, self._target, self._whole, pauses, self._pause_as, limit_s)
         return self._running
 
     def poll_deadline(self) -> Optional[float]:
@@ -184,7 +185,7 @@ class Installs:
         assert action is not None
         return action
 
-    def _handle_asked(self, now: float, action: Action, results: list[dict[str, Any]]) -> None:
+    def _handle_prepared(self, now: float, action: Action, results: list[dict[str, Any]], has_paused: bool) -> None:
         if any(result.get("pending") for result in results):
             end = self._prepare_end
             if self.is_paused and not self.is_refusing:
@@ -192,11 +193,18 @@ class Installs:
             if now >= end:
                 self._fail(now, action, "preparing takes too long")
                 return
-            self._do(Step.ASK, now + self._ask_s)
-            self._ask_s = min(self._ask_s * 1.5, _ASK_S_MAX)
+            self._do(Step.PREPARE, now + self._again_s)
+            self._again_s = min(self._again_s * 1.5, _AGAIN_S_MAX)
             return
         self.prepared = results
-        self._do(Step.WRITE if self.is_paused else Step.PAUSE, now)
+        if has_paused:
+            self._handle_paused(now)
+        else:
+            self._do(Step.WRITE if self.is_paused else Step.PAUSE, now)
+
+    def _handle_paused(self, now: float) -> None:
+        self.is_paused, self._pause_end = True, now + self._limits.write_s
+        self._do(Step.WRITE, now)
 
     def _handle_written(self, now: float, results: list[dict[str, Any]], failed: list[dict[str, Any]]) -> None:
         if not failed:
@@ -224,7 +232,7 @@ class Installs:
             if not self.is_refusing:
                 self.is_refusing = True
                 self._do(Step.REFUSE, now)
-        elif self.is_paused or action.step is Step.PAUSE:
+        elif self.is_paused or action.step is Step.PAUSE or action.pauses:
             self._do(Step.RESUME, now)
         elif action.step is not Step.DROP:
             self._do(Step.DROP, now)

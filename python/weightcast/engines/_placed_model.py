@@ -78,7 +78,7 @@ class PlacedModel:
         for memory, found in parts.items():
             flat = self._flat[memory]
             integers = _INTEGERS[flat.element_size()]  # a NaN's bits stay as they are
-            cells = torch.cat([cells for cells, _ in found]).to(self._device)
+            cells = (torch.cat([cells for cells, _ in found]) if len(found) > 1 else found[0][0]).to(self._device)
             new = torch.cat([part for _, part in found]).view(integers).to(self._device)
             writes.append((flat.view(integers), cells, new))
         if self._device.type != "cpu":
@@ -87,7 +87,7 @@ class PlacedModel:
         def write() -> None:
             with torch.no_grad():
                 for flat, cells, new in writes:
-                    flat.index_copy_(0, cells, new)
+                    flat.scatter_(0, cells, new)
 
         return Staged("cells", write, sum(len(cells) for _, cells, _ in writes), "")
 

@@ -56,8 +56,7 @@ class Place:
 
     def follow(self, indices: Any) -> tuple[Any, Any]:
         """Of `indices`, ascending: which lie in the box (a slice, or numbers), and to which cells those go (int64)."""
-        first = int(numpy.searchsorted(indices, _like(indices, self.source.offset)))
-        last = int(numpy.searchsorted(indices, _like(indices, self.source.end)))
+        first, last = _count_below(indices, self.source.offset), _count_below(indices, self.source.end)
         rest = indices[first:last].astype(numpy.int64)
         rest -= self.source.offset
         if not self._axes or (len(self._axes) == 1 and self._axes[0][1:] == (1, 1)):
@@ -76,9 +75,14 @@ class Place:
         return chosen + first, cells[chosen]
 
 
-def _like(indices: Any, value: int) -> Any:
-    """`value` in the width of `indices`, so that NumPy does not widen all of them to compare."""
-    return indices.dtype.type(min(value, numpy.iinfo(indices.dtype).max))
+def _count_below(indices: Any, value: int) -> int:
+    """How many of `indices`, which ascend, are below `value`."""
+    if not len(indices) or value <= int(indices[0]):
+        return 0
+    if value > int(indices[-1]):
+        return len(indices)
+    # In their width, so that NumPy does not widen all of them to compare.
+    return int(numpy.searchsorted(indices, indices.dtype.type(value)))
 
 
 @dataclass

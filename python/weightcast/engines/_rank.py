@@ -17,6 +17,7 @@ from ._peft import refuse_adapter
 
 _CONNECT_S_MAX = 5.0
 _BUSY_S = 0.01  # between two questions for a list, which the daemon makes one by one
+_EXPECTED_S_MAX = 600.0  # for the list of a version that nobody has ordered yet
 
 
 class Staged(NamedTuple):
@@ -71,8 +72,9 @@ class _Held(NamedTuple):
 class _Job:
     """A version that is being prepared, or has been. Its subscription pins it until close()."""
 
-    def __init__(self, version: int, digest: str, base: Optional[_Held]) -> None:
-        self.version, self.digest, self.base = version, digest, base
+    def __init__(self, version: _Held, base: Optional[_Held], is_ordered: bool) -> None:
+        self.version, self.base = version, base
+        self.is_ordered = is_ordered  # else it was begun by expect(), and makes way for any other
         self.is_dropped = False
         self.subscription: Optional[Subscription] = None
         self.staged: Optional[Staged] = None
@@ -92,14 +94,30 @@ class Rank:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="weightcast")
         self._job: Optional[_Job] = None
         self._held: Optional[_Held] = None
+        self._expected: Optional[_Held] = None
         self._lock = threading.Lock()  # the engine's thread and an HTTP route's may both call
 
     def holds(self, version: int, digest: str) -> bool:
         """It was written here last, as a whole."""
         return self._held == (version, digest)
 
+    def expect(self, version: int, digest: str) -> None:
+        """This host's daemon has installed it: it is prepared from now on, so that the order finds it done. Of any thread.
+
+        Not the first one, which the engine loads itself, nor while another one is ordered: that is to be written first."""
+        with self._lock:
+            self._expected = _Held(version, digest)
+            self._begin_expected()
+
+    def forget(self) -> None:
+        """The daemon is about to take back the files of what expect() was told; what was ordered stays. Of any thread."""
+        with self._lock:
+            self._expected = None
+            if self._job is not None and not self._job.is_ordered:
+                self._drop()
+
     def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """One of prepare, ask, write, drop. Never raises: where one of several ranks raises, vLLM mixes up the answers of the
+        """One of prepare, write, drop. Never raises: where one of several ranks raises, vLLM mixes up the answers of the
         others with those to the next call, and SGLang's server ends."""
         try:
             with self._lock:
@@ -108,15 +126,35 @@ class Rank:
             return _failed(error)
 
     def _prepare(self, version: int, digest: str, whole: bool, limit_s: float) -> dict[str, Any]:
-        self._drop()
-        job = self._job = _Job(version, digest, None if whole else self._held)
-        job.future = self._pool.submit(self._run, job, time.monotonic() + limit_s)
-        return {}
+        """To be called again while the answer is "pending"."""
+        wanted, base = _Held(version, digest), None if whole else self._held
+        job = self._job
+        if job is not None and not job.is_ordered and job.future.done() and not job.future.result()["ok"]:
+            job = None  # whatever it failed for, it has not been told
+        if job is None or (job.version, job.base) != (wanted, base):
+            job = self._begin(wanted, base, limit_s, is_ordered=True)
+        job.is_ordered = True
+        if not job.future.done():
+            return {"pending": True}
+        result = job.future.result()
+        if not result["ok"]:
+            self._drop()
+        return result
 
-    def _ask(self) -> dict[str, Any]:
-        if self._job is None:
-            raise RuntimeError("nothing is being prepared")
-        return self._job.future.result() if self._job.future.done() else {"pending": True}
+    def _begin(self, version: _Held, base: Optional[_Held], limit_s: float, is_ordered: bool) -> _Job:
+        self._drop()
+        job = self._job = _Job(version, base, is_ordered)
+        job.future = self._pool.submit(self._run, job, time.monotonic() + limit_s)
+        return job
+
+    def _begin_expected(self) -> None:
+        wanted, job = self._expected, self._job
+        if wanted is None or self._held is None or (job is not None and job.is_ordered):
+            return
+        if wanted == self._held:
+            self._drop()
+        elif job is None or job.version != wanted:
+            self._begin(wanted, self._held, _EXPECTED_S_MAX, is_ordered=False)
 
     def _drop(self) -> dict[str, Any]:
         job, self._job = self._job, None
@@ -140,16 +178,19 @@ class Rank:
             self._model.settle()
         except Refused as error:
             self._held = job.base
+            self._drop()
             return {**_failed(error), "wrote": False}
         except Exception as error:
+            self._drop()
             return {**_failed(error), "wrote": True}
-        self._held = _Held(job.version, job.digest)
-        self._drop()
         write_s = time.perf_counter() - begin
+        self._held = job.version
+        self._drop()
+        self._begin_expected()
         return {"wrote": True, "kind": staged.kind, "cells": staged.cells, "why": staged.why, "write_s": write_s}
 
     def _run(self, job: _Job, end: float) -> dict[str, Any]:
-        """In the pool's thread: the answer to ask()."""
+        """In the pool's thread: the answer to prepare()."""
         try:
             begin = time.perf_counter()
             job.subscription = self._subscribe()
@@ -165,13 +206,14 @@ class Rank:
     def _stage(self, job: _Job, end: float) -> Staged:
         subscription = job.subscription
         assert subscription is not None
-        pin = subscription.acquire(job.version, timeout=_CONNECT_S_MAX)
-        if pin.digest != job.digest:
-            raise RuntimeError(f"this host's daemon has another version {job.version}: {pin.digest}, not {job.digest}")
+        number, digest = job.version
+        pin = subscription.acquire(number, timeout=_CONNECT_S_MAX)
+        if pin.digest != digest:
+            raise RuntimeError(f"this host's daemon has another version {number}: {pin.digest}, not {digest}")
         refuse_adapter(pin.directory)
         snapshot = Snapshot(pin.directory)
         self._model.check(snapshot)
-        if job.base == (job.version, job.digest):
+        if job.base == job.version:
             return Staged("cells", _nothing, 0, "")
         if job.base is None:
             return self._model.stage_whole(snapshot, "it is the first one here")

@@ -44,13 +44,14 @@ class Loader:
         else since a version was written here, so changes are of use only against that."""
         end = time.monotonic() + limit_s
         whole = base is None or not self._rank.holds(*base)
-        result = self._rank.call("prepare", version=version, digest=digest, whole=whole, limit_s=limit_s)
-        while result["ok"] and "kind" not in result:
+        order = {"version": version, "digest": digest, "whole": whole, "limit_s": limit_s}
+        result = self._rank.call("prepare", **order)
+        while result.get("pending"):
             if time.monotonic() > end:
                 self._rank.call("drop")
                 return {"ok": False, "error": f"preparing takes longer than {limit_s:.0f} s"}
             time.sleep(_ASK_S)
-            result = self._rank.call("ask")
+            result = self._rank.call("prepare", **order)
         return result
 
 

@@ -31,7 +31,10 @@ def __getattr__(name: str) -> Any:
 def register() -> None:
     """Of vllm.general_plugins: it runs in every process of vLLM, and may run more than once in one."""
     from vllm.distributed.weight_transfer import factory
+    from vllm.v1.engine.core import EngineCore
     from vllm.v1.worker.worker_base import WorkerBase
+
+    from . import _core
 
     try:
         factory.WeightTransferEngineFactory.register_engine(BACKEND, "weightcast.vllm._engine", "WeightcastEngine")
@@ -40,6 +43,7 @@ def register() -> None:
     if hasattr(factory, "WeightTransferTrainerFactory"):  # older releases have none
         factory.WeightTransferTrainerFactory.register_engine(BACKEND, "weightcast.vllm._trainer", "WeightcastTrainer")
     WorkerBase.weightcast = _call_rank
+    setattr(EngineCore, _core.UTILITY, _core.prepare)
     if os.environ.get(UNPACKED) == "1":
         _leave_unpacked()
 
@@ -48,10 +52,12 @@ def _call_rank(worker: Any, operation: str, arguments: dict[str, Any]) -> dict[s
     """For collective_rpc(): a method of vLLM's workers. Never raises, see Rank.call()."""
     if operation in ("load_adapter", "drop_adapter"):
         return _call_adapter(worker, operation, arguments)
-    rank = getattr(getattr(worker, "weight_transfer_engine", None), "rank", None)
-    if rank is None:
+    engine = getattr(worker, "weight_transfer_engine", None)
+    if getattr(engine, "rank", None) is None:
         return {"ok": False, "error": f"the server needs --weight-transfer-config '{{\"backend\": \"{BACKEND}\"}}'"}
-    result = rank.call(operation, **arguments)
+    result = engine.rank.call(operation, **arguments)
+    if operation == "prepare":
+        engine.listener.start()  # there is a follower
     if operation == "write" and result["ok"]:
         try:
             worker.model_runner.reset_lora_state()

@@ -11,6 +11,7 @@ from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTr
 from .._load import load
 from .._subscription import Subscription
 from ..engines._installs import Limits
+from ..engines._listener import Listener
 from ..engines._rank import Rank
 from ._model import VllmModel
 
@@ -37,6 +38,7 @@ class WeightcastEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
     def __init__(self, config: Any, vllm_config: Any, device: Any, model: Any) -> None:
         super().__init__(config, vllm_config, device, model)
         self.rank = Rank(VllmModel(vllm_config, device, model), Subscription)
+        self.listener = Listener(self.rank, Subscription)
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         pass
@@ -64,13 +66,14 @@ class WeightcastEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
     def _install(self, version: dict[str, Any], whole: bool) -> tuple[str, bool]:
         """Why it failed, or "", and whether it failed while it wrote."""
         end = time.monotonic() + Limits().prepare_s
-        result = self.rank.call("prepare", **version, whole=whole, limit_s=Limits().prepare_s)
-        while result["ok"] and not result.get("kind"):
+        order = {**version, "whole": whole, "limit_s": Limits().prepare_s}
+        result = self.rank.call("prepare", **order)
+        while result.get("pending"):
             if time.monotonic() > end:
                 self.rank.call("drop")
                 return "preparing takes too long", False
             time.sleep(_ASK_S)
-            result = self.rank.call("ask")
+            result = self.rank.call("prepare", **order)
         if result["ok"]:
             result = self.rank.call("write")
         why: Optional[str] = None if result["ok"] else result["error"]
@@ -81,4 +84,5 @@ class WeightcastEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def shutdown(self) -> None:
         """Of one trainer's connection, or of the worker: nothing stays pinned."""
+        self.listener.close()
         self.rank.call("drop")

@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional
 
 from .._subscription import Event, Subscription
 from ..engines._installs import Action, InFlight, Installs, Limits, Step, Version
+from ._core import UTILITY
 from ._events import DaemonEvents
 
 
@@ -111,21 +112,17 @@ class Follower:
     async def _call(self, action: Action) -> list[dict[str, Any]]:
         engine, version = self._engine, action.version
         if action.step is Step.PREPARE:
-            prepare = self._ranks("prepare", version=version.number, digest=version.digest, whole=action.whole,
-                                  limit_s=self._limits.prepare_s)
-            # Together, because the engine answers between two of its steps.
-            results, is_paused = await asyncio.gather(prepare, engine.is_paused())
-            if is_paused and not self._installs.is_paused:
-                raise RuntimeError("somebody else has paused the engine; resume it")
-            return results
-        if action.step in (Step.ASK, Step.WRITE, Step.DROP):
+            return await self._prepare(action)
+        if action.step in (Step.WRITE, Step.DROP):
             return await self._ranks(action.step.value)
         if action.step is Step.PAUSE:
             begin = self._clock()
-            drains, keeps = action.in_flight is InFlight.DRAIN, action.in_flight is InFlight.KEEP
-            await self._pause("wait" if drains else "keep", clear_cache=not keeps)
-            self._paused_at = self._clock()
-            self._pausing_s = self._paused_at - begin
+            mode, clear_cache = _pause_of(action)
+            if clear_cache:
+                await engine.renderer.clear_mm_cache_async()
+            # pause_generation() sleeps 20 ms more, so that last outputs are out before it returns.
+            await engine.engine_core.pause_scheduler_async(mode=mode, clear_cache=clear_cache)
+            self._note_paused(begin)
         elif action.step is Step.LABEL:
             await engine.update_weight_version(str(version.number))
             if action.in_flight is InFlight.KEEP:
@@ -134,21 +131,29 @@ class Follower:
         elif action.step is Step.RESUME:
             await engine.resume_generation()
         elif action.step is Step.REFUSE:
-            await self._pause("abort", clear_cache=False)
+            await engine.pause_generation(mode="abort", clear_cache=False)
         return []
 
     async def _ranks(self, operation: str, **arguments: Any) -> list[dict[str, Any]]:
         return await self._engine.collective_rpc("weightcast", args=(operation, arguments))
 
-    async def _pause(self, mode: str, clear_cache: bool) -> None:
-        """As pause_generation(), which sleeps 20 ms more, so that last outputs are out before it returns."""
-        core = getattr(self._engine, "engine_core", None)
-        if core is None:
-            await self._engine.pause_generation(mode=mode, clear_cache=clear_cache)
-            return
+    async def _prepare(self, action: Action) -> list[dict[str, Any]]:
+        number, digest = action.version
+        order = {"version": number, "digest": digest, "whole": action.whole, "limit_s": self._limits.prepare_s}
+        if self._installs.is_paused:
+            return await self._ranks("prepare", **order)
+        begin = self._clock()
+        mode, clear_cache = _pause_of(action) if action.pauses else (None, False)
         if clear_cache:
             await self._engine.renderer.clear_mm_cache_async()
-        await core.pause_scheduler_async(mode=mode, clear_cache=clear_cache)
+        results = await self._engine.engine_core.call_utility_async(UTILITY, order, mode, clear_cache)
+        self._note_paused(begin)
+        return results
+
+    def _note_paused(self, begin: float) -> None:
+        """`begin`: of the call that may have paused generation; the last one did."""
+        self._paused_at = self._clock()
+        self._pausing_s = self._paused_at - begin
 
     def _tell(self, version: Version, now: float) -> None:
         prepared, written = self._installs.prepared, self._installs.written
@@ -170,3 +175,8 @@ class Follower:
             "paused for %.1f ms, and writing took %.1f ms", version.number, self.last["kind"], self.last["cells"],
             1e3 * self.last["install_s"], 1e3 * self.last["paused_s"], 1e3 * self.last["write_s"],
         )  # fmt: skip
+
+
+def _pause_of(action: Action) -> tuple[str, bool]:
+    """vLLM's mode, and whether it clears its caches."""
+    return "wait" if action.in_flight is InFlight.DRAIN else "keep", action.in_flight is not InFlight.KEEP

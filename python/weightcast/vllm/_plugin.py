@@ -125,7 +125,7 @@ class EndpointPlugin:
         log = init_logger("vllm.weightcast")
         followers: list[Union[Follower, AdapterFollower]] = []
         if transfer is not None and transfer.backend == BACKEND:
-            self._follower = Follower(engine_client, Installs(in_flight, limits), limits, log)
+            self._follower = Follower(engine_client, Installs(in_flight, limits, prepares_and_pauses=True), limits, log)
             followers.append(self._follower)
         if followed:
             self._adapters = _follow_adapters(followed, engine_client, state.openai_serving_models, limits, log)

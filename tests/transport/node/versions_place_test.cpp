@@ -12,49 +12,62 @@ namespace weightcast {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr MemoryRoom kRoom{.directory_free = 32 * kGiB, .host_available = 32 * kGiB};
 
 TEST(VersionsPlace, IsMemoryWhereAllCopiesFitWithRoomToSpare) {
-  const PlaceChoice memory = choose_place(8 * kGiB, 3, kRoom);
+  const PlaceChoice memory = choose_place(8 * kGiB, {3}, kRoom);
   EXPECT_TRUE(memory.in_memory);
   EXPECT_EQ(memory.why, "3 copies of 8.00 GiB take 26.40 GiB of 28.00 GiB");
-  EXPECT_FALSE(choose_place(9 * kGiB, 3, kRoom).in_memory) << "a tenth, and an eighth of the host's";
-  EXPECT_FALSE(choose_place(8 * kGiB, 4, kRoom).in_memory);
+  EXPECT_FALSE(choose_place(9 * kGiB, {3}, kRoom).in_memory) << "a tenth, and an eighth of the host's";
+  EXPECT_FALSE(choose_place(8 * kGiB, {4}, kRoom).in_memory);
+}
+
+TEST(VersionsPlace, IsMemoryWhereTheSingleCopyAndItsJournalFit) {
+  MemoryRoom room = kRoom;
+  room.allowed = 10 * kGiB;
+  const PlaceChoice memory = choose_place(8 * kGiB, kSingleCopy, room);
+  EXPECT_TRUE(memory.in_memory);
+  EXPECT_EQ(memory.why, "one copy of 8.00 GiB and what a step overwrites take 9.68 GiB of 28.00 GiB");
+  room.allowed = 9 * kGiB;
+  const PlaceChoice disk = choose_place(8 * kGiB, kSingleCopy, room);
+  EXPECT_FALSE(disk.in_memory);
+  EXPECT_THAT(disk.why, HasSubstr("--memory-max allows 9.00 GiB"));
 }
 
 TEST(VersionsPlace, IsTheDiskWhereAnythingIsTooSmall) {
   MemoryRoom room = kRoom;
   room.directory_free = 64 * kMiB;
-  const PlaceChoice plain_container = choose_place(8 * kGiB, 3, room);
+  const PlaceChoice plain_container = choose_place(8 * kGiB, {3}, room);
   EXPECT_FALSE(plain_container.in_memory);
   EXPECT_THAT(plain_container.why, HasSubstr("the file system in memory has 64.0 MiB"));
   room = kRoom;
   room.group_free = 16 * kGiB;
-  EXPECT_THAT(choose_place(8 * kGiB, 3, room).why, HasSubstr("the cgroup has 16.00 GiB"));
+  EXPECT_THAT(choose_place(8 * kGiB, {3}, room).why, HasSubstr("the cgroup has 16.00 GiB"));
   room = kRoom;
   room.host_available = 16 * kGiB;
-  EXPECT_THAT(choose_place(8 * kGiB, 3, room).why, HasSubstr("the host has 14.00 GiB"));
+  EXPECT_THAT(choose_place(8 * kGiB, {3}, room).why, HasSubstr("the host has 14.00 GiB"));
 }
 
 TEST(VersionsPlace, IsTheDiskWhereMemoryIsNotTheNodesOwn) {
   MemoryRoom room = kRoom;
   room.allowed = 26 * kGiB;
-  EXPECT_EQ(choose_place(8 * kGiB, 3, room).why,
+  EXPECT_EQ(choose_place(8 * kGiB, {3}, room).why,
             "3 copies of 8.00 GiB take 26.40 GiB, and --memory-max allows 26.00 GiB");
   room.allowed = 27 * kGiB;
-  EXPECT_TRUE(choose_place(8 * kGiB, 3, room).in_memory);
+  EXPECT_TRUE(choose_place(8 * kGiB, {3}, room).in_memory);
   room.claimed = 2 * kGiB;
-  EXPECT_THAT(choose_place(8 * kGiB, 3, room).why,
+  EXPECT_THAT(choose_place(8 * kGiB, {3}, room).why,
               HasSubstr("beside the 2.00 GiB of other nodes the host has 26.00 GiB"));
   room.claimed = 100 * kGiB;
-  EXPECT_THAT(choose_place(8 * kGiB, 3, room).why, HasSubstr("the file system in memory has 0 B"));
+  EXPECT_THAT(choose_place(8 * kGiB, {3}, room).why, HasSubstr("the file system in memory has 0 B"));
   room = kRoom;
   room.directory_in_memory = false;
-  EXPECT_THAT(choose_place(1, 3, room).why, HasSubstr("in no file system in memory"));
+  EXPECT_THAT(choose_place(1, {3}, room).why, HasSubstr("in no file system in memory"));
   room = kRoom;
   room.emptied_at_logout = true;
-  EXPECT_THAT(choose_place(1, 3, room).why, HasSubstr("enable-linger"));
+  EXPECT_THAT(choose_place(1, {3}, room).why, HasSubstr("enable-linger"));
 }
 
 /// What a host's /proc and /sys say.
@@ -107,7 +120,7 @@ struct PlaceOfANode : testing::Test {
   PosixFileSystem files;
 
   [[nodiscard]] VersionsPlace places(VersionsIn versions_in, std::optional<std::uint64_t> bytes_max = {}) {
-    return {files, {versions_in, state.path(), memory.path(), 3, bytes_max}};
+    return {files, {versions_in, state.path(), memory.path(), {3}, bytes_max}};
   }
   [[nodiscard]] std::filesystem::path in_memory() const { return memory_directory_of(memory.path(), state.path()); }
 };
@@ -122,6 +135,32 @@ TEST_F(PlaceOfANode, IsDecidedByTheFirstVersion) {
   EXPECT_EQ(disk.memory_directory, "");
   EXPECT_EQ(disk.why, "3 copies of 1.0 MiB take 3.3 MiB, and --memory-max allows 1.0 MiB");
   EXPECT_FALSE(std::filesystem::exists(in_memory())) << "nothing is left behind";
+}
+
+TEST_F(PlaceOfANode, IsTheDiskWhereASingleCopyWouldFitAndTheReasonSaysSo) {
+  const auto worker = [&](CopiesKept kept, std::uint64_t bytes_max) {
+    return VersionsPlace(files, {VersionsIn::kAuto, state.path(), memory.path(), kept, bytes_max, kept.copies > 1})
+        .for_version(kMiB);
+  };
+  const StorePlace two = worker({3}, 2 * kMiB);
+  EXPECT_EQ(two.memory_directory, "");
+  EXPECT_THAT(two.why, HasSubstr("--memory-max allows 2.0 MiB; with --single-copy one copy of 1.0 MiB"));
+  EXPECT_THAT(worker({3}, kMiB).why, Not(HasSubstr("--single-copy"))) << "which would not fit either";
+  EXPECT_THAT(places(VersionsIn::kAuto, 2 * kMiB).for_version(kMiB).why, Not(HasSubstr("--single-copy")))
+      << "an origin";
+  EXPECT_EQ(worker(kSingleCopy, 2 * kMiB).memory_directory, in_memory());
+  EXPECT_EQ(worker(kSingleCopy, kMiB).memory_directory, "");
+}
+
+TEST_F(PlaceOfANode, HasRoomForASecondCopyOrNot) {
+  const VersionsPlace place(files, {VersionsIn::kMemory, state.path(), memory.path(), kSingleCopy, 2 * kMiB});
+  ASSERT_EQ(place.at_start().value()->memory_directory, in_memory());
+  EXPECT_TRUE(place.check_room(kMiB / 2, 2).has_value());
+  const Status none = place.check_room(kMiB, 2);
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().code, Errc::kNoSpace);
+  EXPECT_THAT(none.error().detail, HasSubstr("2 copies of 1.0 MiB take 2.2 MiB, and --memory-max allows 2.0 MiB"));
+  EXPECT_THAT(none.error().detail, HasSubstr("--versions-in disk"));
 }
 
 TEST_F(PlaceOfANode, StaysWhereVersionsAre) {
@@ -144,10 +183,10 @@ TEST_F(PlaceOfANode, LeavesOthersWhatTheyHaveChosen) {
   const MemoryRoom before = memory_room(memory.path(), in_memory());
   EXPECT_EQ(before.claimed, 0u);
   const TempDir other;
-  const VersionsPlace theirs(files, {VersionsIn::kAuto, other.path(), memory.path(), 3, {}});
+  const VersionsPlace theirs(files, {VersionsIn::kAuto, other.path(), memory.path(), {3}, {}});
   const std::filesystem::path there = theirs.for_version(kMiB).memory_directory;
   const std::uint64_t claimed = memory_room(memory.path(), in_memory()).claimed;
-  EXPECT_LE(claimed, bytes_needed(kMiB, 3));
+  EXPECT_LE(claimed, bytes_needed(kMiB, {3}));
   EXPECT_GT(claimed, 3 * kMiB) << "but for what the claim itself takes";
   EXPECT_EQ(memory_room(memory.path(), there).claimed, 0u) << "its own";
   std::ofstream(there / "taken") << std::string(2 * kMiB, 'x');

@@ -14,6 +14,7 @@
 #include "transport/io/store/patched_snapshot.h"
 #include "transport/io/store/read_patch.h"
 #include "transport/io/store/readable.h"
+#include "transport/io/store/recovery_checks.h"
 #include "transport/io/store/snapshot_check.h"
 #include "transport/io/store/store_work.h"
 
@@ -195,8 +196,9 @@ Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& tab
   return abandon_in_place(layout, payload);
 }
 
-/// Whether versions/N is what was to be made; then it is made durable. Errors: those that leave it open, too.
-Result<bool> is_made(const StoreLayout& layout, Version version) {
+/// Whether versions/N is what was to be made; then it is made durable, on a disk. In memory the log decides what is.
+/// Errors: those that leave it open, too.
+Result<bool> is_made(const StoreLayout& layout, Version version, unsigned threads) {
   const auto no_if_wrong = [](const Error& error) -> Result<bool> {
     if (is_proven_wrong(error)) return false;
     return error;
@@ -212,6 +214,7 @@ Result<bool> is_made(const StoreLayout& layout, Version version) {
     return true;
   }
   if (record->outdated) return false;  // it has a digest that says nothing here: back to the version before
+  if (layout.in_memory()) return snapshot_matches(record->manifest, **files, threads);
   // A sync may have failed while the process lived: another one alone would say nothing.
   const std::atomic<bool> wanted = true;
   const Status written = write_again(layout, *record, **files, wanted);
@@ -222,7 +225,7 @@ Result<bool> is_made(const StoreLayout& layout, Version version) {
 }
 
 Status settle(const StoreLayout& layout, PayloadId payload, unsigned threads) {
-  const Result<bool> made = is_made(layout, payload.version);
+  const Result<bool> made = is_made(layout, payload.version, threads);
   if (!made.has_value()) return cannot_look_at(layout.complete(payload.version), made.error());
   if (*made) return end_in_place(layout, payload.version);
   const Result<VersionRecord> base = read_record(layout.files(), layout.record(payload.base));
@@ -254,7 +257,7 @@ Status settle(const StoreLayout& layout, PayloadId payload, unsigned threads) {
 /// Whose journals are there: N-B of each version N that was made, or begun to be made, of B's files.
 Result<std::vector<PayloadId>> journals(const StoreLayout& layout) {
   std::vector<PayloadId> found;
-  WC_ASSIGN(const std::vector<std::string> names, layout.files().list(layout.undo()));
+  WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), layout.undo()));
   for (const std::string& name : names) {
     if (const auto payload = layout.payload_of(name)) found.push_back(*payload);
   }

@@ -18,15 +18,18 @@ namespace weightcast {
 //
 //   1. the patch is decoded beside the files: B:  what the journal holds is written back, which is there already
 //      the cells that change are listed, their
-//      old values put into DIR/undo/N-B, on the
-//      disk; the digest of N follows
+//      old values put into undo/N-B beside the
+//      versions; the digest of N follows
 //   2. versions/B is renamed to incoming/N        B: renamed back, nothing else was touched
 //   3. the listed cells get their new values      B: what the journal holds is written back
 //   4. N's record is written                      B, as above
 //   5. incoming/N is renamed to versions/N,       N if it has a record and its files match their digest, as they do
 //      `current` switched                         unless the power went; else B, as above
-//   6. versions/N is synced and marked durable    N
+//   6. versions/N is synced and marked durable;   N
+//      in memory its patch is in the log
 //   7. the record of B and the journal go         N
+//
+// In memory a power cut leaves neither files nor journal: the log leads to B, or to N from 6 on (version_log.h).
 //
 // Until 2 anybody may read B. From 2 to 5 no version is visible: `current` leads nowhere. So step 1 does as much as
 // possible, and a patch that fails does so there. B gets its name back only when its bytes match its digest. Where the

@@ -183,8 +183,19 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
   };
   auto made = std::make_shared<Made>();
   if (!there) made->record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
+  std::function<Status()> check_room = [] { return Status(); };
+  const std::size_t here = complete_.size() + earlier_.size();
+  if (options_.check_room && options_.single_copy && layout_.in_memory() && !payload.is_patch() && here > 0) {
+    // Where one copy was to fit, the kernel may hand out a second one and end other programs for it.
+    check_room = [check = options_.check_room, bytes = manifest.snapshot_bytes(),
+                  copies = static_cast<std::uint32_t>(here + 1)] { return check(bytes, copies); };
+  }
   serial_.run(
-      [layout = layout_, made, manifest, spare = spare_, beside = is_made_beside(payload)] {
+      [layout = layout_, made, manifest, spare = spare_, beside = is_made_beside(payload), check_room] {
+        if (const Status room = check_room(); !room.has_value()) {
+          made->files = room.error();
+          return;
+        }
         if (beside) made->target = make_target(layout, manifest, spare);
         if (!made->target.has_value() || !made->record) return;
         made->files = make_incoming(layout, *made->record, spare);

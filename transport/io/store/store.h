@@ -47,10 +47,13 @@ struct StoreOptions {
   /// Recent chunks in memory, for the children that follow: a few round trips' worth. The kernel's page cache has the
   /// older ones.
   std::size_t cache_bytes_max = 2 * kMiB;
-  /// With versions in memory a power cut leaves what the log has: version_log.h. Not with single_copy.
+  /// With versions in memory a power cut leaves what the log has: version_log.h.
   StorePlace place;
   /// Asked in place of `place` where the store opens empty: on a pool thread, once, with the size of the first version.
   std::function<StorePlace(std::uint64_t version_bytes)> choose_place;
+  /// Asked where a version of that size is to be made beside the only copy in memory, with which there would be so many
+  /// copies: whether there is room. On a pool thread. Null: the file system in memory alone says so. Errors: kNoSpace.
+  std::function<Status(std::uint64_t version_bytes, std::uint32_t copies)> check_room;
   VersionLog::Options log;
   /// The part of its time for which a disk is busy with a new anchor.
   double anchor_disk_share = 0.5;
@@ -113,8 +116,8 @@ struct ImportTarget {
 ///   DIR/aside/              foreign files that were in the folders above; never deleted
 ///   DIR/run                 which run the directory follows (run_file.h)
 ///
-/// With a directory in memory, incoming/ of whole versions, versions/, spare/ and a trash/ and aside/ of their own are
-/// in that one. DIR/arriving/ has the payloads of patches, and DIR/anchors/ what the log goes on from. A version is
+/// With a directory in memory, incoming/ of whole versions, versions/, undo/, spare/ and a trash/ and aside/ of their
+/// own are in that one. DIR/arriving/ has the payloads of patches, and DIR/anchors/ what the log goes on from. A version is
 /// durable when the log holds it: version_log.h.
 ///
 /// N and B have 12 digits everywhere. A store holds the versions of one run, in whose names it is at home. When it

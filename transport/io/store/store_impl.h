@@ -279,6 +279,9 @@ class StoreImpl final : public Store {
   void mark_logged();
   /// The version of which an anchor is due; null if none is.
   [[nodiscard]] CompleteRef anchor_due() const;
+  [[nodiscard]] bool is_being_anchored(const Complete& complete) const {
+    return anchoring_ && anchoring_->complete.get() == &complete;
+  }
   void scrub_from_now_on(const CompleteRef& complete);
   void scrub();
   [[nodiscard]] CompleteRef next_to_scrub() const;

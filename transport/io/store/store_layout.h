@@ -54,8 +54,8 @@ class StoreLayout {
   [[nodiscard]] std::filesystem::path anchors() const { return directory_ / "anchors"; }
   /// The files of the version that was deleted last, for the next one. Emptied at start.
   [[nodiscard]] std::filesystem::path spare() const { return home() / "spare"; }
-  /// Journals of in-place updates.
-  [[nodiscard]] std::filesystem::path undo() const { return directory_ / "undo"; }
+  /// Journals of in-place updates: beside the versions, for one outlives what the other does.
+  [[nodiscard]] std::filesystem::path undo() const { return home() / "undo"; }
   /// What is being deleted. Emptied at start.
   [[nodiscard]] std::filesystem::path trash() const { return directory_ / "trash"; }
   /// Foreign files. Never deleted.

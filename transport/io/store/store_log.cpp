@@ -10,7 +10,7 @@ namespace {
 
 // An origin makes the patch to a version after the version.
 constexpr Duration kAnchorGrace = std::chrono::seconds(5);
-constexpr Duration kAnchorRetry = std::chrono::seconds(10);
+constexpr Duration kRetry = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -54,16 +54,25 @@ void StoreImpl::mark_logged() {
     if (complete->stored.durable || complete->syncing || complete->lost || !log_.holds(version)) continue;
     complete->syncing = true;
     auto status = std::make_shared<Status>();
-    serial_.run([layout = layout_, version = version,
-                 status] { *status = append_durable_mark(layout.files(), layout.record(version)); },
-                [this, complete = complete, status] {
-                  complete->syncing = false;
-                  if (is_forgotten(complete)) return;
-                  // A start hashes what has no mark, and finds the same.
-                  if (!status->has_value()) log_warning("store: {}", status->error().message());
-                  complete->stored.durable = true;
-                  forget_old();
-                });
+    serial_.run(
+        [layout = layout_, version = version, has_journal = complete->has_journal, status] {
+          const Status marked = append_durable_mark(layout.files(), layout.record(version));
+          // A start hashes what has no mark, and finds the same.
+          if (!marked.has_value()) log_warning("store: {}", marked.error().message());
+          if (has_journal) *status = end_in_place(layout, version);
+        },
+        [this, complete = complete, status] {
+          complete->syncing = false;
+          if (is_forgotten(complete)) return;
+          if (!status->has_value()) {
+            // The next step must not begin before it is gone: a start would put back what it holds.
+            log_warning("store: {}; trying again in {:.3g} s", status->error().message(), to_seconds(kRetry));
+            return sync_timer_.arm(loop_.now() + kRetry);
+          }
+          complete->stored.durable = true;
+          complete->has_journal = false;
+          forget_old();
+        });
   }
 }
 
@@ -116,7 +125,9 @@ void StoreImpl::go_on_with_anchor() {
       },
       [this, piece] {
         if (!piece->status.has_value() || piece->ended) return end_anchor(piece->status);
-        const double rest_s = to_seconds(piece->took) * (1 / options_.anchor_disk_share - 1);
+        // Who waits for the only copy, waits for this.
+        const bool rests = waiting_for_place_.empty();
+        const double rest_s = rests ? to_seconds(piece->took) * (1 / options_.anchor_disk_share - 1) : 0;
         anchor_timer_.arm(loop_.now() + from_seconds(rest_s));
       });
 }
@@ -128,7 +139,7 @@ void StoreImpl::end_anchor(const Status& status) {
   if (!status.has_value()) {
     log_error("store: version {} cannot be made safe from a power cut: {}", version.value, status.error().message());
     if (status.error().code == Errc::kCorrupt) return give_up_lost(complete, status.error());
-    return anchor_timer_.arm(loop_.now() + kAnchorRetry);
+    return anchor_timer_.arm(loop_.now() + kRetry);
   }
   log_.handle_anchor(version);
   log_files_ = complete->stored.manifest.files;

@@ -28,6 +28,8 @@ class Recovery {
 
   Result<RecoveredStore> run() {
     WC_TRY(settle_in_place(layout_, threads_));
+    // Of when versions were on the disk, before they are adopted.
+    if (layout_.in_memory()) WC_TRY(settle_in_place(layout_.on_disk(), threads_));
     WC_TRY(read_records());
     if (layout_.in_memory()) WC_TRY(adopt_versions_on_disk(layout_, records_, threads_));
     WC_TRY(look_at_complete());

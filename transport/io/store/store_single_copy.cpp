@@ -129,8 +129,9 @@ void StoreImpl::give_up_waiting(const IncomingRef& incoming, const std::string& 
 }
 
 /// What this store itself, or who has pinned it, does with the only copy; "" if nothing. Reads and syncing have its
-/// files open, and what is not durable yet may have a journal of its own.
+/// files open, and what is not durable yet may have a journal of its own. An anchor is of one version from end to end.
 std::string StoreImpl::why_in_use(const Complete& base) const {
+  if (is_being_anchored(base)) return "it is being written to the disk whole, as every --anchor-interval versions";
   if (base.users > 1) return "it is being read for other workers";
   if (is_pinned(base.stored.manifest.version)) return "a program on this host has acquired it";
   return base.stored.durable ? "" : "it is not on the disk yet";
@@ -145,7 +146,8 @@ void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Resul
     return give_up(incoming, fail(Errc::kWrongBase, Op::kOpen, fmt::format("version {} is lost", version.value)), done);
   }
   if (base->stored.durable && !incoming->changes) return prepare_place(incoming, std::move(done));
-  if (incoming->changes) set_pending_in_place_update(incoming->manifest().version);
+  // Nobody has to let go while this store itself needs the files for long.
+  if (incoming->changes && !is_being_anchored(*base)) set_pending_in_place_update(incoming->manifest().version);
   if (std::string why = why_in_use(*base); !why.empty()) return wait_for_place(incoming, why, std::move(done));
   auto status = std::make_shared<Status>();
   serial_.run([layout = layout_, version, base,

@@ -97,7 +97,9 @@ class OneStore : public testing::Test {
   ~OneStore() override { store_.reset(); }
 
   [[nodiscard]] std::filesystem::path directory() const { return std::filesystem::path(temp_.path()) / "state"; }
-  [[nodiscard]] StoreLayout layout() const { return StoreLayout(real_files(), directory()); }
+  [[nodiscard]] StoreLayout layout() const {
+    return StoreLayout(real_files(), directory(), options_.place.memory_directory);
+  }
 
   void open() {
     store_.reset();

@@ -29,6 +29,9 @@ class SingleCopyTest : public StorePatchTest {
     if (!IsSkipped()) await_durable(Version{1});
   }
   fs::path file(Version version) { return layout().complete(version) / "model.safetensors"; }
+  void expect_patch_takes_place();
+  void expect_readers_waited_for();
+  void expect_death_costs_nothing();
   /// Nothing but what version `p` needs.
   void expect_only(const Publication& p) {
     expect_current(p);
@@ -75,7 +78,7 @@ class SingleCopyTest : public StorePatchTest {
   }
 };
 
-TEST_P(SingleCopyTest, PatchTakesThePlaceOfItsBase) {
+void SingleCopyTest::expect_patch_takes_place() {
   struct stat before {
   }, after{};
   ASSERT_EQ(::stat(file(Version{1}).c_str(), &before), 0);
@@ -162,7 +165,7 @@ TEST_P(SingleCopyTest, NothingIsTouchedBeforeThePatchIsWhole) {
   expect_only(one);
 }
 
-TEST_P(SingleCopyTest, WaitsForWhoeverHasTheFiles) {
+void SingleCopyTest::expect_readers_waited_for() {
   Publication from = one;
   const auto readers = {
       std::function(
@@ -308,7 +311,7 @@ TEST_P(SingleCopyTest, PatchToOtherFilesIsRefused) {
   expect_only(one);
 }
 
-TEST_P(SingleCopyTest, DeathAtAnyMomentLeavesTheOldVersionOrTheNew) {
+void SingleCopyTest::expect_death_costs_nothing() {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer ends a child that starts threads after a fork";
 #endif
@@ -339,6 +342,7 @@ TEST_P(SingleCopyTest, DeathAtAnyMomentLeavesTheOldVersionOrTheNew) {
     if (current == Version{1}) continue;
     store_.reset();
     fs::remove_all(directory());
+    fs::remove_all(layout().home());
     open();
     ASSERT_TRUE(install(one).has_value());
     await_durable(Version{1});
@@ -346,6 +350,24 @@ TEST_P(SingleCopyTest, DeathAtAnyMomentLeavesTheOldVersionOrTheNew) {
   EXPECT_GT(old_seen, 0);
   EXPECT_GT(new_seen, 0);
 }
+
+TEST_P(SingleCopyTest, PatchTakesThePlaceOfItsBase) { expect_patch_takes_place(); }
+TEST_P(SingleCopyTest, WaitsForWhoeverHasTheFiles) { expect_readers_waited_for(); }
+TEST_P(SingleCopyTest, DeathAtAnyMomentLeavesTheOldVersionOrTheNew) { expect_death_costs_nothing(); }
+
+/// The same in a file system in memory.
+class SingleCopyInMemoryTest : public SingleCopyTest {
+ protected:
+  SingleCopyInMemoryTest() { options_.place.memory_directory = fs::path(memory_.path()) / "versions-of-it"; }
+  ~SingleCopyInMemoryTest() override { store_.reset(); }
+
+ private:
+  TempDir memory_{TempDir::in_memory()};
+};
+
+TEST_P(SingleCopyInMemoryTest, PatchTakesThePlaceOfItsBase) { expect_patch_takes_place(); }
+TEST_P(SingleCopyInMemoryTest, WaitsForWhoeverHasTheFiles) { expect_readers_waited_for(); }
+TEST_P(SingleCopyInMemoryTest, DeathAtAnyMomentLeavesTheOldVersionOrTheNew) { expect_death_costs_nothing(); }
 
 class SingleCopySmallDiskTest : public SmallDiskTest {
  protected:
@@ -373,6 +395,7 @@ TEST_P(SingleCopySmallDiskTest, JournalThatFindsNoRoomLeavesTheOldVersion) {
 
 constexpr auto kBackends = {DiskBackend::kIoUring, DiskBackend::kThreadPool};
 INSTANTIATE_TEST_SUITE_P(, SingleCopyTest, testing::ValuesIn(kBackends), backend_name);
+INSTANTIATE_TEST_SUITE_P(, SingleCopyInMemoryTest, testing::ValuesIn(kBackends), backend_name);
 INSTANTIATE_TEST_SUITE_P(, SingleCopySmallDiskTest, testing::ValuesIn(kBackends), backend_name);
 
 }  // namespace
