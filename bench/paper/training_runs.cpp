@@ -140,7 +140,7 @@ Status learn(FileSystem& files, const std::vector<Setting>& settings, StepObserv
 Result<std::filesystem::path> warm_up(FileSystem& files, const TrainingSuite& suite,
                                       const std::filesystem::path& directory) {
   std::vector<Setting> settings = warm_up_settings(suite);
-  const std::filesystem::path run = directory / ("warm-up-" + digest_of(json_of(settings)).substr(0, kDigestDigits));
+  const std::filesystem::path run = directory / ("warm-up-" + digest_of(settings_json(settings)).substr(0, kDigestDigits));
   settings.push_back({"output_dir", run.string()});
   WC_TRY(learn(files, settings, {}));
   return run / "checkpoints" / "checkpoint-00000000";
@@ -158,7 +158,7 @@ Result<std::vector<TrainingRun>> run_training_suite(const TrainingSuite& suite, 
     for (const TrainingCase& c : suite.cases) {
       std::vector<Setting> settings = settings_of(suite, c, seed);
       const std::string digest =
-          digest_of({{"name", c.name}, {"settings", json_of(settings)}, {"warm_up", json_of(warm_up_settings(suite))}});
+          digest_of({{"name", c.name}, {"settings", settings_json(settings)}, {"warm_up", settings_json(warm_up_settings(suite))}});
       const std::filesystem::path path = directory / (digest.substr(0, kDigestDigits) + ".json");
       if (std::optional<TrainingRun> kept = read_run(files, path, digest)) {
         runs.push_back(std::move(*kept));

@@ -60,10 +60,10 @@ nlohmann::json to_json(const TrainingSuite& suite) {
   nlohmann::json runs = nlohmann::json::array();
   for (const TrainingCase& c : suite.cases) {
     for (const std::uint64_t seed : suite.seeds) {
-      runs.push_back({{"name", c.name}, {"seed", seed}, {"settings", json_of(settings_of(suite, c, seed))}});
+      runs.push_back({{"name", c.name}, {"seed", seed}, {"settings", settings_json(settings_of(suite, c, seed))}});
     }
   }
-  return {{"warm_up", json_of(warm_up_settings(suite))}, {"runs", std::move(runs)}};
+  return {{"warm_up", settings_json(warm_up_settings(suite))}, {"runs", std::move(runs)}};
 }
 
 std::vector<Setting> settings_of(const TrainingSuite& suite, const TrainingCase& c, std::uint64_t seed) {
@@ -89,7 +89,7 @@ std::vector<Setting> warm_up_settings(const TrainingSuite& suite) {
   return settings;
 }
 
-nlohmann::json json_of(const std::vector<Setting>& settings) {
+nlohmann::json settings_json(const std::vector<Setting>& settings) {
   nlohmann::json json = nlohmann::json::array();
   for (const Setting& setting : settings) json.push_back({setting.name, setting.value});
   return json;

@@ -62,7 +62,7 @@ struct TrainingRun {
 [[nodiscard]] std::vector<Setting> warm_up_settings(const TrainingSuite& suite);
 
 /// [[name, value], ...]
-[[nodiscard]] nlohmann::json json_of(const std::vector<Setting>& settings);
+[[nodiscard]] nlohmann::json settings_json(const std::vector<Setting>& settings);
 /// SHA-256 of `json` as text, in hexadecimal digits.
 [[nodiscard]] std::string digest_of(const nlohmann::json& json);
 
