@@ -29,7 +29,7 @@ TEST(LearningRate, DecaysToItsFinalShare) {
 }
 
 TEST(LearningRate, RefusesWhatMakesNoSchedule) {
-  EXPECT_TRUE(validate({}).has_value());
+  EXPECT_TRUE(validate(LearningRateSchedule{}).has_value());
   EXPECT_TRUE(validate({.decay = kCosine, .warmup_updates = 5, .updates_total = 6}).has_value());
   EXPECT_EQ(validate({.peak = -1}).error().detail, "learning rate: the peak is -1");
   EXPECT_EQ(validate({.final_share = 2}).error().detail, "learning rate: the final share is 2, not in [0, 1]");
