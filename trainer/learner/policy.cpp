@@ -54,7 +54,7 @@ std::string init_config_json(const LearnerConfig& c, const Tokenizer& tokenizer)
       {"attention_bias", false},
       {"tie_word_embeddings", true},
       {"eos_token_id", {*tokenizer.added_token("<|endoftext|>"), *tokenizer.added_token("<|im_end|>")}},
-      {"torch_dtype", c.dtype}};
+      {"torch_dtype", to_string<WeightDtype>(c.dtype)}};
   return json.dump(2) + "\n";
 }
 
