@@ -161,7 +161,7 @@ TEST(Engine, ComputesNearlyTheSameWithNarrowKeysAndValues) {
     config.sliding_window = window;
     EngineOptions options;
     const std::vector<double> wide = prompt_log_probs(config, options);
-    options.bfloat16_cache = true;
+    options.cache_dtype = CacheDtype::kBfloat16;
     const std::vector<double> narrow = prompt_log_probs(config, options);
     ASSERT_EQ(wide.size(), 99u);
     double difference = 0;
