@@ -51,7 +51,8 @@ void add_setting_flags(CLI::App& command, std::span<const SettingField> fields, 
       std::ranges::for_each(words, take);
     };
     CLI::Option* const option = command.add_option_function<std::vector<std::string>>(flag, take_words, text);
-    if (field.kind() != SettingKind::kList && field.kind() != SettingKind::kNamed) option->expected(1);
+    // Of several the last one counts: scripts add theirs to what they were given.
+    if (field.kind() != SettingKind::kList && field.kind() != SettingKind::kNamed) option->expected(1)->take_last();
     describe_values(field, *option);
   }
 }

@@ -72,6 +72,16 @@ TEST_F(DaemonCommand, TakesTheSameFromAFileAndTheCommandLineFirst) {
   EXPECT_EQ(s.node.versions_kept, 7u);
 }
 
+TEST_F(DaemonCommand, TakesTheLastOfSeveral) {
+  const DaemonSettings s =
+      parse("--role worker --keep 3 --role=origin --keep=7 --insecure --insecure=false --uplink 1mbit --uplink 2mbit")
+          .value();
+  EXPECT_EQ(s.node.role, Role::kOrigin);
+  EXPECT_EQ(s.node.versions_kept, 7u);
+  EXPECT_FALSE(s.node.insecure);
+  EXPECT_EQ(s.node.uplink, Rate::bits(2e6));
+}
+
 TEST_F(DaemonCommand, SaysWhatStandsWhereInAFile) {
   for (const auto& [toml, why] : std::initializer_list<std::pair<const char*, const char*>>{
            {"role = \"worker\"\nuplnk = \"1gbit\"\n",
