@@ -61,8 +61,11 @@ std::optional<std::string> any_text(std::string_view text) { return std::string(
 /// What parse_rate() reads as the same again.
 std::string rate_text(Rate rate) {
   if (!rate.limited()) return std::string(kUnlimited);
-  const std::string text = fmt::format("{}mbit", rate.bits_per_s() / 1e6);
-  return parse_rate(text) == rate ? text : fmt::format("{}B/s", rate.bytes_per_s);
+  for (const auto& [unit, scale] : {std::pair("gbit", 1e9), std::pair("mbit", 1e6), std::pair("kbit", 1e3)}) {
+    const std::string text = fmt::format("{}{}", rate.bits_per_s() / scale, unit);
+    if (rate.bits_per_s() >= scale && parse_rate(text) == rate) return text;
+  }
+  return fmt::format("{}B/s", rate.bytes_per_s);
 }
 
 /// What parse_bytes() reads as the same again.

@@ -66,10 +66,10 @@ TEST_F(ReloadTest, ABadFileChangesNothingAndIsNamed) {
     EXPECT_EQ(ran.out, "");
     EXPECT_EQ(uplink(), 12.5e6) << "after " << text;
   };
-  expect_refused("uplink = \"3 parsecs\"\n", file + " line 1: --uplink");
-  expect_refused("uplink = \"1mbit\"\nwidth = 3\n", file + " line 2: 'width' is no option");
+  expect_refused("uplink = \"3 parsecs\"\n", file + " line 1: uplink is '3 parsecs'");
+  expect_refused("uplink = \"1mbit\"\nwidth = 3\n", file + " line 2: 'width' is no key");
   expect_refused("uplink = \"1mbit\"\nkeep = 5\ntopology = \"star\"\n",
-                 "keep: 2 -> 5; topology: auto -> star: this changes with a restart alone");
+                 "topology: auto -> star; keep: 2 -> 5: this changes with a restart alone");
   std::filesystem::remove(file);
   EXPECT_THAT(reload().err, HasSubstr(file));
   EXPECT_EQ(uplink(), 12.5e6);
