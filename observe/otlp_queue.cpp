@@ -10,7 +10,8 @@ void OtlpQueue::handle_history(Instant now, std::span<const local::PublicationEn
     if (entry.state == "under way") continue;
     const Publication publication(entry.version, entry.published_unix_ms);
     ended.insert(publication);
-    if (ended_ && !ended_->contains(publication)) waiting_.push_back({entry.version, now + kSettle});
+    const bool is_new = ended_ ? !ended_->contains(publication) : entry.published_unix_ms >= begun_unix_ms_;
+    if (is_new) waiting_.push_back({entry.version, now + kSettle});
   }
   ended_ = std::move(ended);
   while (waiting_.size() > kWaitingMax) {

@@ -30,7 +30,11 @@ class OtlpQueue {
     kRefused,  ///< it will never take it
   };
 
-  /// What the origin remembers now. Those that have ended when it is told for the first time are not sent.
+  /// Those published before `begun_unix_ms` that have ended when handle_history() is called for the first time are not
+  /// sent: they are of an earlier run of the daemon.
+  explicit OtlpQueue(std::int64_t begun_unix_ms) : begun_unix_ms_(begun_unix_ms) {}
+
+  /// What the origin remembers now.
   void handle_history(Instant now, std::span<const local::PublicationEntry> publications);
   /// What became of the version that poll_version() gave.
   void handle_outcome(Instant now, Outcome outcome);
@@ -48,6 +52,7 @@ class OtlpQueue {
     Instant due{};
   };
 
+  std::int64_t begun_unix_ms_;
   std::optional<std::set<Publication>> ended_;  // of those that the origin remembered the last time
   std::deque<Waiting> waiting_;
   Instant retry_at_{};

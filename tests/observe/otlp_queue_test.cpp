@@ -19,7 +19,7 @@ local::PublicationEntry entry(std::uint64_t version, const std::string& state = 
 }
 
 struct OtlpQueueTest : testing::Test {
-  OtlpQueue queue;
+  OtlpQueue queue{1002};  // what version 2 of entry() is published at
   Instant now{};
   std::vector<local::PublicationEntry> history;
 
@@ -49,6 +49,12 @@ TEST_F(OtlpQueueTest, SendsEachOnceWhenItHasEndedAndEnginesHaveHadTime) {
   EXPECT_EQ(queue.poll_version(now + 1h), std::nullopt);
   EXPECT_EQ(queue.sent(), 2u);
   EXPECT_EQ(queue.dropped(), 0u);
+}
+
+TEST_F(OtlpQueueTest, SendsWhatHasBegunAndEndedBeforeTheFirstLook) {
+  history = {entry(1)};
+  tell(entry(2));
+  EXPECT_TRUE(is_due(2, OtlpQueue::kSettle));
 }
 
 TEST_F(OtlpQueueTest, ANumberThatIsPublishedAgainIsAnotherPublication) {
