@@ -248,7 +248,7 @@ class Otlp(unittest.TestCase):
         collector.status = 400
         self.wait_until(lambda: self.counts() == {"sent": 0, "dropped": 2})
         log = (self.directory / "origin.log").read_text()
-        self.assertIn(f"OTLP: spans of version 1 are not sent: {collector.url}: ", log)
+        self.assertIn(f"OTLP: spans of version 1 are not sent: cannot receive: {collector.url}: ", log)
         self.assertEqual(log.count("are not sent"), 1, "one line while it fails")
         collector.status = 200
         self.publish(3)
