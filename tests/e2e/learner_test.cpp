@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <set>
@@ -438,9 +439,12 @@ TEST_F(RanksE2eTest, SayInWhichKeyTheyDiffer) {
 }
 
 TEST_F(LearnerE2eTest, RefusesAConfigurationOnOneLine) {
-  const Ran ran = run("a", {"max_stalenes=3"});
+  std::ofstream(out("a.toml")) << "seed = 3\nmax_stalenes = 3\n";
+  const Ran ran = run_program({WEIGHTCAST_TRAIN, "run", "--config", out("a.toml")}, cluster.temp().path());
   EXPECT_EQ(ran.status, 2);
+  EXPECT_THAT(ran.err, HasSubstr(out("a.toml") + " line 2: 'max_stalenes' is no key"));
   EXPECT_THAT(ran.err, HasSubstr("the nearest is 'max_staleness'"));
+  EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1);
 }
 
 }  // namespace
