@@ -28,8 +28,8 @@ struct HttpLimits {
   std::uint64_t body_bytes_max = 16 * kMiB;
   std::uint64_t bodies_bytes_max = 256 * kMiB;  ///< of all requests that are arriving or being answered: beyond it 503
   std::uint64_t bodies_bytes_per_peer_max = 256 * kMiB;  ///< the same of one peer with keys
-  std::size_t stream_bytes_max = 4 * kMiB;      ///< of a stream that its client has not taken yet
-  std::size_t streams_bytes_max = 64 * kMiB;    ///< of all of them: a stream gets at most what the others leave
+  std::size_t stream_bytes_max = 4 * kMiB;               ///< of a stream that its client has not taken yet
+  std::size_t streams_bytes_max = 64 * kMiB;  ///< of all of them: a stream gets at most what the others leave
   Duration handshake_time_max = std::chrono::seconds(10);
   Duration header_time_max = std::chrono::seconds(10);  ///< from a header's first byte to its last
   Duration body_time_max = std::chrono::seconds(60);

@@ -53,10 +53,7 @@ std::string event(std::string_view name, const std::string& json) {
 }  // namespace
 
 DaemonView::DaemonView(std::string state_dir, std::string release, const OtlpExporter* exporter)
-    : state_dir_(std::move(state_dir)),
-      release_(std::move(release)),
-      exporter_(exporter),
-      thread_([this] { run(); }) {}
+    : state_dir_(std::move(state_dir)), release_(std::move(release)), exporter_(exporter), thread_([this] { run(); }) {}
 
 DaemonView::~DaemonView() {
   {

@@ -28,7 +28,8 @@ class DaemonView {
   static constexpr std::size_t kRequestsWaitingMax = 128;  ///< beyond it 503
   static constexpr std::size_t kFollowersMax = 64;         ///< of /events; beyond it 503
 
-  /// The daemon of `state_dir` need not run yet. `release`: of this program. `exporter` outlives it; null: there is none.
+  /// The daemon of `state_dir` need not run yet. `release`: of this program. `exporter` outlives it; null: there is
+  /// none.
   DaemonView(std::string state_dir, std::string release, const OtlpExporter* exporter = nullptr);
   /// Ends the streams.
   ~DaemonView();

@@ -62,9 +62,9 @@ class OtlpExporter {
 
   // Of the thread alone; client_ is set under the mutex.
   std::unique_ptr<client::Client> client_;
-  OtlpQueue queue_{std::chrono::duration_cast<std::chrono::milliseconds>(
-                       std::chrono::system_clock::now().time_since_epoch())
-                       .count()};
+  OtlpQueue queue_{
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count()};
   std::uint64_t dropped_before_ = 0;  // when the collector began to fail
   bool failing_ = false;
 

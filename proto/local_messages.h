@@ -438,8 +438,8 @@ struct ForgetReply {
   static void fields(M&, F&&) {}
 };
 
-/// Read the configuration file anew, the keys and the list of revoked ones. Answered by a ReloadReply, or an ErrorReply:
-/// then nothing has changed.
+/// Read the configuration file anew, the keys and the list of revoked ones. Answered by a ReloadReply, or an
+/// ErrorReply: then nothing has changed.
 struct ReloadRequest {
   static constexpr std::uint32_t kNumber = 42;
   template <typename M, typename F>

@@ -439,8 +439,8 @@ SSL_CTX* TlsContext::make_context() const {
            SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) == 1);
   // Where either end has to compute AES without instructions, ChaCha20 is several times as fast.
   WC_CHECK(SSL_CTX_set_ciphersuites(context, has_fast_aes()
-                                                  ? "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
-                                                  : "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256") == 1);
+                                                 ? "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
+                                                 : "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256") == 1);
   WC_CHECK(SSL_CTX_set1_groups_list(context, "X25519") == 1 && SSL_CTX_set1_sigalgs_list(context, "ed25519") == 1);
   SSL_CTX_set_options(context, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA | SSL_OP_NO_COMPRESSION);
   SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);

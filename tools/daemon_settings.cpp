@@ -58,7 +58,8 @@ std::vector<SettingField> daemon_fields(DaemonSettings& s) {
        "most 8",
        0, 64},
       {"single-copy", &c.single_copy,
-       "Apply patches to the only copy, on the disk or in memory, as soon as nobody has its files open; --keep does not "
+       "Apply patches to the only copy, on the disk or in memory, as soon as nobody has its files open; --keep does "
+       "not "
        "count (workers)"},
       {"single-copy-wait", DurationIn{&c.single_copy_wait, std::chrono::seconds(1)},
        "Seconds that --single-copy waits for that; then the version is reported as failed and tried again", 0.1,
@@ -93,7 +94,8 @@ std::vector<SettingField> daemon_fields(DaemonSettings& s) {
       {"insecure", &c.insecure, "Plain TCP beyond loopback, too: everybody on the way can read and change it"},
       {"learner", &s.learner, "The learner's rollout_listen: the page shows its status, too (origin)"},
       {"otlp-endpoint", &s.otlp_endpoint,
-       "An OpenTelemetry collector that gets each publication as spans, by OTLP over HTTP: http://HOST[:4318] (origin)"},
+       "An OpenTelemetry collector that gets each publication as spans, by OTLP over HTTP: http://HOST[:4318] "
+       "(origin)"},
       {"log-level", &s.log_level, "info, warning or error; debug is taken for info", kLogLevels},
   };
   add_operator_fields(

@@ -262,8 +262,8 @@ std::string publication_text(const json& history) {
     table.add({printable(text_of(worker, "name")), text_of(worker, "payload"), seconds_of(worker, "told_s"),
                seconds_of(phases, "waiting_s"), seconds_of(phases, "asking_s"), seconds_of(phases, "receiving_s"),
                seconds_of(phases, "storing_s"), seconds_of(phases, "applying_s"), seconds_of(phases, "switching_s"),
-               seconds_of(phases, "engine_s"), seconds_of(worker, "installed_s"), format_bytes(count_of(phases, "bytes")),
-               printable(text_of(phases, "fed_by"))},
+               seconds_of(phases, "engine_s"), seconds_of(worker, "installed_s"),
+               format_bytes(count_of(phases, "bytes")), printable(text_of(phases, "fed_by"))},
               fmt::format("{}", fmt::join(remarks, "  ")));
   }
   return out + table.text() + left_out(history);

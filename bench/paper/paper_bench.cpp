@@ -164,14 +164,14 @@ void make_quick(PaperItem& item) {
     item.training->steps = 3;
     item.training->warm_up_steps = 2;
     for (const Setting& setting : std::initializer_list<Setting>{{"init_hidden_size", "16"},
-                                                                   {"init_intermediate_size", "16"},
-                                                                   {"init_num_hidden_layers", "1"},
-                                                                   {"init_num_attention_heads", "2"},
-                                                                   {"init_num_key_value_heads", "1"},
-                                                                   {"rollout_batch_size", "16"},
-                                                                   {"group_size", "4"},
-                                                                   {"eval_interval", "1"},
-                                                                   {"eval_prompts", "4"}}) {
+                                                                 {"init_intermediate_size", "16"},
+                                                                 {"init_num_hidden_layers", "1"},
+                                                                 {"init_num_attention_heads", "2"},
+                                                                 {"init_num_key_value_heads", "1"},
+                                                                 {"rollout_batch_size", "16"},
+                                                                 {"group_size", "4"},
+                                                                 {"eval_interval", "1"},
+                                                                 {"eval_prompts", "4"}}) {
       item.training->settings.push_back(setting);
     }
   }

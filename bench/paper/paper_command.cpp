@@ -52,11 +52,14 @@ Status run(const PaperArguments& arguments) {
 
 void add_paper_command(CLI::App& app) {
   const auto arguments = std::make_shared<PaperArguments>();
-  CLI::App* command =
-      app.add_subcommand("paper", "Tables and figures of papers, by simulation or training runs, beside the papers' figures");
-  command->add_option("NAME", arguments->names, fmt::format("all, for those that simulate; {}", fmt::join(paper_item_names(), ", ")))
+  CLI::App* command = app.add_subcommand(
+      "paper", "Tables and figures of papers, by simulation or training runs, beside the papers' figures");
+  command
+      ->add_option("NAME", arguments->names,
+                   fmt::format("all, for those that simulate; {}", fmt::join(paper_item_names(), ", ")))
       ->required();
-  command->add_flag("--quick", arguments->is_quick, "A sixteenth of the work and one step, or three steps of a tiny model: that it runs, and no more");
+  command->add_flag("--quick", arguments->is_quick,
+                    "A sixteenth of the work and one step, or three steps of a tiny model: that it runs, and no more");
   CLI::Option* out = command->add_option("--out", arguments->directory,
                                          "Write DIR/NAME.json and DIR/NAME.svg, and keep those that lie there from the "
                                          "same configuration; training runs, which are kept one by one, lie in "

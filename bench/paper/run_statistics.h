@@ -25,7 +25,7 @@ struct Estimate {
 
 /// What a run's collapse was seen by, of three signs.
 struct Collapse {
-  bool loss = false;      ///< a loss above ten times the median of those before it, without signs, from the sixth step on
+  bool loss = false;  ///< a loss above ten times the median of those before it, without signs, from the sixth step on
   bool diverged = false;  ///< a loss or a reward is no number
   bool reward = false;    ///< ten steps in a row below half of the best reward until then
 

@@ -230,14 +230,15 @@ PaperItem sparse_staleness() {
     decide(runs, result);
 
     const auto reward = [&](const std::string& name) { return estimate_of(each(runs, name, final_reward)).mean; };
-    result.claims.push_back({"reward falls as kappa grows: 1, 10, 14, 19, never",
-                             reward(kEachStep) > reward(kappa_name(10)) && reward(kappa_name(10)) > reward(kappa_name(14)) &&
-                                 reward(kappa_name(14)) > reward(kappa_name(19)) &&
-                                 reward(kappa_name(19)) > reward(kNever)});
+    result.claims.push_back(
+        {"reward falls as kappa grows: 1, 10, 14, 19, never",
+         reward(kEachStep) > reward(kappa_name(10)) && reward(kappa_name(10)) > reward(kappa_name(14)) &&
+             reward(kappa_name(14)) > reward(kappa_name(19)) && reward(kappa_name(19)) > reward(kNever)});
     const auto collapses = together(collapsed);
-    result.claims.push_back({"all runs with kappa 10, 14, 19 collapse, and none with kappa 1",
-                             std::ranges::all_of(collapses, [](double c) { return c > 0; }) &&
-                                 std::ranges::none_of(each(runs, kEachStep, collapsed), [](double c) { return c > 0; })});
+    result.claims.push_back(
+        {"all runs with kappa 10, 14, 19 collapse, and none with kappa 1",
+         std::ranges::all_of(collapses, [](double c) { return c > 0; }) &&
+             std::ranges::none_of(each(runs, kEachStep, collapsed), [](double c) { return c > 0; })});
     result.figure = {"Reward by training step, for how often weights are published",
                      "evaluations of the learner, mean of three seeds; lags drawn: each step published, the same lags",
                      {"training step"},

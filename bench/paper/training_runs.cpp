@@ -25,9 +25,10 @@ constexpr std::size_t kDigestDigits = 16;
 
 /// Columns that the learner's metrics have: ours, theirs.
 constexpr std::pair<const char*, const char*> kMetrics[] = {
-    {"reward", "critic/score/mean"},      {"loss", "actor/pg_loss"},          {"kl", "rollout_corr/kl"},
-    {"grad_norm", "actor/grad_norm"},     {"entropy", "actor/entropy"},       {"lag_median", "off_policy/median"},
-    {"lag_p90", "off_policy/p90"},        {"admitted", "off_policy/admissible_share"}};
+    {"reward", "critic/score/mean"}, {"loss", "actor/pg_loss"},
+    {"kl", "rollout_corr/kl"},       {"grad_norm", "actor/grad_norm"},
+    {"entropy", "actor/entropy"},    {"lag_median", "off_policy/median"},
+    {"lag_p90", "off_policy/p90"},   {"admitted", "off_policy/admissible_share"}};
 constexpr const char* kPatches[] = {"changed", "ratio", "event_changed", "event_ratio", "ten_changed", "ten_ratio"};
 
 /// Weights as the stream of a snapshot without file headers.
@@ -48,9 +49,8 @@ Stream stream_of(std::vector<StoredTensor> weights) {
 }
 
 bool is_finite(const std::vector<StoredTensor>& weights) {
-  return std::ranges::all_of(weights, [](const StoredTensor& tensor) {
-    return count_non_finite(tensor.info.dtype, tensor.bytes) == 0;
-  });
+  return std::ranges::all_of(
+      weights, [](const StoredTensor& tensor) { return count_non_finite(tensor.info.dtype, tensor.bytes) == 0; });
 }
 
 /// Follows one run: its figures by step, and the patches that its weights would be published as.
@@ -130,8 +130,7 @@ std::optional<TrainingRun> read_run(FileSystem& files, const std::filesystem::pa
 
 Status learn(FileSystem& files, const std::vector<Setting>& settings, StepObserver observer) {
   WC_ASSIGN(const LearnerConfig config, make_config(settings));
-  WC_ASSIGN(const std::unique_ptr<Learner> learner,
-            Learner::make(files, config, std::move(observer)));
+  WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config, std::move(observer)));
   const std::atomic<bool> stop = false;
   return learner->run(stop);
 }
@@ -140,7 +139,8 @@ Status learn(FileSystem& files, const std::vector<Setting>& settings, StepObserv
 Result<std::filesystem::path> warm_up(FileSystem& files, const TrainingSuite& suite,
                                       const std::filesystem::path& directory) {
   std::vector<Setting> settings = warm_up_settings(suite);
-  const std::filesystem::path run = directory / ("warm-up-" + digest_of(settings_json(settings)).substr(0, kDigestDigits));
+  const std::filesystem::path run =
+      directory / ("warm-up-" + digest_of(settings_json(settings)).substr(0, kDigestDigits));
   settings.push_back({"output_dir", run.string()});
   WC_TRY(learn(files, settings, {}));
   return run / "checkpoints" / "checkpoint-00000000";
@@ -157,8 +157,9 @@ Result<std::vector<TrainingRun>> run_training_suite(const TrainingSuite& suite, 
   for (const std::uint64_t seed : suite.seeds) {
     for (const TrainingCase& c : suite.cases) {
       std::vector<Setting> settings = settings_of(suite, c, seed);
-      const std::string digest =
-          digest_of({{"name", c.name}, {"settings", settings_json(settings)}, {"warm_up", settings_json(warm_up_settings(suite))}});
+      const std::string digest = digest_of({{"name", c.name},
+                                            {"settings", settings_json(settings)},
+                                            {"warm_up", settings_json(warm_up_settings(suite))}});
       const std::filesystem::path path = directory / (digest.substr(0, kDigestDigits) + ".json");
       if (std::optional<TrainingRun> kept = read_run(files, path, digest)) {
         runs.push_back(std::move(*kept));

@@ -23,8 +23,8 @@ struct TrainingCase {
 /// Training runs of the product's learner with its built-in generator, in this process: each case under each seed, all
 /// from the same weights.
 struct TrainingSuite {
-  std::vector<Setting> settings;        ///< of the learner, for all runs
-  std::uint64_t warm_up_steps = 0;      ///< supervised updates that make the weights which all runs start from
+  std::vector<Setting> settings;    ///< of the learner, for all runs
+  std::uint64_t warm_up_steps = 0;  ///< supervised updates that make the weights which all runs start from
   std::uint64_t warm_up_seed = 0;
   std::uint64_t steps = 0;
   std::vector<std::uint64_t> seeds;

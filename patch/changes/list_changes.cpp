@@ -135,8 +135,8 @@ Status add_cell(TensorChanges& changes, std::uint64_t begin, Bytes cell, const R
 
 /// How many of the next cells of a segment, which are `cells` and begin at `begin_bytes` of the stream, are elements of
 /// the tensor, each by itself.
-std::size_t elements_among(const TensorChanges& changes, std::span<const std::uint32_t> cells, std::uint64_t begin_bytes,
-                           std::uint64_t cell_bytes) {
+std::size_t elements_among(const TensorChanges& changes, std::span<const std::uint32_t> cells,
+                           std::uint64_t begin_bytes, std::uint64_t cell_bytes) {
   const TensorInfo& tensor = *changes.tensor;
   if (changes.element_bytes != cell_bytes || begin_bytes < tensor.offset_bytes) return 0;
   const std::uint64_t into = begin_bytes - tensor.offset_bytes;

@@ -119,9 +119,7 @@ TEST_F(ReloadTest, OtherKeysCountForNewConnections) {
   EXPECT_EQ(expires(cluster.node("origin", "w")), before) << "the connection is that of before";
 
   // Another signing key, without another start of the origin.
-  const auto signed_by = [&] {
-    return read_certificate(keys.origin().signing_certificate.get())->serial;
-  };
+  const auto signed_by = [&] { return read_certificate(keys.origin().signing_certificate.get())->serial; };
   const std::string old_key = signed_by();
   ASSERT_EQ(cluster.run({"keys", "rotate", "--dir", keys.directory()}).status, 0);
   const Ran rotated = reload();

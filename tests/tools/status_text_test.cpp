@@ -133,9 +133,9 @@ TEST(StatusText, ExplainsEachWordThatItUses) {
   expect_words(words_of<PublicationRecord::End>(), history_words());
   expect_words(words_of<SlowCause>(), history_words());
   expect_words({"WHOLE", "PAYLOAD", "SENT", "WORKERS", "T_BCAST", "PREDICTED"}, history_words());
-  expect_words(
-      {"BY", "TOLD", "WAITED", "ASKED", "RECEIVED", "STORED", "APPLIED", "SWITCHED", "ENGINE", "INSTALLED", "BYTES", "FED BY"},
-      history_words());
+  expect_words({"BY", "TOLD", "WAITED", "ASKED", "RECEIVED", "STORED", "APPLIED", "SWITCHED", "ENGINE", "INSTALLED",
+                "BYTES", "FED BY"},
+               history_words());
 }
 
 json publication() {
@@ -181,27 +181,28 @@ TEST(HistoryText, IsALineForEachPublication) {
 }
 
 TEST(PublicationText, HasAWorkerALineWithItsPhases) {
-  const json phases = {{"waiting_s", 0.1},      {"asking_s", 0.012}, {"receiving_s", 3.6},   {"storing_s", 0.02},
-                       {"applying_s", 0.3},     {"switching_s", 0},  {"disk_behind_s", 0.5}, {"interrupted_s", 1.25},
-                       {"given_up_s", 0.05},    {"parents_left", 2}, {"bytes", 1'258'291},   {"fed_by", "gpu-4"},
+  const json phases = {{"waiting_s", 0.1},       {"asking_s", 0.012}, {"receiving_s", 3.6},   {"storing_s", 0.02},
+                       {"applying_s", 0.3},      {"switching_s", 0},  {"disk_behind_s", 0.5}, {"interrupted_s", 1.25},
+                       {"given_up_s", 0.05},     {"parents_left", 2}, {"bytes", 1'258'291},   {"fed_by", "gpu-4"},
                        {"fed_bytes", 1'000'000}, {"engine_s", 0.7}};
   const json a = {{"name", "gpu-9"},     {"payload", "patch"}, {"joined_s", 1.5}, {"told_s", 0.4},
                   {"installed_s", 4.52}, {"failure", ""},      {"phases", phases}};
   const json b = {{"name", "gpu-10"},       {"payload", "full"},       {"joined_s", nullptr}, {"told_s", 0.4},
                   {"installed_s", nullptr}, {"failure", "disk\nfull"}, {"phases", nullptr}};
-  EXPECT_EQ(publication_text({{"publications", {publication()}}, {"workers", {b, a}}, {"workers_total", 5}}),
-            "version 7: complete, at 26 of 26 workers; T_bcast 4.52 s, predicted 4.40 s\n"
-            "60.0 MiB whole, 1.2 MiB patch to most workers, 3.6 MiB sent by the origin; taken over in 0.21 s, encoded "
-            "in 0.35 "
-            "s, packed in 0.00 s\n"
-            "slowest: gpu-9: it waited for its parent gpu-4; gpu-4: its link brought 1.2 MiB/s from trainer\n"
-            "WORKER  BY     TOLD  WAITED  ASKED  RECEIVED  STORED  APPLIED  SWITCHED  ENGINE  INSTALLED    BYTES  FED BY\n"
-            "gpu-10  full   0.40                                                                      -                   ! "
-            "disk\\nfull\n"
-            "gpu-9   patch  0.40    0.10   0.01      3.60    0.02     0.30      0.00    0.70       4.52  1.2 MiB  gpu-4   "
-            "joined at 1.50 "
-            "s  0.05 s on a payload that it gave up  left 2 parents, 1.25 s without chunks  0.50 s behind its disk\n"
-            "and 3 others, which had it earlier\n");
+  EXPECT_EQ(
+      publication_text({{"publications", {publication()}}, {"workers", {b, a}}, {"workers_total", 5}}),
+      "version 7: complete, at 26 of 26 workers; T_bcast 4.52 s, predicted 4.40 s\n"
+      "60.0 MiB whole, 1.2 MiB patch to most workers, 3.6 MiB sent by the origin; taken over in 0.21 s, encoded "
+      "in 0.35 "
+      "s, packed in 0.00 s\n"
+      "slowest: gpu-9: it waited for its parent gpu-4; gpu-4: its link brought 1.2 MiB/s from trainer\n"
+      "WORKER  BY     TOLD  WAITED  ASKED  RECEIVED  STORED  APPLIED  SWITCHED  ENGINE  INSTALLED    BYTES  FED BY\n"
+      "gpu-10  full   0.40                                                                      -                   ! "
+      "disk\\nfull\n"
+      "gpu-9   patch  0.40    0.10   0.01      3.60    0.02     0.30      0.00    0.70       4.52  1.2 MiB  gpu-4   "
+      "joined at 1.50 "
+      "s  0.05 s on a payload that it gave up  left 2 parents, 1.25 s without chunks  0.50 s behind its disk\n"
+      "and 3 others, which had it earlier\n");
 }
 
 // Of a fleet of which more lack the version than one reply has.

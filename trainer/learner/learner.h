@@ -35,9 +35,9 @@ using StepObserver = std::function<Status(LearnerStep)>;
 /// never stopped. Versions: first_version + number of training steps. LibTorch is behind this header.
 class Learner {
  public:
-  /// What a person should know is written to stderr. `observer`, if there is one, is told before the first training step
-  /// of this start and after each; not in a rank other than 0. Errors: kBusy (another process runs there); those of the
-  /// configuration, the model, the task and the checkpoint.
+  /// What a person should know is written to stderr. `observer`, if there is one, is told before the first training
+  /// step of this start and after each; not in a rank other than 0. Errors: kBusy (another process runs there); those
+  /// of the configuration, the model, the task and the checkpoint.
   [[nodiscard]] static Result<std::unique_ptr<Learner>> make(FileSystem& files, const LearnerConfig& config,
                                                              StepObserver observer = {});
   virtual ~Learner() = default;

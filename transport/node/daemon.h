@@ -90,14 +90,15 @@ struct ReadAgain {
 /// addresses_allowed and version_age_max.
 void take_reloaded(DaemonConfig& config, const DaemonConfig& read);
 
-/// Reads it. Errors: those of the file; kNotAllowed, which names what may not change while the daemon runs: all but what
-/// take_reloaded() takes.
+/// Reads it. Errors: those of the file; kNotAllowed, which names what may not change while the daemon runs: all but
+/// what take_reloaded() takes.
 using ReadConfig = std::function<Result<ReadAgain>()>;
 
 /// Runs a node until SIGINT or SIGTERM, and for kStopTimeout longer at most, whatever is under way: what a job or the
 /// disk has not ended by then is cut off, as kill -9 would. Blocks. `open_archive` opens config.archive. `when_open`
 /// runs once, on this thread, when the node and its local socket listen, before anything is answered. `read_config` is
-/// asked at SIGHUP, and for `weightcast reload`; the keys and the list of revoked ones are read with it. Errors: what kept it from starting, those of `when_open`.
+/// asked at SIGHUP, and for `weightcast reload`; the keys and the list of revoked ones are read with it. Errors: what
+/// kept it from starting, those of `when_open`.
 [[nodiscard]] Status run_daemon(DaemonConfig config, OpenArchive open_archive = {},
                                 const std::function<Status()>& when_open = {}, const ReadConfig& read_config = {});
 

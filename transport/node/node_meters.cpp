@@ -6,8 +6,7 @@
 namespace weightcast {
 namespace {
 
-constexpr std::array<std::string_view, 6> kPhaseNames = {"take",  "encode", "transfer",
-                                                            "apply", "switch", "engine"};
+constexpr std::array<std::string_view, 6> kPhaseNames = {"take", "encode", "transfer", "apply", "switch", "engine"};
 
 }  // namespace
 

@@ -119,8 +119,7 @@ void OriginNode::write_history() {
     if (record.end == PublicationRecord::End::kUnderWay) continue;
     // One that a process before has written is only wanted again, unless its number was given to another.
     const auto before = earlier_.find(version);
-    if (before != earlier_.end() && before->second.entry.state != to_string(PublicationRecord::End::kGivenUp))
-      continue;
+    if (before != earlier_.end() && before->second.entry.state != to_string(PublicationRecord::End::kGivenUp)) continue;
     const auto [known, is_new] = history_written_.try_emplace(version, state_of(record));
     if (!is_new && known->second == state_of(record)) continue;
     known->second = state_of(record);

@@ -140,11 +140,10 @@ namespace {
 /// choose_place() of a file system in memory that is this node's to use.
 PlaceChoice fit(std::uint64_t version_bytes, CopiesKept kept, const MemoryRoom& room) {
   const std::uint64_t needed = bytes_needed(version_bytes, kept);
-  const std::string need =
-      kept.with_journal
-          ? fmt::format("one copy of {} and what a step overwrites take {}", format_bytes(version_bytes),
-                        format_bytes(needed))
-          : fmt::format("{} copies of {} take {}", kept.copies, format_bytes(version_bytes), format_bytes(needed));
+  const std::string need = kept.with_journal ? fmt::format("one copy of {} and what a step overwrites take {}",
+                                                           format_bytes(version_bytes), format_bytes(needed))
+                                             : fmt::format("{} copies of {} take {}", kept.copies,
+                                                           format_bytes(version_bytes), format_bytes(needed));
   const auto lacks = [&](std::string_view where, std::uint64_t free) {
     return PlaceChoice{false, fmt::format("{}, and {} {}", need, where, format_bytes(free))};
   };

@@ -15,10 +15,18 @@ namespace {
 
 TrainingSuite tiny_suite() {
   TrainingSuite suite;
-  suite.settings = {{"init_hidden_size", "16"},      {"init_intermediate_size", "16"},    {"init_num_hidden_layers", "1"},
-                    {"init_num_attention_heads", "2"}, {"init_num_key_value_heads", "1"}, {"task_options.digits_max", "1"},
-                    {"max_new_tokens", "3"},         {"rollout_batch_size", "8"},         {"group_size", "4"},
-                    {"learning_rate", "1e-2"},       {"entropy_coeff", "0.01"},           {"eval_interval", "4"},
+  suite.settings = {{"init_hidden_size", "16"},
+                    {"init_intermediate_size", "16"},
+                    {"init_num_hidden_layers", "1"},
+                    {"init_num_attention_heads", "2"},
+                    {"init_num_key_value_heads", "1"},
+                    {"task_options.digits_max", "1"},
+                    {"max_new_tokens", "3"},
+                    {"rollout_batch_size", "8"},
+                    {"group_size", "4"},
+                    {"learning_rate", "1e-2"},
+                    {"entropy_coeff", "0.01"},
+                    {"eval_interval", "4"},
                     {"eval_prompts", "2"}};
   suite.warm_up_steps = 2;
   suite.steps = 12;

@@ -53,7 +53,8 @@ TEST(TrainingSuite, SaysItsSchedulesToTheLearner) {
   EXPECT_THAT(rare, Contains(Setting{"max_staleness", "11"}));
   EXPECT_THAT(rare, Contains(Setting{"generator_lag", "1,2,3"}));
   const std::vector<Setting> never = settings_of(suite, {"never", {}, {}, {0}}, 7);
-  EXPECT_THAT(never, Contains(Setting{"publish_interval", "40"})) << "with the last step, of whose weights nothing is made";
+  EXPECT_THAT(never, Contains(Setting{"publish_interval", "40"}))
+      << "with the last step, of whose weights nothing is made";
   EXPECT_THAT(never, Contains(Setting{"max_staleness", "unlimited"}));
 }
 

@@ -198,7 +198,8 @@ TEST_F(LearnerTest, HearsOfEachPublicationLateByItsLag) {
 }
 
 TEST_F(LearnerTest, RefusesAndCountsGroupsThatDrewTooGreatALag) {
-  ASSERT_TRUE(run("a", {{"generator_lag", "0,1,5"}, {"max_staleness", "3"}, {"total_training_steps", "12"}}).has_value());
+  ASSERT_TRUE(
+      run("a", {{"generator_lag", "0,1,5"}, {"max_staleness", "3"}, {"total_training_steps", "12"}}).has_value());
   const auto lines = metrics("a");
   double most = 0;
   for (std::size_t i = 4; i < lines.size(); ++i) most = std::max(most, lines[i].at("off_policy/max"));

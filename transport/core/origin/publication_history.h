@@ -28,7 +28,7 @@ struct WorkerCourse {
   std::optional<Instant> left_at;  ///< without the version: it was lost or released, and has not come back
   std::optional<InstallPhases> phases;
   std::optional<Duration> taken_after;  ///< from the switch until an engine there took it; the worker's word, too
-  std::string failure;  ///< why it could not install the version, the last time; "": it could
+  std::string failure;                  ///< why it could not install the version, the last time; "": it could
 };
 
 /// What the origin remembers of one publication.

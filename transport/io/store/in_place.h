@@ -54,9 +54,9 @@ struct InPlaceChanges {
 
 /// Step 1, of a version that is whole. Stops early when `wanted` becomes false. After an error no journal is left, or
 /// the next try removes it. Memory: the lists, of kStepBytesMax at most; for each thread the code of a segment, and its
-/// changes where it is listed, or else a window of its cells. Errors: kWrongBase (the patch does not fit the version, or
-/// moves tensors, which cannot be done in place), kCorrupt (the payload does not decode, or leads to other bytes than
-/// its manifest says), kNotFound (not wanted any more), kNoSpace, kIo.
+/// changes where it is listed, or else a window of its cells. Errors: kWrongBase (the patch does not fit the version,
+/// or moves tensors, which cannot be done in place), kCorrupt (the payload does not decode, or leads to other bytes
+/// than its manifest says), kNotFound (not wanted any more), kNoSpace, kIo.
 [[nodiscard]] Result<InPlaceChanges> prepare_in_place(const StoreLayout& layout, const InPlaceWork& work,
                                                       const std::atomic<bool>& wanted);
 

@@ -117,8 +117,8 @@ struct ImportTarget {
 ///   DIR/run                 which run the directory follows (run_file.h)
 ///
 /// With a directory in memory, incoming/ of whole versions, versions/, undo/, spare/ and a trash/ and aside/ of their
-/// own are in that one. DIR/arriving/ has the payloads of patches, and DIR/anchors/ what the log goes on from. A version is
-/// durable when the log holds it: version_log.h.
+/// own are in that one. DIR/arriving/ has the payloads of patches, and DIR/anchors/ what the log goes on from. A
+/// version is durable when the log holds it: version_log.h.
 ///
 /// N and B have 12 digits everywhere. A store holds the versions of one run, in whose names it is at home. When it
 /// begins another one, names of that one end with its count: N@2. Complete versions of the run before stay readable,

@@ -23,7 +23,9 @@ TEST(Topology, NamesRoundTripAndOthersAreRefusedByName) {
   const auto ring = parse_topology("ring");
   ASSERT_FALSE(ring.has_value());
   EXPECT_EQ(ring.error().code, Errc::kInvalidArgument);
-  EXPECT_NE(ring.error().detail.find("'ring' is no topology; the nearest is 'auto' (all: auto, star, chain, tree, striped"), std::string::npos);
+  EXPECT_NE(
+      ring.error().detail.find("'ring' is no topology; the nearest is 'auto' (all: auto, star, chain, tree, striped"),
+      std::string::npos);
 }
 
 TEST(MakePlan, IsEmptyWithoutMembers) {
