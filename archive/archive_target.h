@@ -5,7 +5,7 @@
 
 #include "archive/http_client.h"
 #include "archive/object_store.h"
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 
 namespace weightcast {
 

@@ -9,7 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "base/units.h"
 
 namespace weightcast {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/content_digest.h"
+#include "base/digest/content_digest.h"
 
 namespace weightcast {
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "archive/object_store.h"
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 
 namespace weightcast {
 

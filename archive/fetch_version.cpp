@@ -13,12 +13,12 @@
 
 #include "archive/archive_plan.h"
 #include "base/parallel.h"
+#include "transport/io/store/files/recovery_checks.h"
+#include "transport/io/store/files/version_files.h"
+#include "transport/io/store/files/version_record.h"
 #include "transport/io/store/log_recovery.h"
-#include "transport/io/store/recovery_checks.h"
 #include "transport/io/store/store_layout.h"
-#include "transport/io/store/version_files.h"
-#include "transport/io/store/version_record.h"
-#include "transport/node/signed_manifests.h"
+#include "transport/node/payload/signed_manifests.h"
 
 namespace weightcast {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "archive/object_store.h"
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "security/node_keys.h"
 #include "security/revocations.h"
 #include "transport/core/manifest.h"

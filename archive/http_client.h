@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/result.h"
 
 namespace weightcast {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <set>
 
-#include "transport/io/store/readable.h"
-#include "transport/io/store/recovery_checks.h"
+#include "transport/io/store/files/readable.h"
+#include "transport/io/store/files/recovery_checks.h"
+#include "transport/io/store/files/version_record.h"
 #include "transport/io/store/store_layout.h"
-#include "transport/io/store/version_record.h"
 
 namespace weightcast {
 namespace {

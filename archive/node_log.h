@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "archive/archive_plan.h"
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "transport/core/manifest.h"
-#include "transport/io/store/version_files.h"
+#include "transport/io/store/files/version_files.h"
 
 namespace weightcast {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/result.h"
 
 namespace weightcast {

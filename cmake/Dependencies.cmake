@@ -38,7 +38,7 @@ pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 
 if(WEIGHTCAST_TRANSPORT)
   find_package(CLI11 REQUIRED)
-  # Headers alone: tools/config_file.cpp compiles them.
+  # Headers alone: tools/shell/config_file.cpp compiles them.
   find_path(WEIGHTCAST_TOMLPLUSPLUS toml++/toml.h REQUIRED DOC "toml++, as headers")
   # Not the older ones that a LibTorch of the registry has beside its own.
   find_path(Protobuf_INCLUDE_DIR google/protobuf/message.h NO_CMAKE_PATH)

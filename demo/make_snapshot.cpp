@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "base/units.h"
 #include "patch/snapshot/safetensors.h"
 

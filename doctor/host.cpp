@@ -13,8 +13,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/descriptors.h"
-#include "base/unique_fd.h"
+#include "base/files/descriptors.h"
+#include "base/files/unique_fd.h"
 #include "security/node_keys.h"
 
 namespace weightcast {

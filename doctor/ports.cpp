@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 
 namespace weightcast {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/endpoint.h"
+#include "base/settings/endpoint.h"
 #include "base/time.h"
 #include "doctor/finding.h"
 

@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 #include "base/units.h"
 
 namespace weightcast {

@@ -17,8 +17,8 @@
 #include <thread>
 #include <utility>
 
-#include "base/posix_file_system.h"
-#include "base/unique_fd.h"
+#include "base/files/posix_file_system.h"
+#include "base/files/unique_fd.h"
 #include "http/parser.h"
 
 namespace weightcast {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/endpoint.h"
 #include "base/result.h"
+#include "base/settings/endpoint.h"
 #include "base/time.h"
 #include "base/units.h"
 #include "http/message.h"

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/admission.h"
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "http/connection.h"
 
 namespace weightcast {

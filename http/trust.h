@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "base/endpoint.h"
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
+#include "base/settings/endpoint.h"
 #include "security/tls.h"
 
 namespace weightcast {

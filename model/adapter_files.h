@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
 #include "model/decoder.h"
 

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
 #include "model/config.h"
 #include "model/lora_config.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
 #include "model/config.h"
 #include "patch/snapshot/snapshot.h"

@@ -2,7 +2,7 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "base/instruction_set.h"
+#include "base/digest/instruction_set.h"
 
 namespace weightcast {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
 #include "model/decoder.h"
 #include "model/model_files.h"

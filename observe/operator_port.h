@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "base/endpoint.h"
 #include "base/result.h"
+#include "base/settings/endpoint.h"
 #include "http/server.h"
 #include "security/owner_only_file.h"
 

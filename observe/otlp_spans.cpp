@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "observe/publication_trace.h"
 
 namespace weightcast {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "proto/limits.h"

@@ -505,7 +505,7 @@ struct PublicationEntry {
   double take_over_s = 0, encode_s = 0, pack_s = 0;
   double elapsed_s = 0;      ///< until it ended; or until now
   std::string slowest = {};  ///< who had it last, or is furthest behind
-  std::string cause = {};    ///< a word for it: transport/core/origin/slowest_worker.h
+  std::string cause = {};    ///< a word for it: transport/core/origin/history/slowest_worker.h
   std::string why = {};
   /// When the origin began with it, after the publication's beginning; absent if it did not.
   std::optional<double> take_over_at_s = {}, encode_at_s = {}, pack_at_s = {};

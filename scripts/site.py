@@ -47,7 +47,7 @@ def page_text(name):
 # ---- manual pages
 
 def plain(roff):
-    """One line of our own manual pages (tools/manual.cpp) as Markdown."""
+    """One line of our own manual pages (tools/shell/manual.cpp) as Markdown."""
     text = roff.replace("\\&", "").replace("\\-", "-")
     text = re.sub(r"([<>])", lambda found: {"<": "&lt;", ">": "&gt;"}[found.group(1)], text)
     text = re.sub(r"([*_`])", r"\\\1", text)

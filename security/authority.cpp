@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "proto/limits.h"
 #include "proto/names.h"
 #include "security/node_keys.h"

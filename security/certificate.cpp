@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "base/content_digest.h"
+#include "base/digest/content_digest.h"
 #include "base/text.h"
 #include "proto/names.h"
 

@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "base/content_digest.h"
+#include "base/digest/content_digest.h"
+#include "base/files/posix_file_system.h"
 #include "base/json_text.h"
-#include "base/posix_file_system.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "proto/names.h"

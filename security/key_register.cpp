@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/files/posix_file_system.h"
 #include "base/json_text.h"
-#include "base/posix_file_system.h"
 #include "security/owner_only_file.h"
 
 namespace weightcast {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "security/certificate.h"
 
 namespace weightcast {

@@ -9,7 +9,7 @@
 
 #include <cerrno>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 
 namespace weightcast {
 namespace {

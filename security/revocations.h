@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
 #include "security/openssl.h"
 

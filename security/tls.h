@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/peer_identity.h"
 #include "base/result.h"
 #include "base/units.h"

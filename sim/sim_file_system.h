@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/random.h"
 
 namespace weightcast::sim {
@@ -25,7 +25,7 @@ struct FileFaults {
 
 /// A disk in memory, and a process that uses it, after LevelDB's FaultInjectionTestEnv and FoundationDB's simulated
 /// disk. It keeps two states: what processes see, and what is on the platter. A sync moves to the platter what
-/// base/file_system.h promises. Nothing else is sure to get there.
+/// base/files/file_system.h promises. Nothing else is sure to get there.
 ///
 /// | call | effect |
 /// |---|---|

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "transport/core/manifest_trust.h"
 #include "transport/core/payload_wire.h"
 

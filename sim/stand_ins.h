@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/content_digest.h"
+#include "base/digest/content_digest.h"
 #include "base/peer_identity.h"
 #include "sim/event_queue.h"
 #include "transport/core/action.h"

@@ -6,11 +6,11 @@
 #include <array>
 #include <charconv>
 
-#include "base/nearest_name.h"
+#include "base/settings/nearest_name.h"
 #include "base/text.h"
 #include "tasks/arithmetic.h"
 #include "tasks/knights_and_knaves.h"
-#include "tasks/math_task.h"
+#include "tasks/math/math_task.h"
 #include "tasks/poker/poker_task.h"
 #include "tasks/sokoban_task.h"
 

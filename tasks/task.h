@@ -9,7 +9,7 @@
 
 #include "base/chat_message.h"
 #include "base/result.h"
-#include "tasks/trajectory.h"
+#include "tasks/trajectory/trajectory.h"
 
 namespace weightcast {
 

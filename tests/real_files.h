@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 
 namespace weightcast {
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdlib>
 
-#include "base/endpoint.h"
+#include "base/settings/endpoint.h"
 #include "proto/names.h"
 #include "transport/core/plan/plan.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "tools/run_commands.h"
+#include "tools/shell/run_commands.h"
 
 namespace weightcast {
 

@@ -13,9 +13,9 @@
 #include "observe/operator_port.h"
 #include "observe/otlp_exporter.h"
 #include "tools/command.h"
-#include "tools/configured_command.h"
 #include "tools/daemon_settings.h"
-#include "tools/operator_options.h"
+#include "tools/shell/configured_command.h"
+#include "tools/shell/operator_options.h"
 #include "transport/io/log.h"
 #include "web/fleet_page.h"
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "base/endpoint.h"
-#include "base/operator_settings.h"
-#include "base/settings.h"
+#include "base/settings/endpoint.h"
+#include "base/settings/operator_settings.h"
+#include "base/settings/settings.h"
 #include "transport/core/words.h"
 #include "transport/node/daemon.h"
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/files/unique_fd.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
 #include "client/attempt.h"
 #include "tools/command.h"
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "base/units.h"
 #include "patch/interop/hf_sparse.h"
 #include "patch/interop/slime_delta.h"

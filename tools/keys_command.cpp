@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "base/files/posix_file_system.h"
 #include "base/json_text.h"
-#include "base/posix_file_system.h"
 #include "security/authority.h"
 #include "security/node_keys.h"
 #include "tools/command.h"
-#include "transport/node/enroll.h"
+#include "transport/node/members/enroll.h"
 
 namespace weightcast {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <thread>
 
+#include "base/files/posix_file_system.h"
 #include "base/json_text.h"
-#include "base/posix_file_system.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "patch/apply/patch_applier.h"

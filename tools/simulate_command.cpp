@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <memory>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
+#include "base/files/posix_file_system.h"
 #include "base/json_text.h"
-#include "base/posix_file_system.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "sim/options.h"

@@ -4,14 +4,14 @@
 #include <optional>
 #include <string>
 
+#include "base/files/posix_file_system.h"
 #include "base/parallel.h"
-#include "base/posix_file_system.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "security/node_keys.h"
 #include "security/revocations.h"
 #include "tools/command.h"
-#include "transport/node/verify_version.h"
+#include "transport/node/payload/verify_version.h"
 
 namespace weightcast {
 namespace {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "base/endpoint.h"
 #include "base/result.h"
+#include "base/settings/endpoint.h"
 #include "base/time.h"
 #include "http/client.h"
 #include "http/server.h"

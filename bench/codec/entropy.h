@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "patch/snapshot/tensor.h"
 
 namespace weightcast::bench {

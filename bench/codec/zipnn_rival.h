@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/result.h"
 #include "patch/codec/cell.h"
 

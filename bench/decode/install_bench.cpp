@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "base/random.h"
 #include "bench/fleet/scratch.h"
 #include "bench/times.h"

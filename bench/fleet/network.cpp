@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/files/unique_fd.h"
 #include "bench/fleet/process.h"
-#include "base/unique_fd.h"
 
 namespace weightcast::bench {
 namespace {

@@ -17,7 +17,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 #include "base/units.h"
 
 namespace weightcast::bench {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 #include "base/units.h"
 #include "bench/codec/trace.h"
 #include "patch/snapshot/safetensors.h"

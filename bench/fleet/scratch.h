@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/result.h"
 
 namespace weightcast::bench {

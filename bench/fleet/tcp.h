@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
+#include "base/files/unique_fd.h"
 #include "base/result.h"
 #include "transport/io/net/frame_connection.h"
-#include "base/unique_fd.h"
 
 namespace weightcast::bench {
 

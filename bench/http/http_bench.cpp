@@ -14,8 +14,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/descriptors.h"
-#include "base/unique_fd.h"
+#include "base/files/descriptors.h"
+#include "base/files/unique_fd.h"
 #include "bench/times.h"
 #include "http/client.h"
 #include "http/server.h"

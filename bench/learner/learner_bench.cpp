@@ -20,12 +20,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "base/random.h"
-#include "base/settings.h"
+#include "base/settings/settings.h"
 #include "bench/times.h"
-#include "trainer/learner/updates.h"
 #include "trainer/loss/token_log_probs.h"
+#include "trainer/update/updates.h"
 
 #if defined(WEIGHTCAST_CUDA)
 #include <c10/cuda/CUDACachingAllocator.h>

@@ -8,11 +8,11 @@
 #include <map>
 #include <span>
 
-#include "base/content_digest.h"
-#include "base/file_system.h"
+#include "base/digest/content_digest.h"
+#include "base/files/file_system.h"
+#include "base/files/posix_file_system.h"
 #include "base/json_text.h"
-#include "base/nearest_name.h"
-#include "base/posix_file_system.h"
+#include "base/settings/nearest_name.h"
 #include "base/text.h"
 #ifdef WEIGHTCAST_TORCH
 #include "bench/paper/run_statistics.h"

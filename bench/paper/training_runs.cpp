@@ -8,12 +8,12 @@
 #include <limits>
 #include <utility>
 
+#include "base/files/posix_file_system.h"
 #include "base/json_text.h"
-#include "base/posix_file_system.h"
 #include "base/text.h"
 #include "patch/codec/codec.h"
 #include "patch/snapshot/finite.h"
-#include "trainer/learner/learner.h"
+#include "trainer/loop/learner.h"
 
 namespace weightcast::bench {
 namespace {

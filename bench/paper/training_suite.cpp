@@ -7,7 +7,7 @@
 #include <limits>
 #include <span>
 
-#include "base/content_digest.h"
+#include "base/digest/content_digest.h"
 #include "base/json_text.h"
 
 namespace weightcast::bench {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/settings.h"
+#include "base/settings/settings.h"
 
 namespace weightcast::bench {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "bench/codec/trace.h"
 #include "patch/codec/codec.h"
 #include "patch/snapshot/safetensors.h"

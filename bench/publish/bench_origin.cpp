@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "bench/times.h"
-#include "transport/node/make_patch.h"
-#include "transport/node/takeover.h"
+#include "transport/node/payload/make_patch.h"
+#include "transport/node/takeover/takeover.h"
 
 namespace weightcast::bench {
 namespace {

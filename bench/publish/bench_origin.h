@@ -5,11 +5,11 @@
 #include <memory>
 #include <vector>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "bench/publish/bench_trainer.h"
 #include "transport/io/uv_loop.h"
-#include "transport/node/apply_changes.h"
-#include "transport/node/published_snapshot.h"
+#include "transport/node/takeover/apply_changes.h"
+#include "transport/node/takeover/published_snapshot.h"
 
 namespace weightcast::bench {
 

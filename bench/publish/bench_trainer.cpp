@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "patch/changes/change_names.h"
 
 namespace weightcast::bench {

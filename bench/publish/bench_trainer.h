@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
 #include "patch/snapshot/safetensors.h"
 

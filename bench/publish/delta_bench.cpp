@@ -12,8 +12,8 @@
 #include <numeric>
 #include <thread>
 
-#include "base/posix_file_system.h"
-#include "base/unique_fd.h"
+#include "base/files/posix_file_system.h"
+#include "base/files/unique_fd.h"
 #include "bench/fleet/interrupt.h"
 #include "bench/publish/bench_trainer.h"
 #include "bench/times.h"

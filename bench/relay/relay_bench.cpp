@@ -9,7 +9,7 @@
 #include <optional>
 #include <thread>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "bench/fleet/tcp.h"
 #include "bench/relay/cipher_floor.h"
 #include "bench/times.h"

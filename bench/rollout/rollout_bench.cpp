@@ -6,7 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "base/nearest_name.h"
+#include "base/settings/nearest_name.h"
 #include "trainer/capacity/capacity_model.h"
 
 namespace weightcast::bench {

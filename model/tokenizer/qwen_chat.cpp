@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
-#include "base/nearest_name.h"
+#include "base/settings/nearest_name.h"
 
 namespace weightcast {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "base/content_digest.h"
+#include "base/digest/content_digest.h"
 #include "base/json_text.h"
 #include "model/tokenizer/added_tokens.h"
 #include "model/tokenizer/byte_level.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/checksum.h"
-#include "base/file_system.h"
+#include "base/digest/checksum.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
 
 namespace weightcast {

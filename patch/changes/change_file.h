@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "patch/changes/change_names.h"
 #include "patch/codec/cell_changes.h"
 #include "patch/snapshot/tensor.h"

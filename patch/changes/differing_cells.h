@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 
 namespace weightcast {
 

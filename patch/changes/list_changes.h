@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "patch/codec/cell_changes.h"
 #include "patch/codec/segment.h"
 #include "patch/snapshot/tensor.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "patch/codec/segment.h"

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/result.h"
 #include "patch/codec/cell.h"
 #include "patch/kernels/kernels.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 
 namespace weightcast {
 

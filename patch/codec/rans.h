@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "patch/codec/fixed_math.h"
 
 namespace weightcast {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/result.h"
 #include "patch/codec/cell.h"
 

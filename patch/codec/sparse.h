@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/result.h"
 #include "patch/codec/cell.h"
 #include "patch/codec/cell_changes.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/result.h"
 
 namespace weightcast {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/ids.h"
 #include "patch/interop/edit_tensors.h"
 #include "patch/snapshot/safetensors.h"

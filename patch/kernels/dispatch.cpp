@@ -1,6 +1,6 @@
 #include <vector>
 
-#include "base/instruction_set.h"
+#include "base/digest/instruction_set.h"
 #include "patch/kernels/kernels.h"
 
 namespace weightcast {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
 #include "patch/snapshot/file_table.h"
 

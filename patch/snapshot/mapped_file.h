@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "base/checksum.h"
-#include "base/file_system.h"
+#include "base/digest/checksum.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
 
 namespace weightcast {

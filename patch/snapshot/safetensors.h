@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/result.h"
 #include "patch/snapshot/tensor.h"
 #include "patch/snapshot/write_file.h"

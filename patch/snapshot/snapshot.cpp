@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/memory_file.h"
+#include "base/files/memory_file.h"
 #include "patch/snapshot/adapter_names.h"
 #include "patch/snapshot/json_text.h"
 #include "patch/snapshot/mapped_file.h"

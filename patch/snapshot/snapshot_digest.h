@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/result.h"
 #include "patch/snapshot/file_table.h"
 

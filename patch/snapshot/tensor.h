@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 
 namespace weightcast {
 

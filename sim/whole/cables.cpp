@@ -7,7 +7,7 @@
 #include <deque>
 #include <optional>
 
-#include "base/content_digest.h"
+#include "base/digest/content_digest.h"
 #include "sim/stand_ins.h"
 
 namespace weightcast::sim {

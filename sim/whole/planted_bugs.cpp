@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "proto/record.pb.h"
 
 namespace weightcast::sim {

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "transport/io/store/store.h"
 
 namespace weightcast::sim {

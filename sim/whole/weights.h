@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/random.h"
 
 namespace weightcast::sim {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <span>
 
-#include "base/memory_file.h"
+#include "base/files/memory_file.h"
 #include "sim/whole/world_run.h"
 
 namespace weightcast::sim {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/random.h"
 #include "sim/sim_disk.h"
 #include "sim/sim_file_system.h"

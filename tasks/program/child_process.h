@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/files/unique_fd.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "base/unique_fd.h"
 #include "tasks/program/line_reader.h"
 
 namespace weightcast {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/settings.h"
+#include "base/settings/settings.h"
 #include "tasks/program/sandbox.h"
 
 namespace weightcast {

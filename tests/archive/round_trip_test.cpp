@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "tests/security/cluster_keys.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
-#include "transport/node/signed_manifests.h"
+#include "transport/node/payload/signed_manifests.h"
 
 namespace weightcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/content_digest.h"
+#include "base/digest/content_digest.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/endpoint.h"
+#include "base/settings/endpoint.h"
 
 #include <gtest/gtest.h>
 

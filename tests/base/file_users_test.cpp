@@ -1,4 +1,4 @@
-#include "base/file_users.h"
+#include "base/files/file_users.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "base/instruction_set.h"
+#include "base/digest/instruction_set.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

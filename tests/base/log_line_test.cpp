@@ -1,4 +1,4 @@
-#include "base/log_line.h"
+#include "base/settings/log_line.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

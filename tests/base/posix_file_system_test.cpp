@@ -1,4 +1,4 @@
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

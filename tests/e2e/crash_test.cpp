@@ -7,7 +7,7 @@
 #include <set>
 #include <thread>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/units.h"
 #include "tests/e2e/cluster.h"
 #include "tests/e2e/reader.h"

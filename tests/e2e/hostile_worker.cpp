@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "transport/core/payload_wire.h"
-#include "transport/node/signed_manifests.h"
+#include "transport/node/payload/signed_manifests.h"
 
 namespace weightcast {
 namespace {

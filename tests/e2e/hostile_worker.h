@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "base/units.h"
 #include "proto/wire.pb.h"
 #include "tests/security/cluster_keys.h"

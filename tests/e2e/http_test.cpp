@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "base/endpoint.h"
+#include "base/settings/endpoint.h"
 #include "base/units.h"
 #include "http/client.h"
 #include "tests/e2e/cluster.h"

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "tests/e2e/cluster.h"
-#include "trainer/learner/checkpoint.h"
-#include "trainer/learner/metrics.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/metrics/metrics.h"
 
 namespace weightcast {
 

@@ -16,12 +16,12 @@
 #include <span>
 #include <thread>
 
-#include "base/content_digest.h"
-#include "base/unique_fd.h"
+#include "base/digest/content_digest.h"
+#include "base/files/unique_fd.h"
 #include "model/tokenizer/tokenizer.h"
 #include "patch/snapshot/safetensors.h"
 #include "patch/snapshot/snapshot.h"
-#include "tasks/trajectory_json.h"
+#include "tasks/trajectory/trajectory_json.h"
 #include "tests/e2e/learner_runs.h"
 
 namespace weightcast {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "tests/e2e/cluster.h"
 #include "tests/patch/safetensors_bytes.h"
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/units.h"
 #include "tests/patch/safetensors_bytes.h"
 

@@ -7,13 +7,13 @@
 #include <fstream>
 #include <thread>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "security/manifest_signature.h"
 #include "tests/e2e/cluster.h"
 #include "transport/io/net/socket_network.h"
 #include "transport/io/uv_loop.h"
 #include "transport/node/node.h"
-#include "transport/node/signed_manifests.h"
+#include "transport/node/payload/signed_manifests.h"
 
 namespace weightcast {
 namespace {

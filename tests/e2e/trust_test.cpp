@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/files/unique_fd.h"
 #include "tests/e2e/cluster.h"
-#include "base/unique_fd.h"
 
 namespace weightcast {
 namespace {

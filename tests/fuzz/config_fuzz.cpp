@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/config_file.h"
+#include "tools/shell/config_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace weightcast;

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/json_text.h"
-#include "tasks/trajectory_wire.h"
+#include "tasks/trajectory/trajectory_wire.h"
 #include "trainer/intake/rollout_bodies.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -3,9 +3,9 @@
 #include <string>
 #include <string_view>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "sim/sim_file_system.h"
-#include "transport/io/store/version_record.h"
+#include "transport/io/store/files/version_record.h"
 
 namespace weightcast {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <cstring>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "model/device.h"
 #include "tests/model/tiny_configs.h"
-#include "tests/trainer/learner/random_sample.h"
-#include "trainer/learner/updates.h"
+#include "tests/trainer/update/random_sample.h"
+#include "trainer/update/updates.h"
 
 namespace weightcast {
 namespace {

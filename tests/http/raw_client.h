@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 
 namespace weightcast {
 

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "tests/http/server_fixture.h"
 
 namespace weightcast {

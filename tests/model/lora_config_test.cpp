@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "tests/model/tiny_configs.h"
 
 namespace weightcast {

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "model/adapter_files.h"
 #include "model/lora_files.h"
 #include "tests/golden_lines.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "model/adapter_files.h"
 #include "tests/model/tiny_configs.h"
 #include "tests/patch/temp_dir.h"

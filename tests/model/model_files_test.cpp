@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <map>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "patch/snapshot/safetensors.h"
 #include "tests/model/tiny_configs.h"
 #include "tests/patch/temp_dir.h"

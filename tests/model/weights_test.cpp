@@ -7,7 +7,7 @@
 #include <fstream>
 #include <limits>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "tests/model/tiny_configs.h"
 #include "tests/patch/temp_dir.h"
 

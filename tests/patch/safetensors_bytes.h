@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 
 namespace weightcast {
 

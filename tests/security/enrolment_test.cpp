@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "base/text.h"
 #include "security/revocations.h"
 #include "tests/security/cluster_keys.h"

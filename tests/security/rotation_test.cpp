@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "security/manifest_signature.h"
 #include "security/revocations.h"
 #include "tests/security/cluster_keys.h"

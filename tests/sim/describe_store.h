@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "transport/io/store/snapshot_check.h"
+#include "transport/io/store/files/snapshot_check.h"
+#include "transport/io/store/files/version_files.h"
 #include "transport/io/store/store.h"
-#include "transport/io/store/version_files.h"
 
 namespace weightcast::sim {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 
 namespace weightcast::sim {
 

@@ -1,4 +1,4 @@
-#include "transport/io/store/version_record.h"
+#include "transport/io/store/files/version_record.h"
 
 #include <gtest/gtest.h>
 

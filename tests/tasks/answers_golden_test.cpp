@@ -1,8 +1,8 @@
 // What verl's scorers make of responses: tests/oracles/verl_scores.py.
 #include <gtest/gtest.h>
 
-#include "tasks/math_answer.h"
-#include "tasks/math_string.h"
+#include "tasks/math/math_answer.h"
+#include "tasks/math/math_string.h"
 #include "tests/golden_lines.h"
 
 namespace weightcast {

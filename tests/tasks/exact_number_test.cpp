@@ -1,10 +1,10 @@
-#include "tasks/exact_number.h"
+#include "tasks/math/exact_number.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "tasks/math_answer.h"
-#include "tasks/math_value.h"
+#include "tasks/math/math_answer.h"
+#include "tasks/math/math_value.h"
 
 namespace weightcast {
 namespace {

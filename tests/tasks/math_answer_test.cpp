@@ -1,10 +1,10 @@
-#include "tasks/math_answer.h"
+#include "tasks/math/math_answer.h"
 
 #include <gtest/gtest.h>
 
 #include <ctime>
 
-#include "tasks/math_string.h"
+#include "tasks/math/math_string.h"
 
 namespace weightcast {
 namespace {

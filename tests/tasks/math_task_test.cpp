@@ -1,4 +1,4 @@
-#include "tasks/math_task.h"
+#include "tasks/math/math_task.h"
 
 #include <gtest/gtest.h>
 

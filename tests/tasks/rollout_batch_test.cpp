@@ -1,4 +1,4 @@
-#include "tasks/rollout_batch.h"
+#include "tasks/trajectory/rollout_batch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tasks/trajectory_builder.h"
+#include "tasks/trajectory/trajectory_builder.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tasks/trajectory.h"
+#include "tasks/trajectory/trajectory.h"
 
 namespace weightcast {
 

@@ -1,4 +1,4 @@
-#include "tasks/trajectory_json.h"
+#include "tasks/trajectory/trajectory_json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tasks/trajectory.h"
+#include "tasks/trajectory/trajectory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tasks/trajectory_wire.h"
+#include "tasks/trajectory/trajectory_wire.h"
 
 #include <gtest/gtest.h>
 

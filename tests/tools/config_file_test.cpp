@@ -1,10 +1,10 @@
-#include "tools/config_file.h"
+#include "tools/shell/config_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/patch/temp_dir.h"
-#include "trainer/learner/config.h"
+#include "trainer/config/config.h"
 
 namespace weightcast {
 namespace {

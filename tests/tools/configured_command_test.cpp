@@ -1,4 +1,4 @@
-#include "tools/configured_command.h"
+#include "tools/shell/configured_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <iterator>
 
 #include "tests/patch/temp_dir.h"
-#include "tools/command_tree.h"
 #include "tools/daemon_settings.h"
-#include "trainer/learner/config.h"
+#include "tools/shell/command_tree.h"
+#include "trainer/config/config.h"
 
 namespace weightcast {
 namespace {

@@ -1,12 +1,12 @@
-#include "tools/manual.h"
+#include "tools/shell/manual.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "tools/command_tree.h"
-#include "tools/completion.h"
+#include "tools/shell/command_tree.h"
+#include "tools/shell/completion.h"
 
 namespace weightcast {
 namespace {

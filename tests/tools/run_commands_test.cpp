@@ -1,4 +1,4 @@
-#include "tools/run_commands.h"
+#include "tools/shell/run_commands.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/log_line.h"
-#include "tools/configured_command.h"
+#include "base/settings/log_line.h"
+#include "tools/shell/configured_command.h"
 
 namespace weightcast {
 namespace {

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "transport/core/origin/membership.h"
-#include "transport/core/origin/slowest_worker.h"
+#include "transport/core/origin/history/slowest_worker.h"
+#include "transport/core/origin/members/membership.h"
 
 namespace weightcast {
 namespace {

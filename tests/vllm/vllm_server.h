@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/endpoint.h"
+#include "base/settings/endpoint.h"
 #include "base/time.h"
 #include "http/client.h"
 #include "tests/e2e/process.h"

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <tuple>
 
-#include "base/nearest_name.h"
 #include "base/random.h"
+#include "base/settings/nearest_name.h"
 
 namespace weightcast {
 namespace {

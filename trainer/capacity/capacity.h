@@ -86,7 +86,7 @@ struct CapacityFigures {
 /// mu_i: admitted rollouts over the time that a full engine would have worked for them, within a sliding window of
 /// heartbeats. Neither waiting for the learner's permission nor slots that it left empty count as work: otherwise
 /// workers that give more than the learner takes would look as slow as it.
-/// Who may forward is the origin's affair: it sees the transfers (transport/core/origin/peer_standing.h).
+/// Who may forward is the origin's affair: it sees the transfers (transport/core/origin/members/peer_standing.h).
 /// T: the median of the last five steps without their waiting for rollouts; five new ones replace it when the set of
 /// active workers changes.
 /// Hysteresis: too little or too much counts when it lasted for `sustained`, and a release leaves `release_margin`

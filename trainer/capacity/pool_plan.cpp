@@ -10,7 +10,7 @@
 #include <set>
 
 #include "base/json_text.h"
-#include "base/nearest_name.h"
+#include "base/settings/nearest_name.h"
 #include "base/text.h"
 
 namespace weightcast {

@@ -14,20 +14,20 @@
 #include <string_view>
 #include <vector>
 
-#include "base/content_digest.h"
-#include "base/file_system.h"
+#include "base/digest/content_digest.h"
+#include "base/files/file_system.h"
 #include "base/peer_shares.h"
 #include "http/server.h"
 #include "http/work_thread.h"
 #include "tasks/run_description.h"
-#include "tasks/trajectory.h"
+#include "tasks/trajectory/trajectory.h"
 #include "trainer/intake/group_leases.h"
 #include "trainer/intake/kept_answers.h"
 #include "trainer/intake/lease_journal.h"
 #include "trainer/intake/sync_coordinator.h"
 #include "trainer/intake/worker_fault.h"
 #include "trainer/intake/worker_table.h"
-#include "trainer/learner/rollout_source.h"
+#include "trainer/replay/rollout_source.h"
 #include "trainer/replay/shared_buffer.h"
 
 namespace weightcast {

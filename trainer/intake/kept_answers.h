@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "base/content_digest.h"
+#include "base/digest/content_digest.h"
 #include "http/message.h"
 
 namespace weightcast {

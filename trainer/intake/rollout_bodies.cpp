@@ -1,7 +1,7 @@
 #include "trainer/intake/rollout_bodies.h"
 
-#include "tasks/trajectory_json.h"
-#include "tasks/trajectory_wire.h"
+#include "tasks/trajectory/trajectory_json.h"
+#include "tasks/trajectory/trajectory_wire.h"
 
 namespace weightcast {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "tasks/rollout_batch.h"
-#include "tasks/trajectory.h"
+#include "tasks/trajectory/rollout_batch.h"
+#include "tasks/trajectory/trajectory.h"
 
 namespace weightcast {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/words.h"
+#include "base/settings/words.h"
 
 namespace weightcast {
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "base/nearest_name.h"
+#include "base/settings/nearest_name.h"
 #include "base/text.h"
 #include "trainer/loss/policy_loss.h"
 

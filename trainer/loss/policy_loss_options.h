@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "base/words.h"
+#include "base/settings/words.h"
 
 namespace weightcast {
 

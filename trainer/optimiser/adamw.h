@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/result.h"
 #include "trainer/optimiser/huge_pages.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "base/words.h"
+#include "base/settings/words.h"
 
 namespace weightcast {
 

@@ -13,7 +13,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "tasks/trajectory.h"
+#include "tasks/trajectory/trajectory.h"
 #include "trainer/replay/lease_table.h"
 #include "trainer/replay/replay_options.h"
 #include "trainer/replay/rollout_demand.h"

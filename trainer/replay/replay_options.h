@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include "base/result.h"
+#include "base/settings/words.h"
 #include "base/time.h"
-#include "base/words.h"
 #include "tasks/run_description.h"
-#include "tasks/trajectory.h"
+#include "tasks/trajectory/trajectory.h"
 
 namespace weightcast {
 

@@ -10,7 +10,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
-#include "tasks/trajectory_json.h"
+#include "tasks/trajectory/trajectory_json.h"
 #include "trainer/replay/replay_buffer.h"
 
 namespace weightcast {

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/content_digest.h"
+#include "base/digest/content_digest.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/units.h"

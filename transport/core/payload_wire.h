@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/checksum.h"
-#include "base/content_digest.h"
+#include "base/digest/checksum.h"
+#include "base/digest/content_digest.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "proto/limits.h"

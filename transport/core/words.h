@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/peer_identity.h"
-#include "base/words.h"
+#include "base/settings/words.h"
 #include "transport/core/origin/origin_config.h"
 #include "transport/core/plan/plan.h"
 

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "base/log_line.h"
+#include "base/settings/log_line.h"
 
 namespace weightcast {
 
@@ -18,7 +18,7 @@ void set_up_log(std::string_view level, LogStyle style);
 /// What a line of that text takes, as it is written: JSON is longer than text.
 [[nodiscard]] std::size_t log_line_bytes(LogLevel level, std::string_view text);
 
-/// Writes one line (base/log_line.h), unless its level is off. Any thread.
+/// Writes one line (base/settings/log_line.h), unless its level is off. Any thread.
 void log_line(LogLevel level, fmt::string_view format, fmt::format_args arguments);
 
 template <typename... Args>

@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 
 namespace weightcast {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/content_digest.h"
+#include "base/digest/content_digest.h"
 #include "transport/io/buffer.h"
 
 namespace weightcast {

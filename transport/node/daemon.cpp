@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/descriptors.h"
 #include "base/entropy.h"
+#include "base/files/descriptors.h"
+#include "base/files/posix_file_system.h"
 #include "base/heap.h"
 #include "base/parallel.h"
-#include "base/posix_file_system.h"
 #include "base/text.h"
 #include "proto/limits.h"
 #include "proto/names.h"
@@ -30,10 +30,10 @@
 #include "transport/io/net/socket_network.h"
 #include "transport/io/supervisor.h"
 #include "transport/io/uv_loop.h"
+#include "transport/node/members/revocation_file.h"
 #include "transport/node/node.h"
+#include "transport/node/payload/signed_manifests.h"
 #include "transport/node/replaced_keys.h"
-#include "transport/node/revocation_file.h"
-#include "transport/node/signed_manifests.h"
 
 namespace weightcast {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/admission.h"
-#include "base/endpoint.h"
 #include "base/peer_identity.h"
 #include "base/result.h"
+#include "base/settings/endpoint.h"
 #include "base/units.h"
 #include "security/node_keys.h"
 #include "transport/core/origin/origin_config.h"
@@ -16,7 +16,7 @@
 #include "transport/core/timeouts.h"
 #include "transport/core/worker/worker_config.h"
 #include "transport/io/disk/disk.h"
-#include "transport/node/packing_speed.h"
+#include "transport/node/payload/packing_speed.h"
 #include "transport/node/payload_archive.h"
 #include "transport/node/versions_place.h"
 

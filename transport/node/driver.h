@@ -19,7 +19,7 @@
 #include "transport/node/archive_reader.h"
 #include "transport/node/audit.h"
 #include "transport/node/log_allowance.h"
-#include "transport/node/member_accounts.h"
+#include "transport/node/members/member_accounts.h"
 
 namespace weightcast {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "transport/node/history_reply.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "proto/local_messages.h"
-#include "transport/core/origin/publication_history.h"
+#include "transport/core/origin/history/publication_history.h"
 
 namespace weightcast {
 

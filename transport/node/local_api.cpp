@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "proto/limits.h"
 #include "transport/io/log.h"
-#include "transport/node/region.h"
+#include "transport/node/takeover/region.h"
 
 namespace weightcast {
 namespace {

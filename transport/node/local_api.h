@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/open_files.h"
+#include "base/files/open_files.h"
 #include "patch/changes/list_changes.h"
 #include "proto/local_messages.h"
 #include "transport/io/event_loop.h"

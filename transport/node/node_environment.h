@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "transport/core/manifest_trust.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/net/network.h"

@@ -7,13 +7,13 @@
 #include "base/text.h"
 #include "proto/limits.h"
 #include "transport/io/log.h"
-#include "transport/node/apply_changes.h"
-#include "transport/node/hash_version.h"
 #include "transport/node/history_archive.h"
-#include "transport/node/make_patch.h"
-#include "transport/node/peer_records.h"
-#include "transport/node/published_snapshot.h"
-#include "transport/node/takeover.h"
+#include "transport/node/members/peer_records.h"
+#include "transport/node/payload/hash_version.h"
+#include "transport/node/payload/make_patch.h"
+#include "transport/node/takeover/apply_changes.h"
+#include "transport/node/takeover/published_snapshot.h"
+#include "transport/node/takeover/takeover.h"
 
 namespace weightcast {
 namespace {

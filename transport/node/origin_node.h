@@ -4,10 +4,10 @@
 #include <optional>
 
 #include "transport/core/origin/origin_core.h"
-#include "transport/node/apply_changes.h"
-#include "transport/node/enrolment_desk.h"
 #include "transport/node/history_reply.h"
+#include "transport/node/members/enrolment_desk.h"
 #include "transport/node/node.h"
+#include "transport/node/takeover/apply_changes.h"
 
 namespace weightcast {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/content_digest.h"
-#include "base/file_system.h"
+#include "base/digest/content_digest.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
 #include "transport/core/manifest.h"
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/open_files.h"
+#include "base/files/open_files.h"
 #include "patch/changes/list_changes.h"
 #include "transport/io/jobs.h"
-#include "transport/io/store/spare_update.h"
+#include "transport/io/store/files/spare_update.h"
 
 namespace weightcast {
 

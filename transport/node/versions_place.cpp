@@ -13,10 +13,10 @@
 #include <limits>
 #include <span>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/units.h"
+#include "transport/io/store/files/version_record.h"
 #include "transport/io/store/store_layout.h"
-#include "transport/io/store/version_record.h"
 
 namespace weightcast {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
-#include "base/words.h"
+#include "base/settings/words.h"
 #include "transport/io/store/store.h"
 
 namespace weightcast {

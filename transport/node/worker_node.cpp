@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "proto/limits.h"
 #include "transport/io/log.h"
-#include "transport/node/accepted_file.h"
+#include "transport/node/members/accepted_file.h"
 
 namespace weightcast {
 namespace {

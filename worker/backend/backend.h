@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "base/endpoint.h"
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
+#include "base/settings/endpoint.h"
 #include "base/time.h"
 #include "http/trust.h"
 #include "model/config.h"

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/json_text.h"
-#include "base/nearest_name.h"
+#include "base/settings/nearest_name.h"
 #include "base/steady_clock.h"
 #include "base/text.h"
 #include "worker/backend/backend_json.h"

@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
+#include "base/settings/words.h"
 #include "base/time.h"
 #include "base/units.h"
-#include "base/words.h"
 #include "http/client.h"
 #include "worker/engine/answer_source.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/content_digest.h"
+#include "base/digest/content_digest.h"
 #include "patch/snapshot/safetensors.h"
 #include "patch/snapshot/snapshot.h"
 #include "patch/snapshot/write_file.h"

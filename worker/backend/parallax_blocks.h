@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "base/checksum.h"
-#include "base/file_system.h"
+#include "base/digest/checksum.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
 
 namespace weightcast {

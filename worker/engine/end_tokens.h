@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
 #include "model/tokenizer/byte_pair_encoder.h"
 

@@ -9,8 +9,8 @@
 #include <map>
 #include <unordered_map>
 
-#include "base/nearest_name.h"
 #include "base/random.h"
+#include "base/settings/nearest_name.h"
 #include "model/config.h"
 #include "patch/snapshot/tensor.h"
 #include "worker/engine/block_pool.h"

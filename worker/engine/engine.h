@@ -10,7 +10,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "base/words.h"
+#include "base/settings/words.h"
 #include "worker/engine/answer_source.h"
 #include "worker/engine/engine_model.h"
 #include "worker/engine/weights.h"

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/nearest_name.h"
+#include "base/settings/nearest_name.h"
 #include "base/time.h"
 #include "worker/engine/resident_weights.h"
 

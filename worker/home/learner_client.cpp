@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "http/client.h"
 #include "security/node_keys.h"
-#include "tasks/trajectory_wire.h"
+#include "tasks/trajectory/trajectory_wire.h"
 #include "worker/home/outbox.h"
 #include "worker/home/spool.h"
 

@@ -7,15 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "base/endpoint.h"
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/settings/endpoint.h"
 #include "base/time.h"
 #include "base/units.h"
 #include "http/trust.h"
 #include "tasks/run_description.h"
-#include "tasks/trajectory.h"
+#include "tasks/trajectory/trajectory.h"
 
 namespace weightcast {
 

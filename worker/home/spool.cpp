@@ -7,7 +7,7 @@
 #include <cstring>
 #include <optional>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/text.h"
 #include "tasks/run_description.h"
 

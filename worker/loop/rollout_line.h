@@ -16,7 +16,7 @@
 #include "tasks/reward_pool.h"
 #include "tasks/run_description.h"
 #include "tasks/task.h"
-#include "tasks/trajectory.h"
+#include "tasks/trajectory/trajectory.h"
 #include "worker/engine/engine.h"
 #include "worker/home/learner_client.h"
 #include "worker/loop/paced_model.h"

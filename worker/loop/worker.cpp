@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/content_digest.h"
+#include "base/digest/content_digest.h"
 #include "base/steady_clock.h"
 #include "model/lora_config.h"
 #include "patch/snapshot/adapter_names.h"

@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
 #include "worker/loop/worker_config.h"
 #include "worker/loop/worker_log.h"

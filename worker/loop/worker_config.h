@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "base/operator_settings.h"
 #include "base/result.h"
-#include "base/settings.h"
+#include "base/settings/operator_settings.h"
+#include "base/settings/settings.h"
 #include "tasks/program/program_settings.h"
 #include "tasks/reward_pool.h"
 #include "worker/backend/backend.h"

@@ -12,7 +12,7 @@
 #include "tasks/episode.h"
 #include "tasks/reward_pool.h"
 #include "tasks/task.h"
-#include "tasks/trajectory_builder.h"
+#include "tasks/trajectory/trajectory_builder.h"
 #include "worker/rollout/prompt_codec.h"
 
 namespace weightcast {

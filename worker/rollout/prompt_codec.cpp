@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/nearest_name.h"
+#include "base/settings/nearest_name.h"
 #include "base/text.h"
 
 namespace weightcast {

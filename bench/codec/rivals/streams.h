@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "base/result.h"
 
 namespace weightcast::bench {

@@ -9,7 +9,7 @@
 #include <map>
 #include <random>
 
-#include "base/memory_file.h"
+#include "base/files/memory_file.h"
 #include "patch/codec/segment.h"
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/patch/temp_dir.h"

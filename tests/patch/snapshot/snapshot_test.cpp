@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/memory_file.h"
+#include "base/files/memory_file.h"
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"

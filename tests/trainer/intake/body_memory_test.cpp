@@ -8,8 +8,8 @@
 #include <new>
 
 #include "base/units.h"
-#include "tasks/trajectory_json.h"
-#include "tasks/trajectory_wire.h"
+#include "tasks/trajectory/trajectory_json.h"
+#include "tasks/trajectory/trajectory_wire.h"
 #include "tests/tasks/trajectory_fixture.h"
 #include "trainer/intake/rollout_bodies.h"
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "base/steady_clock.h"
 #include "tests/trainer/replay/replay_fixture.h"
 #include "trainer/intake/intake.h"

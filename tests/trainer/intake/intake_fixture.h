@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "http/client.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/trainer/replay/replay_fixture.h"

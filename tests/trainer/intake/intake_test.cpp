@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "base/steady_clock.h"
-#include "tasks/trajectory_json.h"
-#include "tasks/trajectory_wire.h"
+#include "tasks/trajectory/trajectory_json.h"
+#include "tasks/trajectory/trajectory_wire.h"
 #include "tests/security/cluster_keys.h"
 #include "tests/trainer/intake/intake_fixture.h"
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "base/instruction_set.h"
+#include "base/digest/instruction_set.h"
 #include "base/random.h"
 #include "trainer/optimiser/adamw_kernels.h"
 

@@ -1,4 +1,4 @@
-#include "transport/node/accepted_file.h"
+#include "transport/node/members/accepted_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "transport/node/apply_changes.h"
+#include "transport/node/takeover/apply_changes.h"
 
 #include <gmock/gmock.h>
 
@@ -13,7 +13,7 @@
 #include "tests/patch/cells.h"
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/transport/io/store/store_fixture.h"
-#include "transport/node/takeover.h"
+#include "transport/node/takeover/takeover.h"
 
 namespace weightcast {
 namespace {

@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "base/unique_fd.h"
+#include "base/files/unique_fd.h"
 #include "proto/frame.h"
 #include "proto/limits.h"
 #include "proto/wire.pb.h"

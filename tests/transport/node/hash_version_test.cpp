@@ -1,4 +1,4 @@
-#include "transport/node/hash_version.h"
+#include "transport/node/payload/hash_version.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

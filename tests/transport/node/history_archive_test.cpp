@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "tests/patch/temp_dir.h"
 
 namespace weightcast {

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "proto/limits.h"
-#include "transport/core/origin/membership.h"
+#include "transport/core/origin/members/membership.h"
 
 namespace weightcast {
 namespace {

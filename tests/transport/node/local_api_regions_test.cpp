@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "client/local_channel.h"
 #include "tests/transport/node/local_api_fixture.h"
 #include "transport/io/net/stream.h"

@@ -1,9 +1,9 @@
-#include "transport/node/member_accounts.h"
+#include "transport/node/members/member_accounts.h"
 
 #include <gtest/gtest.h>
 
-#include "transport/node/enrolment_desk.h"
 #include "transport/node/log_allowance.h"
+#include "transport/node/members/enrolment_desk.h"
 
 namespace weightcast {
 namespace {

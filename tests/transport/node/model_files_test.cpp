@@ -1,11 +1,11 @@
-#include "transport/node/model_files.h"
+#include "transport/node/payload/model_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "base/memory_file.h"
+#include "base/files/memory_file.h"
 #include "patch/snapshot/safetensors.h"
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/real_files.h"

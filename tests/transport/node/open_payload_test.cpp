@@ -1,4 +1,4 @@
-#include "transport/node/open_payload.h"
+#include "transport/node/payload/open_payload.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "transport/node/packing_speed.h"
+#include "transport/node/payload/packing_speed.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "transport/node/payload_producer.h"
+#include "transport/node/payload/payload_producer.h"
 
 #include <atomic>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "transport/node/peer_records.h"
+#include "transport/node/members/peer_records.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

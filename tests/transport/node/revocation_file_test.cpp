@@ -1,11 +1,11 @@
-#include "transport/node/revocation_file.h"
+#include "transport/node/members/revocation_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "tests/security/cluster_keys.h"
 #include "transport/io/uv_loop.h"
 

@@ -1,4 +1,4 @@
-#include "transport/node/sampled_share.h"
+#include "transport/node/payload/sampled_share.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "base/random.h"
 #include "patch/snapshot/snapshot_stream.h"
 #include "tests/patch/safetensors_bytes.h"

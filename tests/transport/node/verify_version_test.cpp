@@ -1,4 +1,4 @@
-#include "transport/node/verify_version.h"
+#include "transport/node/payload/verify_version.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -8,7 +8,7 @@
 
 #include "tests/security/cluster_keys.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
-#include "transport/node/signed_manifests.h"
+#include "transport/node/payload/signed_manifests.h"
 
 namespace weightcast {
 namespace {

@@ -13,8 +13,8 @@
 #include <tuple>
 #include <vector>
 
+#include "base/files/posix_file_system.h"
 #include "base/json_text.h"
-#include "base/posix_file_system.h"
 #include "base/random.h"
 #include "http/server.h"
 #include "tests/worker/engine/written_adapters.h"

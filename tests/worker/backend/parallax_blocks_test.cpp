@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "patch/snapshot/snapshot.h"
 #include "tests/worker/engine/written_models.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "base/random.h"
 #include "model/lora_files.h"
 #include "model/model_files.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "base/random.h"
 #include "model/model_files.h"
 #include "tests/model/tiny_configs.h"

@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "tests/patch/temp_dir.h"
 
 namespace weightcast {

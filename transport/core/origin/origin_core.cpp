@@ -6,7 +6,7 @@
 #include <cmath>
 #include <unordered_set>
 
-#include "base/nearest_name.h"
+#include "base/settings/nearest_name.h"
 #include "base/text.h"
 #include "proto/names.h"
 #include "transport/core/payload_wire.h"

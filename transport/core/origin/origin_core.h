@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "transport/core/core.h"
-#include "transport/core/origin/membership.h"
+#include "transport/core/origin/members/membership.h"
+#include "transport/core/origin/members/rate_probes.h"
+#include "transport/core/origin/members/reachability.h"
+#include "transport/core/origin/members/standby_places.h"
 #include "transport/core/origin/origin_config.h"
 #include "transport/core/origin/publications.h"
-#include "transport/core/origin/rate_probes.h"
-#include "transport/core/origin/reachability.h"
-#include "transport/core/origin/standby_places.h"
 
 namespace weightcast {
 

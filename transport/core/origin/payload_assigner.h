@@ -4,8 +4,8 @@
 #include <map>
 #include <vector>
 
-#include "transport/core/origin/broadcast_times.h"
-#include "transport/core/origin/membership.h"
+#include "transport/core/origin/history/broadcast_times.h"
+#include "transport/core/origin/members/membership.h"
 #include "transport/core/origin/origin_payloads.h"
 #include "transport/core/origin/packing_decision.h"
 #include "transport/core/origin/publication_plans.h"

@@ -7,13 +7,13 @@
 
 #include "transport/core/edge/parent_fault.h"
 #include "transport/core/edge/uploads.h"
-#include "transport/core/origin/broadcast_times.h"
-#include "transport/core/origin/fault_attribution.h"
-#include "transport/core/origin/forecast_watch.h"
+#include "transport/core/origin/history/broadcast_times.h"
+#include "transport/core/origin/history/publication_history.h"
+#include "transport/core/origin/members/forecast_watch.h"
 #include "transport/core/origin/origin_payloads.h"
 #include "transport/core/origin/payload_assigner.h"
-#include "transport/core/origin/publication_history.h"
 #include "transport/core/origin/publication_plans.h"
+#include "transport/core/origin/relays/fault_attribution.h"
 
 namespace weightcast {
 

@@ -1,7 +1,7 @@
 // What the origin remembers of its publications, and tells of them.
-#include "transport/core/origin/publication_text.h"
+#include "transport/core/origin/history/publication_text.h"
+#include "transport/core/origin/history/slowest_worker.h"
 #include "transport/core/origin/publications.h"
-#include "transport/core/origin/slowest_worker.h"
 
 namespace weightcast {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/endpoint.h"
+#include "base/settings/endpoint.h"
 #include "base/text.h"
 #include "proto/limits.h"
 #include "transport/core/deadline.h"

@@ -4,11 +4,11 @@
 #include <memory>
 #include <string_view>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/result.h"
+#include "base/settings/words.h"
 #include "base/time.h"
 #include "base/units.h"
-#include "base/words.h"
 #include "transport/io/buffer.h"
 
 namespace weightcast {

@@ -7,9 +7,9 @@
 #include <array>
 #include <cstring>
 
+#include "base/files/unique_fd.h"
 #include "transport/io/disk/disk_backends.h"
 #include "transport/io/disk/disk_batching.h"
-#include "base/unique_fd.h"
 #include "transport/io/uv_loop.h"
 
 namespace weightcast {

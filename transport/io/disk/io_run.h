@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/checksum.h"
-#include "base/file_system.h"
+#include "base/digest/checksum.h"
+#include "base/files/file_system.h"
 #include "base/units.h"
 #include "transport/io/disk/disk.h"
 

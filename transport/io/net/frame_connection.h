@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "base/content_digest.h"
-#include "base/endpoint.h"
+#include "base/digest/content_digest.h"
+#include "base/files/unique_fd.h"
 #include "base/ids.h"
 #include "base/peer_identity.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
+#include "base/settings/endpoint.h"
 #include "proto/frame.h"
 #include "security/tls.h"
 #include "transport/io/buffer.h"

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "base/content_digest.h"
+#include "base/digest/content_digest.h"
 #include "proto/frame.h"
 #include "transport/io/buffer.h"
 #include "transport/io/net/frame_connection.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "base/endpoint.h"
+#include "base/settings/endpoint.h"
 #include "transport/io/net/frame_connection.h"
 
 namespace weightcast {

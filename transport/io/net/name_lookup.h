@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/endpoint.h"
+#include "base/settings/endpoint.h"
 #include "transport/io/net/socket.h"
 #include "transport/io/uv_loop.h"
 

@@ -4,10 +4,10 @@
 
 #include <string>
 
+#include "base/files/unique_fd.h"
+#include "base/settings/endpoint.h"
 #include "base/units.h"
-#include "base/endpoint.h"
 #include "transport/io/net/frame_connection.h"
-#include "base/unique_fd.h"
 
 namespace weightcast {
 

@@ -8,8 +8,8 @@
 #include <span>
 #include <string>
 
+#include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "security/tls.h"
 #include "transport/io/uv_loop.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "transport/io/store/readable.h"
-#include "transport/io/store/snapshot_check.h"
+#include "transport/io/store/files/readable.h"
+#include "transport/io/store/files/snapshot_check.h"
 
 namespace weightcast {
 namespace {

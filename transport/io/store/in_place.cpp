@@ -11,11 +11,11 @@
 #include "base/units.h"
 #include "patch/apply/undo.h"
 #include "transport/io/log.h"
-#include "transport/io/store/patched_snapshot.h"
-#include "transport/io/store/read_patch.h"
-#include "transport/io/store/readable.h"
-#include "transport/io/store/recovery_checks.h"
-#include "transport/io/store/snapshot_check.h"
+#include "transport/io/store/files/patched_snapshot.h"
+#include "transport/io/store/files/read_patch.h"
+#include "transport/io/store/files/readable.h"
+#include "transport/io/store/files/recovery_checks.h"
+#include "transport/io/store/files/snapshot_check.h"
 #include "transport/io/store/store_work.h"
 
 namespace weightcast {

@@ -10,11 +10,11 @@
 #include "base/parallel.h"
 #include "transport/io/log.h"
 #include "transport/io/store/anchor.h"
-#include "transport/io/store/read_patch.h"
-#include "transport/io/store/readable.h"
-#include "transport/io/store/recovery_checks.h"
-#include "transport/io/store/snapshot_check.h"
-#include "transport/io/store/version_files.h"
+#include "transport/io/store/files/read_patch.h"
+#include "transport/io/store/files/readable.h"
+#include "transport/io/store/files/recovery_checks.h"
+#include "transport/io/store/files/snapshot_check.h"
+#include "transport/io/store/files/version_files.h"
 
 namespace weightcast {
 namespace {

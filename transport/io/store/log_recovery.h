@@ -3,8 +3,8 @@
 #include <map>
 #include <vector>
 
+#include "transport/io/store/files/version_record.h"
 #include "transport/io/store/store_layout.h"
-#include "transport/io/store/version_record.h"
 
 namespace weightcast {
 

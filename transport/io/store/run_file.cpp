@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/digest/checksum.h"
 #include "transport/io/log.h"
-#include "transport/io/store/version_record.h"
+#include "transport/io/store/files/version_record.h"
 
 namespace weightcast {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/units.h"
@@ -16,9 +16,9 @@
 #include "transport/io/buffer.h"
 #include "transport/io/disk/disk.h"
 #include "transport/io/event_loop.h"
+#include "transport/io/store/files/spare_update.h"
+#include "transport/io/store/files/version_log.h"
 #include "transport/io/store/run_file.h"
-#include "transport/io/store/spare_update.h"
-#include "transport/io/store/version_log.h"
 
 namespace weightcast {
 

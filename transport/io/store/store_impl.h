@@ -10,10 +10,10 @@
 
 #include "transport/io/serial_work.h"
 #include "transport/io/store/anchor.h"
-#include "transport/io/store/chunk_cache.h"
+#include "transport/io/store/files/chunk_cache.h"
+#include "transport/io/store/files/patched_snapshot.h"
+#include "transport/io/store/files/snapshot_check.h"
 #include "transport/io/store/in_place.h"
-#include "transport/io/store/patched_snapshot.h"
-#include "transport/io/store/snapshot_check.h"
 #include "transport/io/store/store.h"
 #include "transport/io/store/store_recovery.h"
 #include "transport/io/store/store_work.h"

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "proto/limits.h"
 #include "transport/io/log.h"
-#include "transport/io/store/version_files.h"
+#include "transport/io/store/files/version_files.h"
 
 namespace weightcast {
 namespace {

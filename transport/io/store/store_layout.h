@@ -5,11 +5,11 @@
 #include <optional>
 #include <string_view>
 
-#include "base/file_system.h"
+#include "base/files/file_system.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "patch/snapshot/file_table.h"
-#include "transport/io/store/version_record.h"
+#include "transport/io/store/files/version_record.h"
 
 namespace weightcast {
 

@@ -9,10 +9,10 @@
 
 #include "transport/io/log.h"
 #include "transport/io/store/anchor.h"
+#include "transport/io/store/files/readable.h"
+#include "transport/io/store/files/recovery_checks.h"
 #include "transport/io/store/in_place.h"
 #include "transport/io/store/log_recovery.h"
-#include "transport/io/store/readable.h"
-#include "transport/io/store/recovery_checks.h"
 
 namespace weightcast {
 namespace {

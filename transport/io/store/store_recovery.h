@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "transport/io/store/files/version_files.h"
+#include "transport/io/store/files/version_record.h"
 #include "transport/io/store/store_layout.h"
-#include "transport/io/store/version_files.h"
-#include "transport/io/store/version_record.h"
 
 namespace weightcast {
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "transport/io/log.h"
-#include "transport/io/store/readable.h"
+#include "transport/io/store/files/readable.h"
 #include "transport/io/store/store_impl.h"
 
 namespace weightcast {

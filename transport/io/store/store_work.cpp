@@ -10,8 +10,8 @@
 #include "base/time.h"
 #include "base/units.h"
 #include "patch/snapshot/snapshot_digest.h"
+#include "transport/io/store/files/snapshot_check.h"
 #include "transport/io/store/in_place.h"
-#include "transport/io/store/snapshot_check.h"
 
 namespace weightcast {
 namespace {

@@ -6,11 +6,11 @@
 #include <optional>
 #include <vector>
 
-#include "transport/io/store/spare_update.h"
+#include "transport/io/store/files/spare_update.h"
+#include "transport/io/store/files/version_files.h"
+#include "transport/io/store/files/version_record.h"
 #include "transport/io/store/store_layout.h"
 #include "transport/io/store/store_recovery.h"
-#include "transport/io/store/version_files.h"
-#include "transport/io/store/version_record.h"
 
 namespace weightcast {
 

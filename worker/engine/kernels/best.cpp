@@ -1,6 +1,6 @@
 #include <vector>
 
-#include "base/instruction_set.h"
+#include "base/digest/instruction_set.h"
 #include "worker/engine/kernels/kernels.h"
 
 namespace weightcast::kernels {

@@ -1,4 +1,4 @@
-#include "transport/core/origin/broadcast_times.h"
+#include "transport/core/origin/history/broadcast_times.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

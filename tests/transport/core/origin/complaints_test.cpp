@@ -1,4 +1,4 @@
-#include "transport/core/origin/complaints.h"
+#include "transport/core/origin/relays/complaints.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Reads like the tables in fault_attribution.h: who is blamed for what a child reports, and who feeds nobody after it.
-#include "transport/core/origin/fault_attribution.h"
+#include "transport/core/origin/relays/fault_attribution.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

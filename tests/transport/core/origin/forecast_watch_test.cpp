@@ -1,4 +1,4 @@
-#include "transport/core/origin/forecast_watch.h"
+#include "transport/core/origin/members/forecast_watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "transport/core/origin/link_estimate.h"
+#include "transport/core/origin/members/link_estimate.h"
 
 #include <gtest/gtest.h>
 

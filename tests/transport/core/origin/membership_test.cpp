@@ -1,4 +1,4 @@
-#include "transport/core/origin/membership.h"
+#include "transport/core/origin/members/membership.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "transport/core/origin/pace_watch.h"
+#include "transport/core/origin/relays/pace_watch.h"
 
 #include <gtest/gtest.h>
 

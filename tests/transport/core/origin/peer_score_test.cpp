@@ -1,4 +1,4 @@
-#include "transport/core/origin/peer_score.h"
+#include "transport/core/origin/members/peer_score.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

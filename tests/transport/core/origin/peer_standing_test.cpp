@@ -1,4 +1,4 @@
-#include "transport/core/origin/peer_standing.h"
+#include "transport/core/origin/members/peer_standing.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

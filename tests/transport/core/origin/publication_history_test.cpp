@@ -1,5 +1,5 @@
 // What an origin remembers of its publications, and what it says at the end of each.
-#include "transport/core/origin/publication_history.h"
+#include "transport/core/origin/history/publication_history.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "tests/transport/core/origin/origin_fixture.h"
-#include "transport/core/origin/publication_text.h"
+#include "transport/core/origin/history/publication_text.h"
 
 namespace weightcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/core/origin/rate_probes.h"
+#include "transport/core/origin/members/rate_probes.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

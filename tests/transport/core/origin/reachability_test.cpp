@@ -1,5 +1,5 @@
 // Who can dial whom, as an origin hears it.
-#include "transport/core/origin/reachability.h"
+#include "transport/core/origin/members/reachability.h"
 
 #include <gmock/gmock.h>
 

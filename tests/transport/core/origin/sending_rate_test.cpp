@@ -1,4 +1,4 @@
-#include "transport/core/origin/sending_rate.h"
+#include "transport/core/origin/members/sending_rate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "transport/core/origin/slowest_worker.h"
+#include "transport/core/origin/history/slowest_worker.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

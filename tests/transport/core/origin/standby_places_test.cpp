@@ -1,4 +1,4 @@
-#include "transport/core/origin/standby_places.h"
+#include "transport/core/origin/members/standby_places.h"
 
 #include <gtest/gtest.h>
 

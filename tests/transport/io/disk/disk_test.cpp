@@ -7,7 +7,7 @@
 #include <numeric>
 #include <optional>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"
 #include "transport/io/disk/io_run.h"

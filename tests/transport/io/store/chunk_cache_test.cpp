@@ -1,4 +1,4 @@
-#include "transport/io/store/chunk_cache.h"
+#include "transport/io/store/files/chunk_cache.h"
 
 #include <gtest/gtest.h>
 

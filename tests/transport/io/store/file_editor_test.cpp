@@ -1,4 +1,4 @@
-#include "transport/io/store/file_editor.h"
+#include "transport/io/store/files/file_editor.h"
 
 #include <gtest/gtest.h>
 

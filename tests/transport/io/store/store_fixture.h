@@ -13,10 +13,10 @@
 #include "proto/limits.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"
+#include "transport/io/store/files/version_files.h"
+#include "transport/io/store/files/version_record.h"
 #include "transport/io/store/store.h"
 #include "transport/io/store/store_layout.h"
-#include "transport/io/store/version_files.h"
-#include "transport/io/store/version_record.h"
 #include "transport/io/uv_loop.h"
 
 namespace weightcast {

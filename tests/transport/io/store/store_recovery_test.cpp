@@ -10,7 +10,7 @@
 #include <string>
 
 #include "tests/transport/io/store/store_fixture.h"
-#include "transport/io/store/version_record.h"
+#include "transport/io/store/files/version_record.h"
 
 namespace weightcast {
 namespace {

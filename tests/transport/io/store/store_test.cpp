@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "base/posix_file_system.h"
+#include "base/files/posix_file_system.h"
 #include "tests/transport/io/disk/faulty_disk.h"
 #include "tests/transport/io/store/store_fixture.h"
 

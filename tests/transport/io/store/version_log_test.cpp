@@ -1,4 +1,4 @@
-#include "transport/io/store/version_log.h"
+#include "transport/io/store/files/version_log.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,0 @@
-#include "base/checksum_kernels.h"
-
-namespace weightcast {
-
-ChecksumKernels checksum_kernels_avx2() { return checksum_kernels_of_this_file(); }
-
-}  // namespace weightcast

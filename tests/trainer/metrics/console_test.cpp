@@ -1,0 +1,37 @@
+#include "trainer/metrics/console.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weightcast {
+namespace {
+
+// As under a service manager, or with 2> log.
+TEST(Console, PrintsALinePerStepWhereThereIsNoTerminal) {
+  testing::internal::CaptureStderr();
+  {
+    Console console;
+    console.show("step 1/3");
+    console.warn("a warning");
+    console.show("step 2/3");
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::MatchesRegex("[^ ]+ info step 1/3\n[^ ]+ warning a warning\n[^ ]+ info step 2/3\n"));
+}
+
+TEST(Console, PrintsAnObjectALineAsJson) {
+  testing::internal::CaptureStderr();
+  {
+    Console console({LogFormat::kJson, "learner"});
+    console.show("step 1/3");
+    console.warn("refused: \"x\"");
+  }
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      testing::MatchesRegex(
+          "\\{\"time\":\"[^\"]+\",\"level\":\"info\",\"component\":\"learner\",\"message\":\"step 1/3\"\\}\n"
+          "\\{\"time\":\"[^\"]+\",\"level\":\"warning\",\"component\":\"learner\",\"message\":\"refused: .*\"\\}\n"));
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,36 @@
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "base/files/posix_file_system.h"
+#include "tools/train/train_commands.h"
+#include "trainer/metrics/metrics_figures.h"
+
+namespace weightcast {
+namespace {
+
+Status plot(const std::string& directory) {
+  PosixFileSystem files;
+  WC_ASSIGN(const std::vector<Metrics> steps, read_metrics(files, directory + "/metrics.jsonl"));
+  const std::vector<NamedFigure> figures = metrics_figures(steps);
+  if (figures.empty()) return fail(Errc::kNotFound, Op::kRead, directory + "/metrics.jsonl has no training step yet");
+  WC_TRY(make_directories(files, directory + "/plots"));
+  for (const auto& [name, figure] : figures) {
+    const std::string path = directory + "/plots/" + name + ".svg", svg = to_svg(figure);
+    WC_ASSIGN(const auto file, files.open(path, {.write = true, .create = Create::kEmpty}));
+    WC_TRY(write_fully(*file, 0, std::as_bytes(std::span(svg)), path));
+    std::printf("%s\n", path.c_str());
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_train_plot_command(CLI::App& app, CommandBody& selected) {
+  const auto directory = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("plot", "Draw a run's metrics as SVG files in DIR/plots");
+  command->add_option("DIR", *directory, "A run's output_dir")->required();
+  command->callback([directory, &selected] { selected = [directory] { return plot(*directory); }; });
+}
+
+}  // namespace weightcast

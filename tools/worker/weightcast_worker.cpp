@@ -1,0 +1,12 @@
+#include "tools/worker/worker_commands.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"weightcast-worker: the inference worker", "weightcast-worker"};
+  app.require_subcommand(1);
+  app.set_version_flag("-V,--version", WEIGHTCAST_VERSION);
+  weightcast::CommandBody selected;
+  weightcast::add_worker_run_command(app, selected);
+  weightcast::add_worker_generate_command(app, selected);
+  weightcast::add_worker_serve_command(app, selected);
+  return weightcast::run_commands(app, selected, argc, argv);
+}

@@ -1,0 +1,74 @@
+#include "trainer/loop/loop_meter.h"
+
+#include <algorithm>
+
+namespace weightcast {
+
+Result<LoopMeter> LoopMeter::make(const LearnerConfig& config) {
+  CapacityOptions options;
+  options.rollout_batch_size = config.rollout_batch_size;
+  options.publish_interval = config.publish_interval;
+  options.alpha = config.provision_alpha;
+  options.seed = config.seed;
+  options.provisions = config.provision != Provision::kNone;
+  if (config.provision == Provision::kRandom) options.activation = Activation::kRandom;
+  WC_ASSIGN(Capacity capacity, Capacity::make(options));
+  return LoopMeter(std::move(capacity), config.rollout_batch_size, options.provisions);
+}
+
+void LoopMeter::handle_workers(Instant now, std::span<const IntakeWorker> workers) {
+  for (const IntakeWorker& worker : workers) {
+    Instant& heard = heard_[worker.name];
+    if (worker.heard == heard) continue;
+    heard = worker.heard;
+    CapacityReport report;
+    report.name = worker.name;
+    report.is_active = worker.is_active;
+    report.generating = worker.weights;
+    report.generating_since = worker.weights_since;
+    report.admitted = worker.admitted;
+    report.full_load_s = worker.full_load_s;
+    report.under_way = worker.under_way;
+    report.rollouts_per_s = worker.rollouts_per_s;
+    report.price_per_hour = worker.price_per_hour;
+    report.mu = worker.promised_rollouts_per_s;
+    // A worker beyond those that Capacity keeps is one that the table has no room for either.
+    static_cast<void>(capacity_.handle_heartbeat(now, report));
+  }
+  capacity_.handle_time(now);
+}
+
+void LoopMeter::handle_step(Instant now, Duration training, Duration waiting) {
+  capacity_.handle_step(now, training, waiting);
+}
+
+void LoopMeter::handle_published(Instant now, Version version) { capacity_.handle_published(now, version); }
+
+std::vector<std::pair<std::string, bool>> LoopMeter::take_wanted() {
+  std::vector<std::pair<std::string, bool>> wanted;
+  while (const auto action = capacity_.poll_action()) {
+    const bool is_activation = action->kind == CapacityAction::Kind::kActivate;
+    if (!provisions_ || (!is_activation && action->kind != CapacityAction::Kind::kRelease)) continue;
+    wanted.emplace_back(action->worker, is_activation);
+  }
+  return wanted;
+}
+
+void LoopMeter::set_metrics(Metrics& metrics) const {
+  const CapacityFigures figures = capacity_.figures();
+  metrics["bubble_ratio"] = figures.bubble_ratio;
+  if (heard_.empty()) return;
+  metrics["workers/alive"] = static_cast<double>(figures.workers_alive);
+  metrics["workers/active"] = static_cast<double>(figures.workers_active);
+  metrics["mu_eff"] = figures.mu_eff;
+  const auto step = metrics.find("perf/time_per_step");
+  if (step != metrics.end() && step->second > 0 && figures.mu_eff > 0) {
+    metrics["workers/idle_share"] = std::max(0.0, 1 - static_cast<double>(rollouts_) / step->second / figures.mu_eff);
+  }
+  if (figures.mu_min) metrics["mu_min"] = *figures.mu_min;
+  if (figures.bubble_predicted) metrics["bubble_predicted"] = *figures.bubble_predicted;
+  if (figures.staleness_bound) metrics["s_max_bound"] = static_cast<double>(*figures.staleness_bound);
+  if (figures.t_bcast_s) metrics["t_bcast"] = *figures.t_bcast_s;
+}
+
+}  // namespace weightcast

@@ -1,0 +1,71 @@
+#include "transport/core/origin/members/peer_standing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+namespace weightcast {
+namespace {
+
+constexpr double kScoreStep = 0.05;
+
+}  // namespace
+
+std::string_view to_string(Standing standing) {
+  switch (standing) {
+    case Standing::kSeed: return "seed";
+    case Standing::kTail: return "tail";
+    case Standing::kRolloutOnly: return "rollout-only";
+  }
+  return "unknown";
+}
+
+PeerStanding::PeerStanding(const PeerStandingRecord& record) : record_(record) {
+  if (record_.standing > Standing::kRolloutOnly || barred()) record_.standing = Standing::kRolloutOnly;
+  record_.strikes = std::min(record_.strikes, kStrikesToDemote - 1);
+}
+
+void PeerStanding::handle_fault(PeerFault fault) {
+  faulted_ = true;
+  if (fault == PeerFault::kCorrupt && !std::exchange(corrupted_, true) && !barred()) ++record_.corrupt;
+}
+
+void PeerStanding::handle_publication_end(bool took_part) {
+  const bool faulted = std::exchange(faulted_, false);
+  corrupted_ = false;
+  if (barred()) record_.standing = Standing::kRolloutOnly;
+  if (faulted) {
+    record_.clean_in_a_row = 0;
+    if (++record_.strikes >= kStrikesToDemote) demote();
+    return;
+  }
+  if (!took_part) return;
+  if (record_.strikes > 0) --record_.strikes;
+  if (record_.standing == Standing::kSeed || ++record_.clean_in_a_row < clean_needed()) return;
+  record_.clean_in_a_row = 0;
+  record_.corrupt = std::min(record_.corrupt, kCorruptToBar - 1);
+  record_.standing = record_.standing == Standing::kRolloutOnly ? Standing::kTail : Standing::kSeed;
+}
+
+std::uint32_t PeerStanding::clean_needed() const {
+  if (barred()) return kCleanBarred;
+  std::uint32_t needed = kCleanMin;
+  for (std::uint32_t i = 1; i < record_.demotions && needed < kCleanMax; ++i) needed *= 2;
+  return needed;
+}
+
+void PeerStanding::demote() {
+  record_.strikes = 0;
+  ++record_.demotions;
+  record_.standing = record_.standing == Standing::kSeed ? Standing::kTail : Standing::kRolloutOnly;
+}
+
+void rank_peers(std::vector<RankedPeer>& peers) {
+  const auto key = [](const RankedPeer& peer) {
+    return std::tuple(peer.standing, -std::llround(peer.score / kScoreStep), peer.id);
+  };
+  std::sort(peers.begin(), peers.end(), [&](const RankedPeer& a, const RankedPeer& b) { return key(a) < key(b); });
+}
+
+}  // namespace weightcast
