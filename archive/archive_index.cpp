@@ -7,7 +7,7 @@
 #include <set>
 
 #include "proto/limits.h"
-#include "transport/core/manifest_trust.h"
+#include "transport/core/manifest/manifest_trust.h"
 
 namespace weightcast {
 namespace {

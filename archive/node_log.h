@@ -8,7 +8,7 @@
 
 #include "archive/archive_plan.h"
 #include "base/files/file_system.h"
-#include "transport/core/manifest.h"
+#include "transport/core/manifest/manifest.h"
 #include "transport/io/store/files/version_files.h"
 
 namespace weightcast {

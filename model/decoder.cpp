@@ -8,10 +8,10 @@
 
 #include "base/exception_error.h"
 #include "base/random.h"
-#include "model/attention.h"
-#include "model/layer_functions.h"
-#include "model/products.h"
-#include "model/rope.h"
+#include "model/layers/attention.h"
+#include "model/layers/layer_functions.h"
+#include "model/layers/products.h"
+#include "model/layers/rope.h"
 #include "model/weights.h"
 
 namespace weightcast {

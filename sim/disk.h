@@ -9,7 +9,7 @@
 #include "base/time.h"
 #include "base/units.h"
 #include "sim/payload_map.h"
-#include "transport/core/chunk_set.h"
+#include "transport/core/manifest/chunk_set.h"
 
 namespace weightcast::sim {
 

@@ -7,7 +7,7 @@
 
 #include "proto/limits.h"
 #include "sim/stand_ins.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast::sim {
 namespace {

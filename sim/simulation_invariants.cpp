@@ -5,7 +5,7 @@
 
 #include "sim/simulation.h"
 #include "sim/stand_ins.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 #include "transport/core/plan/stripes.h"
 
 namespace weightcast::sim {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/digest/checksum.h"
-#include "transport/core/manifest_trust.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/manifest_trust.h"
+#include "transport/core/manifest/payload_wire.h"
 
 /// Stand-ins for an origin's signing key and a worker's judgement, without keys: for cores whose messages nobody forges
 /// but the test.

@@ -14,7 +14,7 @@
 #include "bench/codec/packed_content.h"
 #include "bench/codec/packer.h"
 #include "bench/codec/zipnn_rival.h"
-#include "patch/codec/byte_rans.h"
+#include "patch/codec/entropy/byte_rans.h"
 
 namespace weightcast::bench {
 namespace {

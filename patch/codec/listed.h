@@ -6,8 +6,8 @@
 
 #include "base/digest/checksum.h"
 #include "base/result.h"
-#include "patch/codec/byte_rans.h"
 #include "patch/codec/cell_changes.h"
+#include "patch/codec/entropy/byte_rans.h"
 #include "patch/codec/segment.h"
 
 namespace weightcast {

@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "patch/codec/byte_io.h"
-#include "patch/codec/byte_rans.h"
+#include "patch/codec/entropy/byte_rans.h"
 
 namespace weightcast {
 namespace {

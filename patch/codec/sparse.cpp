@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "patch/codec/fixed_math.h"
-#include "patch/codec/group_search.h"
+#include "patch/codec/entropy/fixed_math.h"
+#include "patch/codec/entropy/group_search.h"
 #include "patch/codec/prefetch.h"
 
 namespace weightcast {

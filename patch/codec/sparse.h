@@ -8,9 +8,9 @@
 #include "base/result.h"
 #include "patch/codec/cell.h"
 #include "patch/codec/cell_changes.h"
+#include "patch/codec/entropy/rans.h"
+#include "patch/codec/entropy/step_model.h"
 #include "patch/codec/prefetch.h"
-#include "patch/codec/rans.h"
-#include "patch/codec/step_model.h"
 #include "patch/kernels/kernels.h"
 
 namespace weightcast {

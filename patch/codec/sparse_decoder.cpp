@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "patch/codec/group_search.h"
+#include "patch/codec/entropy/group_search.h"
 #include "patch/codec/sparse.h"
 
 namespace weightcast {

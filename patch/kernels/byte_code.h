@@ -6,7 +6,7 @@
 
 namespace weightcast {
 
-// The order-0 code of bytes that patch/codec/byte_rans.h describes, as its kernels see it. rANS (Duda, arXiv 1311.2540)
+// The order-0 code of bytes that patch/codec/entropy/byte_rans.h describes, as its kernels see it. rANS (Duda, arXiv 1311.2540)
 // with one state for each of 32 lanes (byte i belongs to lane i mod 32), as vectors of any width up to 32 can run them.
 
 inline constexpr std::size_t kByteLanes = 32;

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "patch/codec/cell.h"
-#include "patch/codec/hazard.h"
+#include "patch/codec/entropy/hazard.h"
 #include "patch/kernels/byte_code.h"
 
 namespace weightcast {

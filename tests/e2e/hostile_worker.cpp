@@ -6,7 +6,7 @@
 #include <deque>
 #include <utility>
 
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 #include "transport/node/payload/signed_manifests.h"
 
 namespace weightcast {

@@ -5,10 +5,10 @@
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
 #include "transport/core/assignment.h"
-#include "transport/core/chunk_set.h"
 #include "transport/core/edge/parent_fault.h"
-#include "transport/core/manifest.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/chunk_set.h"
+#include "transport/core/manifest/manifest.h"
+#include "transport/core/manifest/payload_wire.h"
 #include "transport/core/plan/stripes.h"
 
 namespace weightcast {

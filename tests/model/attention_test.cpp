@@ -1,4 +1,4 @@
-#include "model/attention.h"
+#include "model/layers/attention.h"
 
 #include <gtest/gtest.h>
 

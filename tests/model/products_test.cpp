@@ -1,4 +1,4 @@
-#include "model/products.h"
+#include "model/layers/products.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <torch/types.h>
 
 #include "model/decoder.h"
-#include "model/rope.h"
+#include "model/layers/rope.h"
 
 namespace weightcast {
 namespace {

@@ -18,7 +18,7 @@
 #include "tests/worker/engine/written_models.h"
 #include "worker/backend/backend.h"
 #include "worker/engine/cpu_model.h"
-#include "worker/engine/sampler.h"
+#include "worker/engine/sampling/sampler.h"
 
 namespace weightcast {
 

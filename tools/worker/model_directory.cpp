@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "worker/engine/end_tokens.h"
+#include "worker/engine/sampling/end_tokens.h"
 
 namespace weightcast {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "model/products.h"
+#include "model/layers/products.h"
 
 namespace weightcast {
 namespace {

@@ -14,8 +14,8 @@
 #include "base/units.h"
 #include "proto/wire.pb.h"
 #include "transport/core/agreed_protocols.h"
-#include "transport/core/chunk_set.h"
-#include "transport/core/manifest.h"
+#include "transport/core/manifest/chunk_set.h"
+#include "transport/core/manifest/manifest.h"
 #include "transport/core/refusal.h"
 
 namespace weightcast {

@@ -5,7 +5,7 @@
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
 #include "transport/core/edge/links.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 #include "transport/core/plan/stripes.h"
 
 namespace weightcast {

@@ -4,7 +4,7 @@
 
 #include "proto/limits.h"
 #include "proto/message_kind.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 #include "transport/core/peer_check.h"
 
 namespace weightcast {

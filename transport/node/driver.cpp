@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 #include "transport/io/log.h"
 
 namespace weightcast {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/files/file_system.h"
-#include "transport/core/manifest_trust.h"
+#include "transport/core/manifest/manifest_trust.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/net/network.h"
 #include "transport/io/store/store.h"

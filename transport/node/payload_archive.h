@@ -9,7 +9,7 @@
 #include "base/digest/content_digest.h"
 #include "base/files/file_system.h"
 #include "base/result.h"
-#include "transport/core/manifest.h"
+#include "transport/core/manifest/manifest.h"
 
 namespace weightcast {
 

@@ -9,7 +9,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "model/tokenizer/byte_pair_encoder.h"
-#include "worker/engine/sampler.h"
+#include "worker/engine/sampling/sampler.h"
 
 namespace weightcast {
 

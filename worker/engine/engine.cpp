@@ -16,7 +16,7 @@
 #include "worker/engine/block_pool.h"
 #include "worker/engine/cpu_model.h"
 #include "worker/engine/request_check.h"
-#include "worker/engine/stop_strings.h"
+#include "worker/engine/sampling/stop_strings.h"
 
 namespace weightcast {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "worker/engine/sampler.h"
+#include "worker/engine/sampling/sampler.h"
 
 namespace weightcast {
 namespace {

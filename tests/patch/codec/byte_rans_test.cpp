@@ -1,4 +1,4 @@
-#include "patch/codec/byte_rans.h"
+#include "patch/codec/entropy/byte_rans.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

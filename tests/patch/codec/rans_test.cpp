@@ -1,4 +1,4 @@
-#include "patch/codec/rans.h"
+#include "patch/codec/entropy/rans.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

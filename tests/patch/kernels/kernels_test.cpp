@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "patch/codec/group_search.h"
+#include "patch/codec/entropy/group_search.h"
 #include "tests/patch/cells.h"
 
 namespace weightcast {

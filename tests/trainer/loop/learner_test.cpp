@@ -22,7 +22,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/loop/run_state.h"
 #include "trainer/metrics/metrics.h"
-#include "worker/engine/end_tokens.h"
+#include "worker/engine/sampling/end_tokens.h"
 
 namespace weightcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/core/chunk_set.h"
+#include "transport/core/manifest/chunk_set.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

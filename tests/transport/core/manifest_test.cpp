@@ -1,4 +1,4 @@
-#include "transport/core/manifest.h"
+#include "transport/core/manifest/manifest.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "proto/wire.pb.h"
 #include "tests/transport/core/payload_fixture.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/core/manifest_trust.h"
+#include "transport/core/manifest/manifest_trust.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "transport/core/action.h"
-#include "transport/core/manifest.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/manifest.h"
+#include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {
 

@@ -1,4 +1,4 @@
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 
 #include <gtest/gtest.h>
 

@@ -21,7 +21,7 @@
 #include "worker/backend/backend_protocol.h"
 #include "worker/backend/parallax_blocks.h"
 #include "worker/engine/cpu_model.h"
-#include "worker/engine/sampler.h"
+#include "worker/engine/sampling/sampler.h"
 
 namespace weightcast {
 

@@ -1,4 +1,4 @@
-#include "worker/engine/sampler.h"
+#include "worker/engine/sampling/sampler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 #include "base/units.h"
 #include "transport/core/deadline.h"
 #include "transport/core/edge/links.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {
 namespace {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "transport/core/chunk_set.h"
-#include "transport/core/manifest.h"
+#include "transport/core/manifest/chunk_set.h"
+#include "transport/core/manifest/manifest.h"
 
 namespace weightcast {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {
 

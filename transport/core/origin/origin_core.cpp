@@ -9,7 +9,7 @@
 #include "base/settings/nearest_name.h"
 #include "base/text.h"
 #include "proto/names.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 #include "transport/core/peer_check.h"
 
 namespace weightcast {

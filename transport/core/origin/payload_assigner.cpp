@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/units.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {
 bool PayloadAssigner::packing_pays(Instant now) const {

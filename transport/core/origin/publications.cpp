@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/units.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {
 namespace {

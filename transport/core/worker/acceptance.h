@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "transport/core/manifest_trust.h"
+#include "transport/core/manifest/manifest_trust.h"
 #include "transport/core/worker/worker_config.h"
 
 namespace weightcast {

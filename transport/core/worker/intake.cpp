@@ -7,7 +7,7 @@
 
 #include "base/units.h"
 #include "transport/core/deadline.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {
 namespace {

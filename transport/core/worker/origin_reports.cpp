@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "proto/limits.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {
 

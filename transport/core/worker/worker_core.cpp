@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 #include "transport/core/peer_check.h"
 
 namespace weightcast {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "transport/core/manifest_trust.h"
+#include "transport/core/manifest/manifest_trust.h"
 #include "transport/core/origin/origin_payloads.h"
 
 namespace weightcast {

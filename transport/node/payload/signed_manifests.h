@@ -6,7 +6,7 @@
 
 #include "base/time.h"
 #include "security/tls.h"
-#include "transport/core/manifest_trust.h"
+#include "transport/core/manifest/manifest_trust.h"
 
 namespace weightcast {
 

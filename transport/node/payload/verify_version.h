@@ -7,7 +7,7 @@
 #include "base/files/file_system.h"
 #include "security/node_keys.h"
 #include "security/revocations.h"
-#include "transport/core/manifest.h"
+#include "transport/core/manifest/manifest.h"
 
 namespace weightcast {
 

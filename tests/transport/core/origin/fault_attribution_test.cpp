@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/transport/core/payload_fixture.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {
 namespace {

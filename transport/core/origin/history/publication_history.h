@@ -10,7 +10,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "transport/core/install_phases.h"
-#include "transport/core/manifest.h"
+#include "transport/core/manifest/manifest.h"
 #include "transport/core/origin/history/broadcast_times.h"
 #include "transport/core/origin/members/membership.h"
 #include "transport/core/plan/plan.h"

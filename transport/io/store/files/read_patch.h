@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "patch/apply/patch_applier.h"
-#include "transport/core/manifest.h"
+#include "transport/core/manifest/manifest.h"
 #include "transport/io/store/files/version_files.h"
 
 namespace weightcast {

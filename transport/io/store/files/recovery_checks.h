@@ -1,6 +1,6 @@
 #pragma once
 
-#include "transport/core/chunk_set.h"
+#include "transport/core/manifest/chunk_set.h"
 #include "transport/io/store/files/version_files.h"
 #include "transport/io/store/files/version_record.h"
 

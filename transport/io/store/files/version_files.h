@@ -11,7 +11,7 @@
 #include "base/files/file_system.h"
 #include "base/result.h"
 #include "patch/snapshot/file_table.h"
-#include "transport/core/manifest.h"
+#include "transport/core/manifest/manifest.h"
 #include "transport/io/store/files/file_editor.h"
 
 namespace weightcast {

@@ -10,7 +10,7 @@
 
 #include "base/units.h"
 #include "proto/record.pb.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "base/files/file_system.h"
 #include "base/result.h"
-#include "transport/core/chunk_set.h"
-#include "transport/core/manifest.h"
+#include "transport/core/manifest/chunk_set.h"
+#include "transport/core/manifest/manifest.h"
 
 namespace weightcast {
 

@@ -1,8 +1,8 @@
-#include "transport/core/manifest_trust.h"
+#include "transport/core/manifest/manifest_trust.h"
 
 #include <span>
 
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/engine/end_tokens.h"
+#include "worker/engine/sampling/end_tokens.h"
 
 #include <fmt/format.h>
 

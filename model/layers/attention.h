@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "model/layer_functions.h"
+#include "model/layers/layer_functions.h"
 
 namespace weightcast {
 

@@ -1,8 +1,8 @@
-#include "patch/codec/hazard.h"
+#include "patch/codec/entropy/hazard.h"
 
 #include <algorithm>
 
-#include "patch/codec/fixed_math.h"
+#include "patch/codec/entropy/fixed_math.h"
 
 namespace weightcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "model/products.h"
+#include "model/layers/products.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 

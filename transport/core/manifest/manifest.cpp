@@ -1,4 +1,4 @@
-#include "transport/core/manifest.h"
+#include "transport/core/manifest/manifest.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "patch/snapshot/tensor.h"
 #include "proto/wire.pb.h"
-#include "transport/core/payload_wire.h"
+#include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {
 namespace {

@@ -1,9 +1,9 @@
-#include "patch/codec/step_model.h"
+#include "patch/codec/entropy/step_model.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "patch/codec/fixed_math.h"
+#include "patch/codec/entropy/fixed_math.h"
 
 namespace weightcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "model/attention.h"
+#include "model/layers/attention.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "base/result.h"
-#include "model/products.h"
+#include "model/layers/products.h"
 
 namespace weightcast {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/digest/checksum.h"
-#include "patch/codec/fixed_math.h"
+#include "patch/codec/entropy/fixed_math.h"
 
 namespace weightcast {
 

@@ -1,4 +1,4 @@
-#include "patch/codec/byte_rans.h"
+#include "patch/codec/entropy/byte_rans.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "patch/codec/byte_io.h"
-#include "patch/codec/fixed_math.h"
+#include "patch/codec/entropy/fixed_math.h"
 
 namespace weightcast {
 namespace {

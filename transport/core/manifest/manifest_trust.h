@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "transport/core/manifest.h"
+#include "transport/core/manifest/manifest.h"
 
 namespace weightcast {
 

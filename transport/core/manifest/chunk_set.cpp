@@ -1,4 +1,4 @@
-#include "transport/core/chunk_set.h"
+#include "transport/core/manifest/chunk_set.h"
 
 #include "base/result.h"
 

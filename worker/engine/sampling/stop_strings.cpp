@@ -1,4 +1,4 @@
-#include "worker/engine/stop_strings.h"
+#include "worker/engine/sampling/stop_strings.h"
 
 #include <algorithm>
 

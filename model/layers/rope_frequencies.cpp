@@ -1,4 +1,4 @@
-#include "model/rope_frequencies.h"
+#include "model/layers/rope_frequencies.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "patch/codec/byte_io.h"
-#include "patch/codec/hazard.h"
-#include "patch/codec/rans.h"
+#include "patch/codec/entropy/hazard.h"
+#include "patch/codec/entropy/rans.h"
 
 namespace weightcast {
 

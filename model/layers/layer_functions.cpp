@@ -1,4 +1,4 @@
-#include "model/layer_functions.h"
+#include "model/layers/layer_functions.h"
 
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/autograd.h>

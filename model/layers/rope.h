@@ -2,7 +2,7 @@
 
 #include <torch/types.h>
 
-#include "model/rope_frequencies.h"
+#include "model/layers/rope_frequencies.h"
 
 namespace weightcast {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "patch/codec/byte_io.h"
-#include "patch/codec/fixed_math.h"
+#include "patch/codec/entropy/fixed_math.h"
 
 namespace weightcast {
 
