@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "bench/fleet/network.h"
-#include "tests/e2e/cluster.h"
-#include "tests/e2e/on_host.h"
+#include "tests/e2e/fleet/cluster.h"
+#include "tests/e2e/fleet/on_host.h"
 
 namespace weightcast {
 namespace {

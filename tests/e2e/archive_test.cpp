@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "tests/archive/object_server.h"
-#include "tests/e2e/patch_fixture.h"
+#include "tests/e2e/patch/patch_fixture.h"
 
 namespace weightcast {
 namespace {

@@ -15,7 +15,7 @@
 #include <fstream>
 
 #include "proto/frame.h"
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 #include "tests/patch/safetensors_bytes.h"
 
 namespace weightcast {

@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "base/units.h"
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 #include "weightcast/weightcast.hpp"
 
 namespace weightcast {

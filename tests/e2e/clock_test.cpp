@@ -3,8 +3,8 @@
 
 #include <thread>
 
-#include "tests/e2e/cluster.h"
-#include "tests/e2e/wall_clock.h"
+#include "tests/e2e/fleet/cluster.h"
+#include "tests/e2e/fleet/wall_clock.h"
 
 namespace weightcast {
 namespace {

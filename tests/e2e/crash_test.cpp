@@ -9,8 +9,8 @@
 
 #include "base/digest/checksum.h"
 #include "base/units.h"
-#include "tests/e2e/cluster.h"
-#include "tests/e2e/reader.h"
+#include "tests/e2e/fleet/cluster.h"
+#include "tests/e2e/fleet/reader.h"
 #include "tests/patch/safetensors_bytes.h"
 
 namespace weightcast {

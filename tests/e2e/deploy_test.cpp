@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
-#include "tests/e2e/cluster.h"
-#include "tests/e2e/deploy_files.h"
+#include "tests/e2e/fleet/cluster.h"
+#include "tests/e2e/fleet/deploy_files.h"
 
 namespace weightcast {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/settings/endpoint.h"
 #include "base/units.h"
 #include "http/client.h"
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 #include "tests/http/raw_client.h"
 
 namespace weightcast {

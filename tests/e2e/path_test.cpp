@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 
 namespace weightcast {
 namespace {

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "base/units.h"
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 #include "weightcast/weightcast.hpp"
 
 namespace weightcast {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/units.h"
-#include "tests/e2e/cluster.h"
-#include "tests/e2e/greedy_member.h"
+#include "tests/e2e/fleet/cluster.h"
+#include "tests/e2e/hostile/greedy_member.h"
 
 namespace weightcast {
 namespace {

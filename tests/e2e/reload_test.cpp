@@ -8,7 +8,7 @@
 #include <future>
 #include <thread>
 
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 
 namespace weightcast {
 namespace {

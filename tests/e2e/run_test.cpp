@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/units.h"
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 #include "weightcast/weightcast.hpp"
 
 namespace weightcast {

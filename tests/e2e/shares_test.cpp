@@ -6,9 +6,9 @@
 
 #include "bench/fleet/network.h"
 #include "bench/times.h"
-#include "tests/e2e/cluster.h"
-#include "tests/e2e/greedy_member.h"
-#include "tests/e2e/on_host.h"
+#include "tests/e2e/fleet/cluster.h"
+#include "tests/e2e/fleet/on_host.h"
+#include "tests/e2e/hostile/greedy_member.h"
 
 namespace weightcast {
 namespace {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/units.h"
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 #include "tests/patch/safetensors_bytes.h"
 #include "transport/node/daemon.h"
 

@@ -1,7 +1,7 @@
 // What commands print for a person: each says what it did, in words.
 #include <gmock/gmock.h>
 
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 
 namespace weightcast {
 namespace {

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "base/random.h"
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 #include "tests/patch/safetensors_bytes.h"
 #include "weightcast/weightcast.hpp"
 

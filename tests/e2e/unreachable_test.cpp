@@ -4,8 +4,8 @@
 
 #include "bench/fleet/network.h"
 #include "bench/fleet/port_taker.h"
-#include "tests/e2e/cluster.h"
-#include "tests/e2e/on_host.h"
+#include "tests/e2e/fleet/cluster.h"
+#include "tests/e2e/fleet/on_host.h"
 
 namespace weightcast {
 namespace {

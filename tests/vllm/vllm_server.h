@@ -9,7 +9,7 @@
 #include "base/settings/endpoint.h"
 #include "base/time.h"
 #include "http/client.h"
-#include "tests/e2e/process.h"
+#include "tests/e2e/fleet/process.h"
 
 namespace weightcast {
 

@@ -13,7 +13,7 @@
 
 #include "base/units.h"
 #include "patch/snapshot/mapped_file.h"
-#include "tests/e2e/patch_fixture.h"
+#include "tests/e2e/patch/patch_fixture.h"
 #include "tests/real_files.h"
 #include "weightcast/weightcast.hpp"
 

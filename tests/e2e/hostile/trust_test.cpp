@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/files/unique_fd.h"
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 
 namespace weightcast {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/digest/checksum.h"
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 #include "tests/patch/safetensors_bytes.h"
 
 namespace weightcast {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/e2e/patch_fixture.h"
+#include "tests/e2e/patch/patch_fixture.h"
 #include "weightcast/weightcast.hpp"
 
 namespace weightcast {

@@ -3,7 +3,7 @@
 
 #include <csignal>
 
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 
 namespace weightcast {
 namespace {

@@ -9,8 +9,8 @@
 #include <set>
 #include <thread>
 
-#include "tests/e2e/patch_fixture.h"
-#include "tests/e2e/reader.h"
+#include "tests/e2e/fleet/reader.h"
+#include "tests/e2e/patch/patch_fixture.h"
 #include "weightcast/weightcast.hpp"
 
 namespace weightcast {

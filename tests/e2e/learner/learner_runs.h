@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/files/posix_file_system.h"
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/metrics/metrics.h"
 

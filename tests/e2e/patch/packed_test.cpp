@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "tests/e2e/patch_fixture.h"
+#include "tests/e2e/patch/patch_fixture.h"
 
 namespace weightcast {
 namespace {

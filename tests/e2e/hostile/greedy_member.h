@@ -9,7 +9,7 @@
 
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
-#include "tests/e2e/hostile_worker.h"
+#include "tests/e2e/hostile/hostile_worker.h"
 #include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {

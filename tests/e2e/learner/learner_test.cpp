@@ -22,7 +22,7 @@
 #include "patch/snapshot/safetensors.h"
 #include "patch/snapshot/snapshot.h"
 #include "tasks/trajectory/trajectory_json.h"
-#include "tests/e2e/learner_runs.h"
+#include "tests/e2e/learner/learner_runs.h"
 
 namespace weightcast {
 namespace {

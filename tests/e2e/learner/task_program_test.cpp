@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "tests/e2e/learner_runs.h"
+#include "tests/e2e/learner/learner_runs.h"
 
 namespace weightcast {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "base/steady_clock.h"
 #include "bench/fleet/network.h"
-#include "tests/e2e/learner_runs.h"
-#include "tests/e2e/on_host.h"
+#include "tests/e2e/fleet/on_host.h"
+#include "tests/e2e/learner/learner_runs.h"
 
 namespace weightcast {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "base/units.h"
 #include "patch/snapshot/safetensors.h"
-#include "tests/e2e/cluster.h"
-#include "tests/e2e/offered_region.h"
+#include "tests/e2e/fleet/cluster.h"
+#include "tests/e2e/fleet/offered_region.h"
 #include "weightcast/weightcast.hpp"
 
 namespace weightcast {

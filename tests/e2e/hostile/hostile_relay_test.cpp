@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "proto/limits.h"
-#include "tests/e2e/cluster.h"
-#include "tests/e2e/hostile_worker.h"
+#include "tests/e2e/fleet/cluster.h"
+#include "tests/e2e/hostile/hostile_worker.h"
 
 namespace weightcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/e2e/hostile_worker.h"
+#include "tests/e2e/hostile/hostile_worker.h"
 
 #include <gtest/gtest.h>
 

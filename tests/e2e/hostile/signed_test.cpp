@@ -9,7 +9,7 @@
 
 #include "base/files/posix_file_system.h"
 #include "security/manifest_signature.h"
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 #include "transport/io/net/socket_network.h"
 #include "transport/io/uv_loop.h"
 #include "transport/node/node.h"

@@ -1,4 +1,4 @@
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 
 #include <fmt/format.h>
 

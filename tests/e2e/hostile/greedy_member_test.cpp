@@ -5,8 +5,8 @@
 
 #include <atomic>
 
-#include "tests/e2e/cluster.h"
-#include "tests/e2e/greedy_member.h"
+#include "tests/e2e/fleet/cluster.h"
+#include "tests/e2e/hostile/greedy_member.h"
 
 namespace weightcast {
 namespace {

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "base/units.h"
-#include "tests/e2e/cluster.h"
+#include "tests/e2e/fleet/cluster.h"
 
 namespace weightcast {
 namespace {

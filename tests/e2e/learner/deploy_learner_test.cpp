@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <map>
 
-#include "tests/e2e/deploy_files.h"
-#include "tests/e2e/process.h"
+#include "tests/e2e/fleet/deploy_files.h"
+#include "tests/e2e/fleet/process.h"
 #include "tests/patch/temp_dir.h"
 
 namespace weightcast {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/e2e/process.h"
+#include "tests/e2e/fleet/process.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/security/cluster_keys.h"
 

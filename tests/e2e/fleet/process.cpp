@@ -1,4 +1,4 @@
-#include "tests/e2e/process.h"
+#include "tests/e2e/fleet/process.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "http/client.h"
-#include "tests/e2e/learner_runs.h"
-#include "tests/e2e/wall_clock.h"
+#include "tests/e2e/fleet/wall_clock.h"
+#include "tests/e2e/learner/learner_runs.h"
 
 namespace weightcast {
 namespace {
