@@ -9,7 +9,7 @@
 #include "archive/archive_index.h"
 #include "archive/object_store.h"
 #include "base/ids.h"
-#include "transport/node/payload_archive.h"
+#include "transport/node/payload/payload_archive.h"
 
 namespace weightcast {
 

@@ -17,7 +17,7 @@
 #include "transport/core/worker/worker_config.h"
 #include "transport/io/disk/disk.h"
 #include "transport/node/payload/packing_speed.h"
-#include "transport/node/payload_archive.h"
+#include "transport/node/payload/payload_archive.h"
 #include "transport/node/versions_place.h"
 
 namespace weightcast {

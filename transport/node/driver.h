@@ -16,10 +16,10 @@
 #include "transport/io/net/network.h"
 #include "transport/io/net/send_order.h"
 #include "transport/io/store/store.h"
-#include "transport/node/archive_reader.h"
-#include "transport/node/audit.h"
-#include "transport/node/log_allowance.h"
+#include "transport/node/members/audit.h"
+#include "transport/node/members/log_allowance.h"
 #include "transport/node/members/member_accounts.h"
+#include "transport/node/payload/archive_reader.h"
 
 namespace weightcast {
 

@@ -11,7 +11,7 @@
 #include "transport/io/event_loop.h"
 #include "transport/io/net/network.h"
 #include "transport/io/store/store.h"
-#include "transport/node/payload_archive.h"
+#include "transport/node/payload/payload_archive.h"
 
 namespace weightcast {
 

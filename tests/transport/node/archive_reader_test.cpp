@@ -1,4 +1,4 @@
-#include "transport/node/archive_reader.h"
+#include "transport/node/payload/archive_reader.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "transport/node/audit.h"
+#include "transport/node/members/audit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/node/log_allowance.h"
 #include "transport/node/members/enrolment_desk.h"
+#include "transport/node/members/log_allowance.h"
 
 namespace weightcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/node/audit.h"
+#include "transport/node/members/audit.h"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "transport/core/refusal.h"
-#include "transport/node/log_allowance.h"
+#include "transport/node/members/log_allowance.h"
 
 namespace weightcast {
 

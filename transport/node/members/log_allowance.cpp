@@ -1,4 +1,4 @@
-#include "transport/node/log_allowance.h"
+#include "transport/node/members/log_allowance.h"
 
 #include <iterator>
 

@@ -13,7 +13,7 @@
 #include "transport/core/action.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/work_thread.h"
-#include "transport/node/payload_archive.h"
+#include "transport/node/payload/payload_archive.h"
 
 namespace weightcast {
 
