@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "sim/sim_file_system.h"
-#include "worker/home/spool.h"
+#include "worker/learner/spool.h"
 
 namespace weightcast {
 namespace {

@@ -16,7 +16,7 @@ Status run(const RolloutWorkerConfig& config, const ReadSettingsAgain<RolloutWor
     return [&log, level](const std::string& line) { write_log_line(log, level, line); };
   };
   const WorkerLog say{at("info"), at("warning")};
-  WC_ASSIGN(const auto http, operator_options(config.operators, config.home.trust.keys, {config.state_dir}, say.warn));
+  WC_ASSIGN(const auto http, operator_options(config.operators, config.learner.trust.keys, {config.state_dir}, say.warn));
   WorkerMetrics metrics;
   std::unique_ptr<OperatorPort> port;
   if (http) {
@@ -26,8 +26,8 @@ Status run(const RolloutWorkerConfig& config, const ReadSettingsAgain<RolloutWor
                 metrics.write(text);
                 responder.send(metrics_response(text));
               }));
-    WC_TRY(make_directories(files, config.home.spool));
-    WC_TRY(write_http_address(*port, config.home.spool));
+    WC_TRY(make_directories(files, config.learner.spool));
+    WC_TRY(write_http_address(*port, config.learner.spool));
     say.info("operators look at " + port->url());
   }
   return run_worker(files, config, stop_on_signals(), say, metrics);

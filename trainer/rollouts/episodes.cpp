@@ -16,10 +16,10 @@ class Plays {
       : completer_(completer), codec_(codec), rewards_(rewards), requests_(requests), options_(options) {}
 
   Status begin(const std::shared_ptr<const Task>& task) {
-    const PlayOptions play_options{options_.limits, completer_.options().tokens_max, options_.tokens_max};
+    const EpisodeRunnerOptions play_options{options_.limits, completer_.options().tokens_max, options_.tokens_max};
     std::vector<RewardPool::Job> jobs;
     for (const EpisodeRequest& request : requests_) {
-      plays_.push_back({std::make_unique<Play>(task, codec_, play_options), {}, false});
+      plays_.push_back({std::make_unique<EpisodeRunner>(task, codec_, play_options), {}, false});
       jobs.push_back(plays_.back().play->begin_job(request.index));
     }
     const std::vector<Status> begun = rewards_.run_all(std::move(jobs));
@@ -46,7 +46,7 @@ class Plays {
     WC_ASSIGN(const std::vector<Completion> completions, completer_.complete(asked));
     std::vector<RewardPool::Job> jobs;
     for (std::size_t a = 0; a < active.size(); ++a) {
-      Play& play = *plays_[active[a]].play;
+      EpisodeRunner& play = *plays_[active[a]].play;
       play.add_sampled(completions[a].tokens, completions[a].log_probs, options_.version);
       jobs.push_back(play.answer_job());
     }
@@ -77,7 +77,7 @@ class Plays {
 
  private:
   struct Entry {
-    std::unique_ptr<Play> play;
+    std::unique_ptr<EpisodeRunner> play;
     std::string failure;
     bool is_over = false;
 

@@ -13,7 +13,7 @@
 #include "tasks/task.h"
 #include "trainer/config/config.h"
 #include "trainer/rollouts/completion.h"
-#include "worker/rollout/play.h"
+#include "worker/rollout/episode_runner.h"
 #include "worker/rollout/prompt_codec.h"
 
 namespace weightcast {
@@ -40,7 +40,7 @@ struct EpisodeOptions {
 [[nodiscard]] EpisodeOptions episode_options(const LearnerConfig& config);
 
 struct PlayedEpisode {
-  Trajectory rollout;  ///< what Play::finish() gives
+  Trajectory rollout;  ///< what EpisodeRunner::finish() gives
   std::string answer;  ///< of the last turn
   std::string
       failure;  ///< why there is no rollout: the environment failed, took too long, or said too much; else empty

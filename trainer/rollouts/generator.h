@@ -14,7 +14,7 @@
 #include "trainer/config/generator_lags.h"
 #include "trainer/replay/rollout_source.h"
 #include "trainer/rollouts/episodes.h"
-#include "worker/rollout/play.h"
+#include "worker/rollout/episode_runner.h"
 #include "worker/rollout/prompt_codec.h"
 #include "worker/rollout/prompts.h"
 

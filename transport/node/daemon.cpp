@@ -288,7 +288,7 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
       tls->set_keys(*std::move(keys));
       if (signer) signer->set_keys(tls->keys());
     }
-    running->go_by(config);
+    running->apply(config);
     if (tls) {
       const std::uint64_t list = tls->revocations().number();
       revocations->look_again();
@@ -325,7 +325,7 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
   const HeapTrimmer heap_trimmer(loop);
   const auto follow_revocations = [&] {
     if (!tls) return;
-    node->go_by(tls->revocations());
+    node->apply(tls->revocations());
     node->on_revocations([&](const std::string& list) {
       const Status taken = revocations->take(list);
       if (taken.has_value()) return;
@@ -335,7 +335,7 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
   if (tls) {
     tls->set_revocations({});
     revocations.emplace(loop, files, tls, RevocationFile::Places{config.keys, config.state},
-                        [&] { node->go_by(tls->revocations()); });
+                        [&] { node->apply(tls->revocations()); });
     WC_TRY(revocations->start());
   }
   follow_revocations();

@@ -77,7 +77,7 @@ void Node::close() {
   store_.reset();
 }
 
-void Node::go_by(const DaemonConfig& config) {
+void Node::apply(const DaemonConfig& config) {
   take_reloaded(config_, config);
   config_.keys_expire_unix_s = config.keys_expire_unix_s;
   tell_limits();
@@ -88,7 +88,7 @@ Result<std::vector<std::string>> Node::reload() {
   return LocalService::reload();
 }
 
-void Node::go_by(const Revocations& revoked) {
+void Node::apply(const Revocations& revoked) {
   tell_core(revoked);
   const std::int64_t now_unix_s = unix_now_s();
   driver_->refuse_peers([&](const PeerIdentity& peer) {

@@ -38,9 +38,9 @@ class Node : public LocalService {
 
   /// From now on the rates and limits of `config` count, those that may change while the node runs, and the end of its
   /// keys.
-  void go_by(const DaemonConfig& config);
+  void apply(const DaemonConfig& config);
   /// From now on `revoked` counts: closes the connections of those on it. An origin tells its workers of it.
-  void go_by(const Revocations& revoked);
+  void apply(const Revocations& revoked);
   [[nodiscard]] Audit& audit() { return driver_->audit(); }
   /// As Driver::on_revocations().
   void on_revocations(std::function<void(const std::string& list)> take) { driver_->on_revocations(std::move(take)); }

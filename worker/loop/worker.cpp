@@ -18,9 +18,9 @@
 #include "tasks/program/open_task.h"
 #include "worker/backend/backend.h"
 #include "worker/engine/version_follower.h"
-#include "worker/home/learner_client.h"
-#include "worker/loop/home_link.h"
-#include "worker/loop/rollout_line.h"
+#include "worker/learner/learner_client.h"
+#include "worker/loop/learner_link.h"
+#include "worker/loop/rollout_loop.h"
 #include "worker/loop/work_meter.h"
 #include "worker/loop/worker_metrics.h"
 
@@ -90,7 +90,7 @@ class RunOfWorker {
       WC_ASSIGN(const LoraConfig adapter, parse_lora_config(adapter_json));
       adapter_rank = static_cast<std::uint64_t>(adapter.rank);
     }
-    RolloutLineOptions options;
+    RolloutLoopOptions options;
     options.engine = config_.engine;
     options.rewards = config_.rewards;
     if (config_.paced_rollouts_per_s > 0) {
@@ -99,7 +99,7 @@ class RunOfWorker {
       options.paced = config_.paced;
       options.paced->step =
           from_seconds(static_cast<double>(config_.engine.running_max) / tokens / config_.paced_rollouts_per_s);
-      options.paced->seed = run.seed ^ std::hash<std::string>()(config_.home.name);
+      options.paced->seed = run.seed ^ std::hash<std::string>()(config_.learner.name);
     }
     if (config_.backend) {
       WC_TRY(start_backend(run, model, adapter_rank));
@@ -112,7 +112,7 @@ class RunOfWorker {
       }
     }
     WC_ASSIGN(std::unique_ptr<Task> task, open_task(run.task, run.task_options, data, config_.task_program, log_.info));
-    WC_ASSIGN(line_, RolloutLine::make(run, std::move(task), std::move(tokenizer), options));
+    WC_ASSIGN(line_, RolloutLoop::make(run, std::move(task), std::move(tokenizer), options));
     link_.emplace(client_, line_->rollouts_per_group(), log_);
     if (backend_) return {};
     versions_ =
@@ -124,7 +124,7 @@ class RunOfWorker {
   Result<bool> generate(const std::atomic<bool>& stop) {
     while (!stop) {
       const Instant now = steady_now();
-      HomeNews news = link_->take();
+      LearnerNews news = link_->take();
       if (news.wrong_run) return true;
       if (news.learner) {
         if (news.learner->ended) return false;
@@ -176,7 +176,7 @@ class RunOfWorker {
       meter_.handle_work(span, line_->answering());
       return;
     }
-    const RolloutLineStats stats = line_->stats();
+    const RolloutLoopStats stats = line_->stats();
     meter_.handle_step(span, stats.engine.step_sequences - std::exchange(step_sequences_, stats.engine.step_sequences),
                        stats.engine.step_tokens - std::exchange(step_tokens_, stats.engine.step_tokens));
   }
@@ -185,7 +185,7 @@ class RunOfWorker {
     BackendOptions options = config_.server;
     options.kind = *config_.backend;
     // Other projects' servers know nothing of the cluster's keys.
-    if (options.kind == BackendKind::kWeightcast) options.trust.keys = config_.home.trust.keys;
+    if (options.kind == BackendKind::kWeightcast) options.trust.keys = config_.learner.trust.keys;
     options.trust.revocation_directories = {config_.state_dir};
     options.model = model;
     options.protocol.vocab_size = static_cast<std::uint64_t>(model.vocab_size);
@@ -261,7 +261,7 @@ class RunOfWorker {
     const bool is_switched = version != report_.weights;
     if (!is_switched && now < reported_at_ + 200ms) return report_;
     reported_at_ = now;
-    const RolloutLineStats stats = line_->stats();
+    const RolloutLoopStats stats = line_->stats();
     rates_.handle(now, sent_, stats.tokens);
     report_.weights = version;
     report_.is_active = is_wanted_;
@@ -279,7 +279,7 @@ class RunOfWorker {
     return report_;
   }
 
-  void tell_metrics(const RolloutLineStats& stats) {
+  void tell_metrics(const RolloutLoopStats& stats) {
     Installs installs = backend_ ? backend_->installs() : installs_;
     if (versions_) installs.refused += versions_->status().refused;
     metrics_.set({.version = report_.weights,
@@ -289,19 +289,19 @@ class RunOfWorker {
                   .under_way = report_.under_way,
                   .spooled = sent_,
                   .line = stats,
-                  .home = client_.stats(),
+                  .learner = client_.stats(),
                   .installs = installs,
                   .idle = idle_});
   }
 
-  void say_status(const RolloutLineStats& stats) {
-    const HomeStats home = client_.stats();
+  void say_status(const RolloutLoopStats& stats) {
+    const LearnerClientStats learner = client_.stats();
     std::string line = fmt::format(
         "version {}, {:.1f} rollouts/s, {:.0f} tokens/s, {} under way; {} sent, {} acknowledged, {} refused; the "
         "longest switch took {:.2f} ms",
         report_.weights.value, report_.rollouts_per_s, report_.tokens_per_s, report_.under_way, sent_,
-        home.acknowledged, home.refused, 1e3 * to_seconds(pause_max_));
-    if (home.dropped > 0) line += fmt::format("; {} dropped from the spool", home.dropped);
+        learner.acknowledged, learner.refused, 1e3 * to_seconds(pause_max_));
+    if (learner.dropped > 0) line += fmt::format("; {} dropped from the spool", learner.dropped);
     if (stats.failures > 0) line += fmt::format("; {} failures, the last: {}", stats.failures, stats.last_failure);
     log_.info(line);
   }
@@ -312,8 +312,8 @@ class RunOfWorker {
   const WorkerLog& log_;
   WorkerMetrics& metrics_;
   std::shared_ptr<Backend> backend_;  // instead of versions_
-  std::unique_ptr<RolloutLine> line_;
-  std::optional<HomeLink> link_;
+  std::unique_ptr<RolloutLoop> line_;
+  std::optional<LearnerLink> link_;
   std::unique_ptr<VersionFollower> versions_;
   std::optional<Trajectory> unsent_;  // for which the spool has no room
   bool is_full_ = false;
@@ -352,7 +352,7 @@ bool is_about_the_run(Errc code) {
 
 Status run_once(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop,
                 const WorkerLog& log, WorkerMetrics& metrics, bool& again) {
-  LearnerClient::Options options = config.home;
+  LearnerClient::Options options = config.learner;
   options.trust.revocation_directories = {config.state_dir};
   WC_ASSIGN(const std::unique_ptr<LearnerClient> client, LearnerClient::open(files, std::move(options)));
   auto asked = until_it_answers(

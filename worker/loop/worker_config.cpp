@@ -9,13 +9,13 @@ constexpr Duration kSecond = std::chrono::seconds(1);
 
 std::vector<SettingField> worker_fields(RolloutWorkerConfig& c) {
   std::vector<SettingField> fields{
-      {"learner", &c.home.learner, "HOST:PORT of the learner: what its rollout_listen says"},
-      {"keys", &c.home.trust.keys, "the file of this worker's keys; empty: connections are plain, on loopback only"},
-      {"insecure", &c.home.trust.insecure, "plain connections to other hosts, too"},
-      {"name", &c.home.name, "of this worker, without keys; with keys it is the certificate's"},
+      {"learner", &c.learner.learner, "HOST:PORT of the learner: what its rollout_listen says"},
+      {"keys", &c.learner.trust.keys, "the file of this worker's keys; empty: connections are plain, on loopback only"},
+      {"insecure", &c.learner.trust.insecure, "plain connections to other hosts, too"},
+      {"name", &c.learner.name, "of this worker, without keys; with keys it is the certificate's"},
       {"state_dir", &c.state_dir, "the state directory of the worker's daemon on this host"},
-      {"spool_dir", &c.home.spool, "where rollouts wait for the learner; one worker's own"},
-      {"spool_bytes_max", &c.home.spool_bytes_max, "of rollouts that wait", 1 << 16, 1e15},
+      {"spool_dir", &c.learner.spool, "where rollouts wait for the learner; one worker's own"},
+      {"spool_bytes_max", &c.learner.spool_bytes_max, "of rollouts that wait", 1 << 16, 1e15},
       {"threads", &c.engine.threads, "that generate", 1, 1024},
       {"running_max", &c.engine.running_max, "sequences that are generated together", 1, 65536},
       {"cache_bytes_max", &c.engine.cache_bytes_max, "of keys and values", 1 << 16, 1e15},
@@ -65,10 +65,10 @@ Result<RolloutWorkerConfig> make_worker_config(std::span<const Setting> settings
   RolloutWorkerConfig config;
   const std::vector<SettingField> fields = worker_fields(config);
   for (const Setting& setting : settings) WC_TRY(apply_setting(fields, setting));
-  WC_TRY(check_is_set("learner", !config.home.learner.host.empty()));
+  WC_TRY(check_is_set("learner", !config.learner.learner.host.empty()));
   WC_TRY(check_is_set("state_dir", !config.state_dir.empty()));
-  WC_TRY(check_is_set("spool_dir", !config.home.spool.empty()));
-  WC_TRY(check_is_set("name", !config.home.name.empty() || !config.home.trust.keys.empty()));
+  WC_TRY(check_is_set("spool_dir", !config.learner.spool.empty()));
+  WC_TRY(check_is_set("name", !config.learner.name.empty() || !config.learner.trust.keys.empty()));
   if (config.backend) {
     WC_TRY(check_is_set("backend_server", !config.server.server.host.empty()));
     if (config.paced_rollouts_per_s > 0) {

@@ -13,7 +13,7 @@
 #include "worker/backend/backend.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/version_follower.h"
-#include "worker/home/learner_client.h"
+#include "worker/learner/learner_client.h"
 #include "worker/loop/paced_model.h"
 
 namespace weightcast {
@@ -21,7 +21,7 @@ namespace weightcast {
 /// What `weightcast-worker run` reads. Names are those of keys in configuration files; docs/WORKERS.md lists them. How
 /// answers are sampled, and from which prompts, the learner says.
 struct RolloutWorkerConfig {
-  LearnerClient::Options home;
+  LearnerClient::Options learner;
   std::string state_dir;
 
   EngineOptions engine = [] {

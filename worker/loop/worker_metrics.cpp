@@ -41,15 +41,15 @@ void WorkerMetrics::write(MetricsText& text) const {
            now.line.failures);
   text.add("worker_rollouts_spooled_total", kCounter, "Rollouts written to the spool.", now.spooled);
   text.add("worker_rollouts_acknowledged_total", kCounter, "Rollouts that the learner has admitted.",
-           now.home.acknowledged);
+           now.learner.acknowledged);
   text.family("worker_rollouts_refused_total", kCounter, "Rollouts that the learner has refused for good, by reason.");
-  for (const auto& [reason, count] : now.home.refused_by_reason) text.sample({{"reason", reason}}, count);
+  for (const auto& [reason, count] : now.learner.refused_by_reason) text.sample({{"reason", reason}}, count);
   text.add("worker_rollouts_lost_total", kCounter, "Rollouts dropped from the spool, for room or of another run.",
-           now.home.dropped);
+           now.learner.dropped);
   text.add("worker_spool_rollouts", kGauge, "Rollouts in the spool that the learner has not acknowledged.",
-           now.home.pending);
+           now.learner.pending);
   text.add("worker_spool_bytes", kGauge, "What the spool takes, with what it keeps for a learner that is killed.",
-           now.home.spool_bytes);
+           now.learner.spool_bytes);
   text.family("worker_idle_seconds_total", kCounter, "Time in which nothing could be generated, by what it waited for.");
   for (std::size_t i = 0; i < kIdleNames.size(); ++i) text.sample({{"for", kIdleNames[i]}}, to_seconds(now.idle[i]));
 }

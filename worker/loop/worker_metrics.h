@@ -9,8 +9,8 @@
 #include "base/time.h"
 #include "observe/metrics_text.h"
 #include "worker/engine/engine_metrics.h"
-#include "worker/home/learner_client.h"
-#include "worker/loop/rollout_line.h"
+#include "worker/learner/learner_client.h"
+#include "worker/loop/rollout_loop.h"
 
 namespace weightcast {
 
@@ -26,12 +26,12 @@ enum class IdleFor : std::uint8_t {
 struct WorkerFigures {
   Version version{};
   bool is_wanted = true;
-  bool has_engine = false;  ///< of its own: RolloutLineStats::engine counts
+  bool has_engine = false;  ///< of its own: RolloutLoopStats::engine counts
   std::uint64_t answering = 0;
   std::uint64_t under_way = 0;  ///< rollouts
   std::uint64_t spooled = 0;    ///< since it began
-  RolloutLineStats line = {};
-  HomeStats home = {};
+  RolloutLoopStats line = {};
+  LearnerClientStats learner = {};
   Installs installs = {};
   std::array<Duration, 4> idle{};  ///< by IdleFor, since it began
 };

@@ -35,7 +35,7 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   void start() {
-    std::vector<char*> argv{const_cast<char*>(WEIGHTCAST_HOME_PROCESS)};
+    std::vector<char*> argv{const_cast<char*>(WEIGHTCAST_LEARNER_CLIENT_PROCESS)};
     for (std::string& argument : arguments_) argv.push_back(argument.data());
     argv.push_back(nullptr);
     // Blocked from before its beginning: the program takes SIGTERM when it can.

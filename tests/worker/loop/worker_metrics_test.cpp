@@ -32,9 +32,9 @@ TEST(WorkerMetrics, TellsWhatBecameOfRolloutsAndForWhatItWaited) {
   figures.line.engine.answer_tokens = 640;
   figures.line.engine.running = 6;
   figures.line.failures = 1;
-  figures.home.acknowledged = 28;
-  figures.home.refused_by_reason = {{"stale", 2}};
-  figures.home.pending = 3;
+  figures.learner.acknowledged = 28;
+  figures.learner.refused_by_reason = {{"stale", 2}};
+  figures.learner.pending = 3;
   figures.installs = {.installed = 4, .refused = 1, .prepare = 1500ms, .install = 250ms};
   figures.idle = {2s, 1s, 0s, 500ms};
   WorkerMetrics metrics;

@@ -113,7 +113,7 @@ class ParentMonitor {
   [[nodiscard]] Duration window(const Edge& edge) const;
   [[nodiscard]] Duration patience(const Edge& edge) const;
   /// Without a chunk for so long a child starves: `least`, or the time of kChunksPatience chunks by the plan.
-  [[nodiscard]] Duration appetite(const Edge& edge, Duration least) const;
+  [[nodiscard]] Duration starvation_time(const Edge& edge, Duration least) const;
   [[nodiscard]] Verdict judge_window(Instant now, const Edge& edge);
   void restart_window(Instant now);
   void expect_less();

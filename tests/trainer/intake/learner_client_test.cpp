@@ -3,14 +3,14 @@
 
 #include "base/steady_clock.h"
 #include "tests/trainer/intake/intake_fixture.h"
-#include "worker/home/learner_client.h"
+#include "worker/learner/learner_client.h"
 
 namespace weightcast {
 namespace {
 
 using std::chrono::milliseconds;
 
-class HomeTest : public IntakeTest {
+class LearnerClientTest : public IntakeTest {
  protected:
   /// The worker's process begins.
   void begin_worker(std::uint64_t spool_bytes_max = 256 * kMiB) {
@@ -62,7 +62,7 @@ class HomeTest : public IntakeTest {
   std::unique_ptr<LearnerClient> worker_;
 };
 
-TEST_F(HomeTest, BringsRolloutsHome) {
+TEST_F(LearnerClientTest, BringsRolloutsToTheLearner) {
   open();
   begin_worker();
   EXPECT_FALSE(worker_->send(rollout("", 0, "g", 1)).has_value()) << "it does not know the run";
@@ -85,7 +85,7 @@ TEST_F(HomeTest, BringsRolloutsHome) {
   EXPECT_EQ(worker_->stats().spool_bytes, 0u);
 }
 
-TEST_F(HomeTest, SendsAgainWhatAKilledLearnerHadNoCheckpointOf) {
+TEST_F(LearnerClientTest, SendsAgainWhatAKilledLearnerHadNoCheckpointOf) {
   open();
   begin_worker();
   ASSERT_TRUE(worker_->run().has_value());
@@ -105,7 +105,7 @@ TEST_F(HomeTest, SendsAgainWhatAKilledLearnerHadNoCheckpointOf) {
   EXPECT_EQ(buffer_->stats().duplicates, 0u) << "the others were safe";
 }
 
-TEST_F(HomeTest, WhatALiveWorkerHasUnderWaySurvivesARestartOfTheLearner) {
+TEST_F(LearnerClientTest, WhatALiveWorkerHasUnderWaySurvivesARestartOfTheLearner) {
   open();
   begin_worker();
   ASSERT_TRUE(worker_->run().has_value());
@@ -135,7 +135,7 @@ TEST_F(HomeTest, WhatALiveWorkerHasUnderWaySurvivesARestartOfTheLearner) {
   EXPECT_EQ(buffer_->stats().duplicates, 0u);
 }
 
-TEST_F(HomeTest, KeepsNothingForALearnerWithoutCheckpoints) {
+TEST_F(LearnerClientTest, KeepsNothingForALearnerWithoutCheckpoints) {
   open({.writes_checkpoints = false});
   begin_worker();
   ASSERT_TRUE(worker_->run().has_value());
@@ -147,7 +147,7 @@ TEST_F(HomeTest, KeepsNothingForALearnerWithoutCheckpoints) {
   EXPECT_EQ(worker_->stats().spool_bytes, 0u);
 }
 
-TEST_F(HomeTest, KeepsRolloutsWhileTheLearnerIsAway) {
+TEST_F(LearnerClientTest, KeepsRolloutsWhileTheLearnerIsAway) {
   open();
   begin_worker();
   ASSERT_TRUE(worker_->run().has_value());
@@ -169,7 +169,7 @@ TEST_F(HomeTest, KeepsRolloutsWhileTheLearnerIsAway) {
   EXPECT_EQ(buffer_->stats().duplicates, 0u);
 }
 
-TEST_F(HomeTest, CountsOnceWhatIsSentTwice) {
+TEST_F(LearnerClientTest, CountsOnceWhatIsSentTwice) {
   open();
   begin_worker();
   ASSERT_TRUE(worker_->run().has_value());
@@ -182,7 +182,7 @@ TEST_F(HomeTest, CountsOnceWhatIsSentTwice) {
   EXPECT_EQ(buffer_->stats().duplicates, 4u);
 }
 
-TEST_F(HomeTest, NeverNumbersTwoRolloutsAlike) {
+TEST_F(LearnerClientTest, NeverNumbersTwoRolloutsAlike) {
   open();
   std::uint64_t next = 0;
   for (int life = 0; life < 3; ++life) {
@@ -195,7 +195,7 @@ TEST_F(HomeTest, NeverNumbersTwoRolloutsAlike) {
   }
 }
 
-TEST_F(HomeTest, WaitsWhileTheBufferIsFull) {
+TEST_F(LearnerClientTest, WaitsWhileTheBufferIsFull) {
   open();
   begin_worker();
   ASSERT_TRUE(worker_->run().has_value());
@@ -207,7 +207,7 @@ TEST_F(HomeTest, WaitsWhileTheBufferIsFull) {
   EXPECT_EQ(buffer_->stats().admitted, 12u);
 }
 
-TEST_F(HomeTest, DropsNothingThatTheLearnerCouldTake) {
+TEST_F(LearnerClientTest, DropsNothingThatTheLearnerCouldTake) {
   open();
   begin_worker(300);
   ASSERT_TRUE(worker_->run().has_value());
@@ -221,7 +221,7 @@ TEST_F(HomeTest, DropsNothingThatTheLearnerCouldTake) {
   EXPECT_EQ(worker_->stats().dropped, 0u);
 }
 
-TEST_F(HomeTest, SendsLaterWhatALearnerDoesNotKnowYet) {
+TEST_F(LearnerClientTest, SendsLaterWhatALearnerDoesNotKnowYet) {
   open();
   begin_worker();
   ASSERT_TRUE(worker_->run().has_value());
@@ -234,7 +234,7 @@ TEST_F(HomeTest, SendsLaterWhatALearnerDoesNotKnowYet) {
   EXPECT_TRUE(eventually([&] { return buffer_->stats().admitted == 1; }));
 }
 
-TEST_F(HomeTest, LeavesAnotherRunAlone) {
+TEST_F(LearnerClientTest, LeavesAnotherRunAlone) {
   open();
   begin_worker();
   const std::string first = worker_->run().value().run_id;
@@ -262,7 +262,7 @@ TEST_F(HomeTest, LeavesAnotherRunAlone) {
   EXPECT_EQ(buffer_->stats().admitted, 1u);
 }
 
-TEST_F(HomeTest, AbandonedRolloutsMakeRoomForOthers) {
+TEST_F(LearnerClientTest, AbandonedRolloutsMakeRoomForOthers) {
   open();
   begin_worker();
   ASSERT_TRUE(worker_->run().has_value());
@@ -273,7 +273,7 @@ TEST_F(HomeTest, AbandonedRolloutsMakeRoomForOthers) {
   EXPECT_EQ(buffer_->under_way(), 0u);
 }
 
-TEST_F(HomeTest, SaysThatTheLearnerDoesNotAnswer) {
+TEST_F(LearnerClientTest, SaysThatTheLearnerDoesNotAnswer) {
   open();
   begin_worker();
   intake_.reset();

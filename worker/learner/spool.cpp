@@ -1,4 +1,4 @@
-#include "worker/home/spool.h"
+#include "worker/learner/spool.h"
 
 #include <fmt/format.h>
 

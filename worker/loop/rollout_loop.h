@@ -18,15 +18,15 @@
 #include "tasks/task.h"
 #include "tasks/trajectory/trajectory.h"
 #include "worker/engine/engine.h"
-#include "worker/home/learner_client.h"
+#include "worker/learner/learner_client.h"
 #include "worker/loop/paced_model.h"
-#include "worker/rollout/play.h"
+#include "worker/rollout/episode_runner.h"
 #include "worker/rollout/prompts.h"
 #include "worker/rollout/rollout_scheduler.h"
 
 namespace weightcast {
 
-struct RolloutLineOptions {
+struct RolloutLoopOptions {
   EngineOptions engine;
   RewardPoolOptions rewards;
   std::optional<PacedOptions> paced;  ///< nothing is computed: a PacedModel stands in for the weights
@@ -37,7 +37,7 @@ struct RolloutLineOptions {
 };
 
 /// What became of rollouts. Tokens are those of answers.
-struct RolloutLineStats {
+struct RolloutLoopStats {
   SchedulerStats scheduler;
   std::uint64_t tokens = 0;
   EngineStatus engine = {};    ///< of its own engine; none while it has none
@@ -55,17 +55,17 @@ struct AnswerTime {
 /// Makes rollouts of the groups that a learner gives: an engine samples, environments answer, the scheduler decides. No
 /// files, no sockets: weights, groups and the learner's words come in, rollouts go out, and the caller passes the time.
 /// Environments run on threads of a RewardPool. One thread uses it.
-class RolloutLine {
+class RolloutLoop {
  public:
   /// `task` is the one that the run names. Errors: those of PromptCodec::make() and RolloutScheduler::make().
-  [[nodiscard]] static Result<std::unique_ptr<RolloutLine>> make(const RunDescription& run,
+  [[nodiscard]] static Result<std::unique_ptr<RolloutLoop>> make(const RunDescription& run,
                                                                  std::shared_ptr<const Task> task, Tokenizer tokenizer,
-                                                                 const RolloutLineOptions& options);
+                                                                 const RolloutLoopOptions& options);
 
   /// Weights of a version, which the next step uses. The first ones begin the work.
   /// Errors: those of Engine::make() and Engine::set_weights(); what was there before stays in use.
   [[nodiscard]] Status handle_weights(Instant now, Version version, std::shared_ptr<const EngineWeights> weights);
-  /// RolloutLineOptions::answers samples under this version from now on. The first one begins the work.
+  /// RolloutLoopOptions::answers samples under this version from now on. The first one begins the work.
   void handle_version(Instant now, Version version);
   /// The version in use; absent before the first.
   [[nodiscard]] std::optional<Version> version() const { return version_; }
@@ -89,10 +89,10 @@ class RolloutLine {
 
   /// Rollouts that have begun and are neither sent nor given up.
   [[nodiscard]] std::uint64_t under_way() const { return rollouts_.size(); }
-  [[nodiscard]] RolloutLineStats stats() const;
+  [[nodiscard]] RolloutLoopStats stats() const;
   /// Answers that are being sampled.
   [[nodiscard]] std::uint64_t answering() const { return requests_.size(); }
-  /// Those of RolloutLineOptions::answers that have become whole since the last call, and never began anew.
+  /// Those of RolloutLoopOptions::answers that have become whole since the last call, and never began anew.
   [[nodiscard]] std::vector<AnswerTime> take_answer_times() { return std::exchange(answer_times_, {}); }
 
  private:
@@ -101,7 +101,7 @@ class RolloutLine {
     std::set<std::uint32_t> sent;  // members
   };
   struct Rollout {
-    std::unique_ptr<Play> play;
+    std::unique_ptr<EpisodeRunner> play;
     std::optional<RequestId> request;   // of the turn that is being sampled
     std::optional<Trajectory> rollout;  // when the episode is over
   };
@@ -117,8 +117,8 @@ class RolloutLine {
     bool is_begin = false;  // of the episode; otherwise the answer to a turn
   };
 
-  RolloutLine(const RunDescription& run, std::shared_ptr<const Task> task, PromptCodec codec,
-              RolloutScheduler scheduler, const RolloutLineOptions& options);
+  RolloutLoop(const RunDescription& run, std::shared_ptr<const Task> task, PromptCodec codec,
+              RolloutScheduler scheduler, const RolloutLoopOptions& options);
 
   void use_version(Instant now, Version version);
   void perform(Instant now);
@@ -134,7 +134,7 @@ class RolloutLine {
   void end_group(std::uint64_t number);
 
   const RunDescription run_;
-  const RolloutLineOptions options_;
+  const RolloutLoopOptions options_;
   const std::shared_ptr<const Task> task_;
   const PromptCodec codec_;
   const PromptOrder prompts_;

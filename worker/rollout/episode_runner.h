@@ -23,7 +23,7 @@ struct RunIdentity {
   std::string tokenizer_digest;
 };
 
-struct PlayOptions {
+struct EpisodeRunnerOptions {
   EpisodeLimits limits;
   std::uint64_t answer_tokens_max = 0;  ///< of one turn
   std::uint64_t tokens_max = 0;         ///< of prompt, answers and observations; an episode that comes to it ends
@@ -32,10 +32,10 @@ struct PlayOptions {
 /// One rollout as it is made, of one turn or many. The environment works in jobs for a RewardPool, as it may take long
 /// or hang; all else is the caller's thread. The order of calls: begin_job(), handle_begun(), and for each turn
 /// add_sampled() until the answer is whole, answer_job(), handle_answered(). When a job has failed the play is over.
-class Play {
+class EpisodeRunner {
  public:
   /// `codec` outlives the play, and `task` its jobs.
-  Play(std::shared_ptr<const Task> task, const PromptCodec& codec, const PlayOptions& options);
+  EpisodeRunner(std::shared_ptr<const Task> task, const PromptCodec& codec, const EpisodeRunnerOptions& options);
 
   /// Begins the episode of Task::prompt(index).
   [[nodiscard]] RewardPool::Job begin_job(std::uint64_t index);
@@ -74,7 +74,7 @@ class Play {
 
   const std::shared_ptr<const Task> task_;
   const PromptCodec& codec_;
-  const PlayOptions options_;
+  const EpisodeRunnerOptions options_;
   const std::shared_ptr<Stage> stage_;  // what jobs touch
   std::optional<TrajectoryBuilder> builder_;
   std::vector<Sampled> turn_;

@@ -55,7 +55,7 @@ struct WorkerHeartbeat {
 };
 
 /// What became of rollouts since the client was opened, and what is in the spool now.
-struct HomeStats {
+struct LearnerClientStats {
   std::uint64_t spooled = 0;       ///< by send()
   std::uint64_t restored = 0;      ///< that were in the spool at the beginning
   std::uint64_t acknowledged = 0;  ///< admitted, or there already; a learner that restarts may count one again
@@ -119,7 +119,7 @@ class LearnerClient {
 
   /// Waits until all that was sent is acknowledged or refused. False after `limit`.
   [[nodiscard]] virtual bool drain(Duration limit) = 0;
-  [[nodiscard]] virtual HomeStats stats() const = 0;
+  [[nodiscard]] virtual LearnerClientStats stats() const = 0;
 };
 
 }  // namespace weightcast

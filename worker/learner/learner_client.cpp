@@ -1,4 +1,4 @@
-#include "worker/home/learner_client.h"
+#include "worker/learner/learner_client.h"
 
 #include <fmt/format.h>
 
@@ -18,8 +18,8 @@
 #include "http/client.h"
 #include "security/node_keys.h"
 #include "tasks/trajectory/trajectory_wire.h"
-#include "worker/home/outbox.h"
-#include "worker/home/spool.h"
+#include "worker/learner/outbox.h"
+#include "worker/learner/spool.h"
 
 namespace weightcast {
 namespace {
@@ -246,9 +246,9 @@ class Client final : public LearnerClient {
     return changed_.wait_for(lock, limit, [this] { return outbox_.pending() == 0; });
   }
 
-  HomeStats stats() const override {
+  LearnerClientStats stats() const override {
     const std::scoped_lock lock(mutex_);
-    HomeStats stats = stats_;
+    LearnerClientStats stats = stats_;
     stats.dropped = outbox_.dropped();
     stats.pending = outbox_.pending();
     stats.kept = outbox_.kept();
@@ -527,7 +527,7 @@ class Client final : public LearnerClient {
   std::map<std::uint64_t, std::set<std::uint64_t>> held_;  // under way, by the first of their group
   std::string life_;                                       // of the learner, by the last call's answer
   bool must_tell_held_ = false;                            // with the next call
-  HomeStats stats_;
+  LearnerClientStats stats_;
   Duration wished_pause_{};  // by the learner's last answer
   bool stopping_ = false;
   std::thread sender_;

@@ -1,4 +1,4 @@
-#include "worker/loop/rollout_line.h"
+#include "worker/loop/rollout_loop.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@ namespace {
 using testing::HasSubstr;
 
 /// Makes rollouts of sums by a small model with random weights, which are right by chance alone.
-class RolloutLineTest : public testing::Test {
+class RolloutLoopTest : public testing::Test {
  protected:
-  RolloutLineTest() {
+  RolloutLoopTest() {
     run_.seed = 3;
     run_.task = "arithmetic";
     run_.group_size = 4;
@@ -37,7 +37,7 @@ class RolloutLineTest : public testing::Test {
 
   static Tokenizer tokenizer() { return *Tokenizer::parse(byte_tokenizer_json()); }
   std::shared_ptr<const Task> task() const { return make_task(run_.task, run_.task_options).value(); }
-  void make() { line_ = RolloutLine::make(run_, task(), tokenizer(), options_).value(); }
+  void make() { line_ = RolloutLoop::make(run_, task(), tokenizer(), options_).value(); }
   void set_weights(std::uint64_t version) {
     ASSERT_TRUE(line_->handle_weights(now_, Version{version}, made_weights(config_, version)).has_value());
   }
@@ -61,15 +61,15 @@ class RolloutLineTest : public testing::Test {
   }
 
   RunDescription run_;
-  RolloutLineOptions options_;
+  RolloutLoopOptions options_;
   ModelConfig config_;
-  std::unique_ptr<RolloutLine> line_;
+  std::unique_ptr<RolloutLoop> line_;
   Instant now_{std::chrono::hours(1)};
   std::vector<Trajectory> sent_;
   std::set<std::uint64_t> abandoned_;
 };
 
-TEST_F(RolloutLineTest, MakesRolloutsThatTheLearnerTakes) {
+TEST_F(RolloutLoopTest, MakesRolloutsThatTheLearnerTakes) {
   make();
   EXPECT_EQ(line_->groups_wanted(), 0u) << "without weights nothing can begin";
   set_weights(5);
@@ -126,7 +126,7 @@ struct ScriptedAnswers final : AnswerSource {
   std::vector<std::pair<RequestId, EngineRequest>> waiting;
 };
 
-TEST_F(RolloutLineTest, PlaysOnWhatAnotherSourceAnswers) {
+TEST_F(RolloutLoopTest, PlaysOnWhatAnotherSourceAnswers) {
   const auto answers = std::make_shared<ScriptedAnswers>();
   options_.answers = answers;
   options_.has_log_probs = false;
@@ -144,7 +144,7 @@ TEST_F(RolloutLineTest, PlaysOnWhatAnotherSourceAnswers) {
   EXPECT_GT(line_->stats().failures, 0u);
 }
 
-TEST_F(RolloutLineTest, TimesTheAnswersOfAnotherSource) {
+TEST_F(RolloutLoopTest, TimesTheAnswersOfAnotherSource) {
   const auto answers = std::make_shared<ScriptedAnswers>();
   options_.answers = answers;
   make();
@@ -167,7 +167,7 @@ TEST_F(RolloutLineTest, TimesTheAnswersOfAnotherSource) {
 /// As a worker hears of its run.
 RunDescription told(const RunDescription& run) { return read_run_description(write_run_description(run)).value(); }
 
-TEST_F(RolloutLineTest, SendsNoGroupWithoutSignalIfTheRunFilters) {
+TEST_F(RolloutLoopTest, SendsNoGroupWithoutSignalIfTheRunFilters) {
   const auto finished_groups = [&] {
     const auto answers = std::make_shared<ScriptedAnswers>();  // all are empty, and score 0
     options_.answers = answers;
@@ -188,7 +188,7 @@ TEST_F(RolloutLineTest, SendsNoGroupWithoutSignalIfTheRunFilters) {
   EXPECT_EQ(abandoned_.size(), 12u) << "the learner hears that none comes";
 }
 
-TEST_F(RolloutLineTest, ARolloutIsTheSameWhateverElseIsMade) {
+TEST_F(RolloutLoopTest, ARolloutIsTheSameWhateverElseIsMade) {
   const auto tokens_of = [&](std::uint64_t first, std::uint64_t count, std::size_t running_max) {
     options_.engine.running_max = running_max;
     make();
@@ -204,7 +204,7 @@ TEST_F(RolloutLineTest, ARolloutIsTheSameWhateverElseIsMade) {
   for (const auto& [name, tokens] : tokens_of(3, 1, 2)) EXPECT_EQ(all.at(name), tokens);
 }
 
-TEST_F(RolloutLineTest, TokensKnowTheirVersion) {
+TEST_F(RolloutLoopTest, TokensKnowTheirVersion) {
   run_.max_new_tokens = 64;
   make();
   set_weights(5);
@@ -222,7 +222,7 @@ TEST_F(RolloutLineTest, TokensKnowTheirVersion) {
   EXPECT_TRUE(has_both);
 }
 
-TEST_F(RolloutLineTest, StopsWhatTheLearnerDoesNotWantAnyMore) {
+TEST_F(RolloutLoopTest, StopsWhatTheLearnerDoesNotWantAnyMore) {
   run_.max_new_tokens = 64;
   make();
   set_weights(5);
@@ -235,7 +235,7 @@ TEST_F(RolloutLineTest, StopsWhatTheLearnerDoesNotWantAnyMore) {
   EXPECT_EQ(abandoned_, (std::set<std::uint64_t>{1000, 1001, 1002, 1003}));
 }
 
-TEST_F(RolloutLineTest, StopsWhatBecameTooStale) {
+TEST_F(RolloutLoopTest, StopsWhatBecameTooStale) {
   run_.max_new_tokens = 64;
   make();
   set_weights(5);
@@ -250,7 +250,7 @@ TEST_F(RolloutLineTest, StopsWhatBecameTooStale) {
   for (const Trajectory& t : sent_) EXPECT_EQ(t.oldest_version, Version{8});
 }
 
-TEST_F(RolloutLineTest, TheFirstOnesOfAGroupCount) {
+TEST_F(RolloutLoopTest, TheFirstOnesOfAGroupCount) {
   run_.group_size_redundancy = 2;
   run_ = told(run_);
   options_.engine.running_max = 12;
@@ -265,7 +265,7 @@ TEST_F(RolloutLineTest, TheFirstOnesOfAGroupCount) {
   for (const Trajectory& t : sent_) EXPECT_FALSE(abandoned_.contains(t.sequence));
 }
 
-TEST_F(RolloutLineTest, AGroupWhosePromptIsTooLongIsDropped) {
+TEST_F(RolloutLoopTest, AGroupWhosePromptIsTooLongIsDropped) {
   run_.max_prompt_length = 1;
   make();
   set_weights(5);
@@ -276,7 +276,7 @@ TEST_F(RolloutLineTest, AGroupWhosePromptIsTooLongIsDropped) {
   EXPECT_THAT(line_->stats().last_failure, HasSubstr("max_prompt_length is 1"));
 }
 
-TEST_F(RolloutLineTest, WeightsOfAnotherModelAreRefused) {
+TEST_F(RolloutLoopTest, WeightsOfAnotherModelAreRefused) {
   make();
   set_weights(5);
   start(0, 1);
@@ -287,12 +287,12 @@ TEST_F(RolloutLineTest, WeightsOfAnotherModelAreRefused) {
   EXPECT_EQ(sent_.size(), 4u);
 }
 
-TEST_F(RolloutLineTest, RefusesAChatTemplateThatItDoesNotHave) {
+TEST_F(RolloutLoopTest, RefusesAChatTemplateThatItDoesNotHave) {
   run_.chat_template = "qwen9";
-  EXPECT_THAT(RolloutLine::make(run_, task(), tokenizer(), options_).error().message(), HasSubstr("'qwen9'"));
+  EXPECT_THAT(RolloutLoop::make(run_, task(), tokenizer(), options_).error().message(), HasSubstr("'qwen9'"));
 }
 
-TEST_F(RolloutLineTest, PlaysAllTurnsOfAnEpisode) {
+TEST_F(RolloutLoopTest, PlaysAllTurnsOfAnEpisode) {
   run_.task = "sokoban";
   run_.turns_max = 3;
   run_.chat_template = "qwen2.5";

@@ -1,4 +1,4 @@
-#include "worker/loop/rollout_line.h"
+#include "worker/loop/rollout_loop.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 namespace weightcast {
 namespace {
 
-SchedulerOptions scheduler_options(const RunDescription& run, const RolloutLineOptions& options) {
+SchedulerOptions scheduler_options(const RunDescription& run, const RolloutLoopOptions& options) {
   SchedulerOptions made;
   made.slots_per_engine = static_cast<std::uint32_t>(options.engine.running_max);
   made.group_size = static_cast<std::uint32_t>(run.group_size);
@@ -21,19 +21,19 @@ SchedulerOptions scheduler_options(const RunDescription& run, const RolloutLineO
 
 }  // namespace
 
-Result<std::unique_ptr<RolloutLine>> RolloutLine::make(const RunDescription& run, std::shared_ptr<const Task> task,
-                                                       Tokenizer tokenizer, const RolloutLineOptions& options) {
+Result<std::unique_ptr<RolloutLoop>> RolloutLoop::make(const RunDescription& run, std::shared_ptr<const Task> task,
+                                                       Tokenizer tokenizer, const RolloutLoopOptions& options) {
   Result<std::optional<QwenChat>> style = parse_chat_template(run.chat_template);
   if (!style.has_value()) return about("the learner's run; use a worker as new as it", std::move(style).error());
   WC_ASSIGN(PromptCodec codec,
             PromptCodec::make(std::move(tokenizer), {*style, run.enable_thinking, run.max_prompt_length}));
   WC_ASSIGN(RolloutScheduler scheduler, RolloutScheduler::make(scheduler_options(run, options)));
-  return std::unique_ptr<RolloutLine>(
-      new RolloutLine(run, std::move(task), std::move(codec), std::move(scheduler), options));
+  return std::unique_ptr<RolloutLoop>(
+      new RolloutLoop(run, std::move(task), std::move(codec), std::move(scheduler), options));
 }
 
-RolloutLine::RolloutLine(const RunDescription& run, std::shared_ptr<const Task> task, PromptCodec codec,
-                         RolloutScheduler scheduler, const RolloutLineOptions& options)
+RolloutLoop::RolloutLoop(const RunDescription& run, std::shared_ptr<const Task> task, PromptCodec codec,
+                         RolloutScheduler scheduler, const RolloutLoopOptions& options)
     : run_(run),
       options_(options),
       task_(std::move(task)),
@@ -43,7 +43,7 @@ RolloutLine::RolloutLine(const RunDescription& run, std::shared_ptr<const Task> 
       scheduler_(std::move(scheduler)),
       rewards_(options.rewards) {}
 
-Status RolloutLine::handle_weights(Instant now, Version version, std::shared_ptr<const EngineWeights> weights) {
+Status RolloutLoop::handle_weights(Instant now, Version version, std::shared_ptr<const EngineWeights> weights) {
   if (engine_) {
     WC_TRY(engine_->set_weights(version, std::move(weights)));
   } else {
@@ -66,20 +66,20 @@ Status RolloutLine::handle_weights(Instant now, Version version, std::shared_ptr
   return {};
 }
 
-void RolloutLine::handle_version(Instant now, Version version) {
+void RolloutLoop::handle_version(Instant now, Version version) {
   answers_ = options_.answers.get();
   use_version(now, version);
 }
 
-void RolloutLine::use_version(Instant now, Version version) {
+void RolloutLoop::use_version(Instant now, Version version) {
   version_ = version;
   scheduler_.handle_version(now, 0, version);
   perform(now);
 }
 
-std::uint64_t RolloutLine::groups_wanted() const { return answers_ != nullptr ? scheduler_.groups_wanted() : 0; }
+std::uint64_t RolloutLoop::groups_wanted() const { return answers_ != nullptr ? scheduler_.groups_wanted() : 0; }
 
-void RolloutLine::handle_groups(Instant now, std::span<const StartedGroup> groups) {
+void RolloutLoop::handle_groups(Instant now, std::span<const StartedGroup> groups) {
   for (const StartedGroup& group : groups) {
     if (!groups_.emplace(group.number, Group{group.first_sequence, {}}).second) continue;
     scheduler_.handle_groups(now, group.number, 1, group.begin_at_least);
@@ -87,7 +87,7 @@ void RolloutLine::handle_groups(Instant now, std::span<const StartedGroup> group
   perform(now);
 }
 
-void RolloutLine::handle_learner(Instant now, const LearnerState& learner) {
+void RolloutLoop::handle_learner(Instant now, const LearnerState& learner) {
   for (const std::uint64_t sequence : learner.abort) {
     for (const auto& [number, group] : groups_) {
       if (sequence < group.first_sequence || sequence >= group.first_sequence + width_) continue;
@@ -101,7 +101,7 @@ void RolloutLine::handle_learner(Instant now, const LearnerState& learner) {
   perform(now);
 }
 
-bool RolloutLine::step(Instant now) {
+bool RolloutLoop::step(Instant now) {
   const bool is_busy = answers_ != nullptr && answers_->busy();
   count_running(now);
   if (is_busy) {
@@ -113,11 +113,11 @@ bool RolloutLine::step(Instant now) {
   return is_busy;
 }
 
-void RolloutLine::perform(Instant now) {
+void RolloutLoop::perform(Instant now) {
   while (const std::optional<RolloutAction> action = scheduler_.poll_action()) perform(now, *action);
 }
 
-void RolloutLine::perform(Instant now, const RolloutAction& action) {
+void RolloutLoop::perform(Instant now, const RolloutAction& action) {
   const RolloutKey& key = action.rollout;
   switch (action.kind) {
     case RolloutAction::Kind::kGenerate: generate(now, key); break;
@@ -143,22 +143,22 @@ void RolloutLine::perform(Instant now, const RolloutAction& action) {
 }
 
 /// Samples the next turn, once it is known what it goes on from.
-void RolloutLine::generate(Instant now, const RolloutKey& key) {
+void RolloutLoop::generate(Instant now, const RolloutKey& key) {
   Rollout& rollout = rollouts_[key];
   if (!rollout.play) {
-    PlayOptions options;
+    EpisodeRunnerOptions options;
     options.limits = {static_cast<std::uint32_t>(run_.turns_max), run_.turns_max * run_.max_new_tokens,
                       from_seconds(run_.episode_time_max)};
     options.answer_tokens_max = run_.max_new_tokens;
     options.tokens_max = run_.tokens_max;
-    rollout.play = std::make_unique<Play>(task_, codec_, options);
+    rollout.play = std::make_unique<EpisodeRunner>(task_, codec_, options);
     jobs_[rewards_.submit(rollout.play->begin_job(prompts_.training_index(key.group)))] = {key, true};
   } else if (const Status sampled = sample_turn(now, key, rollout); !sampled.has_value()) {
     fail_rollout(now, key, sampled.error().message());
   }
 }
 
-Status RolloutLine::sample_turn(Instant now, const RolloutKey& key, Rollout& rollout) {
+Status RolloutLoop::sample_turn(Instant now, const RolloutKey& key, Rollout& rollout) {
   EngineRequest request;
   request.prompt = rollout.play->tokens();
   request.sampling.temperature = run_.temperature;
@@ -174,12 +174,12 @@ Status RolloutLine::sample_turn(Instant now, const RolloutKey& key, Rollout& rol
   return {};
 }
 
-void RolloutLine::count_running(Instant now) {
+void RolloutLoop::count_running(Instant now) {
   if (now > counted_at_) running_s_ += to_seconds(now - counted_at_) * static_cast<double>(requests_.size());
   counted_at_ = std::max(counted_at_, now);
 }
 
-void RolloutLine::handle_event(Instant now, EngineEvent event) {
+void RolloutLoop::handle_event(Instant now, EngineEvent event) {
   const auto request = requests_.find(event.tag);
   if (request == requests_.end()) return;
   const RolloutKey key = request->second.key;
@@ -196,7 +196,7 @@ void RolloutLine::handle_event(Instant now, EngineEvent event) {
   }
   const auto found = rollouts_.find(key);
   if (found == rollouts_.end()) return;  // it was stopped
-  Play& play = *found->second.play;
+  EpisodeRunner& play = *found->second.play;
   if (event.restarted) play.restart_turn();
   tokens_ += event.tokens.size();
   for (const EngineToken& token : event.tokens) {
@@ -211,7 +211,7 @@ void RolloutLine::handle_event(Instant now, EngineEvent event) {
   }
 }
 
-void RolloutLine::handle_jobs(Instant now) {
+void RolloutLoop::handle_jobs(Instant now) {
   while (std::optional<RewardPool::Outcome> outcome = rewards_.take(Duration::zero())) {
     const auto done = jobs_.find(outcome->ticket);
     const Job job = done->second;
@@ -223,7 +223,7 @@ void RolloutLine::handle_jobs(Instant now) {
   }
 }
 
-Status RolloutLine::handle_job(Instant now, const Job& job, Rollout& rollout, Status outcome) {
+Status RolloutLoop::handle_job(Instant now, const Job& job, Rollout& rollout, Status outcome) {
   if (job.is_begin) {
     WC_TRY(rollout.play->handle_begun(std::move(outcome)));
     return sample_turn(now, job.key, rollout);
@@ -240,14 +240,14 @@ Status RolloutLine::handle_job(Instant now, const Job& job, Rollout& rollout, St
   return {};
 }
 
-void RolloutLine::fail_rollout(Instant now, const RolloutKey& key, std::string why) {
+void RolloutLoop::fail_rollout(Instant now, const RolloutKey& key, std::string why) {
   ++failures_;
   last_failure_ = std::move(why);
   rollouts_.erase(key);
   scheduler_.handle_failed(now, key);
 }
 
-void RolloutLine::end_group(std::uint64_t number) {
+void RolloutLoop::end_group(std::uint64_t number) {
   const auto found = groups_.find(number);
   if (found == groups_.end()) return;
   for (std::uint32_t member = 0; member < width_; ++member) {
@@ -256,22 +256,22 @@ void RolloutLine::end_group(std::uint64_t number) {
   groups_.erase(found);
 }
 
-std::optional<Trajectory> RolloutLine::poll_rollout() {
+std::optional<Trajectory> RolloutLoop::poll_rollout() {
   if (finished_.empty()) return std::nullopt;
   Trajectory first = std::move(finished_.front());
   finished_.pop_front();
   return first;
 }
 
-std::vector<std::uint64_t> RolloutLine::end() {
+std::vector<std::uint64_t> RolloutLoop::end() {
   while (!groups_.empty()) end_group(groups_.begin()->first);
   rollouts_.clear();
   return take_abandoned();
 }
 
-std::vector<std::uint64_t> RolloutLine::take_abandoned() { return std::exchange(abandoned_, {}); }
+std::vector<std::uint64_t> RolloutLoop::take_abandoned() { return std::exchange(abandoned_, {}); }
 
-RolloutLineStats RolloutLine::stats() const {
+RolloutLoopStats RolloutLoop::stats() const {
   return {scheduler_.stats(), tokens_, engine_ ? engine_->status() : EngineStatus{}, failures_, last_failure_};
 }
 

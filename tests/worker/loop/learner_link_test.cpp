@@ -1,4 +1,4 @@
-#include "worker/loop/home_link.h"
+#include "worker/loop/learner_link.h"
 
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ class HeardClient final : public LearnerClient {
   void abandon(const std::vector<std::uint64_t>&) override {}
   Status send(Trajectory) override { return unused(); }
   bool drain(Duration) override { return true; }
-  HomeStats stats() const override { return {}; }
+  LearnerClientStats stats() const override { return {}; }
 
  private:
   static Error unused() { return fail(Errc::kUnsupported, Op::kConnect, "not by this test"); }
@@ -74,9 +74,9 @@ class HeardClient final : public LearnerClient {
   std::uint64_t groups_ = 0;
 };
 
-TEST(HomeLink, TellsOfEachNewVersionWithoutWaitingForTheNextHeartbeat) {
+TEST(LearnerLink, TellsOfEachNewVersionWithoutWaitingForTheNextHeartbeat) {
   HeardClient client;
-  HomeLink link(client, 1, {[](const std::string&) {}, [](const std::string&) {}});
+  LearnerLink link(client, 1, {[](const std::string&) {}, [](const std::string&) {}});
   constexpr std::uint64_t kVersions = 50;
   const Instant begin = steady_now();
   for (std::uint64_t version = 1; version <= kVersions; ++version) {
@@ -90,17 +90,17 @@ TEST(HomeLink, TellsOfEachNewVersionWithoutWaitingForTheNextHeartbeat) {
   EXPECT_LE(client.count(), kVersions + 1 + static_cast<std::size_t>(to_seconds(steady_now() - begin)));
 }
 
-TEST(HomeLink, TellsAtOnceOfAVersionThatCameDuringAHeartbeat) {
+TEST(LearnerLink, TellsAtOnceOfAVersionThatCameDuringAHeartbeat) {
   HeardClient client;
   constexpr Version kLast{30};
-  HomeLink* link = nullptr;
+  LearnerLink* link = nullptr;
   client.during_heartbeat = [&](Version said) {
     if (said == Version{} || said == kLast) return;
     WorkerHeartbeat report;
     report.weights = Version{said.value + 1};
     link->set(0, report);
   };
-  HomeLink talking(client, 1, {[](const std::string&) {}, [](const std::string&) {}});
+  LearnerLink talking(client, 1, {[](const std::string&) {}, [](const std::string&) {}});
   link = &talking;
   WorkerHeartbeat report;
   report.weights = Version{1};
@@ -109,9 +109,9 @@ TEST(HomeLink, TellsAtOnceOfAVersionThatCameDuringAHeartbeat) {
   EXPECT_TRUE(client.hears(kLast));
 }
 
-TEST(HomeLink, AsksForNoGroupTwiceWhileTheFirstOnesWaitToBeTaken) {
+TEST(LearnerLink, AsksForNoGroupTwiceWhileTheFirstOnesWaitToBeTaken) {
   HeardClient client;
-  HomeLink link(client, 1, {[](const std::string&) {}, [](const std::string&) {}});
+  LearnerLink link(client, 1, {[](const std::string&) {}, [](const std::string&) {}});
   link.set(3, {});
   ASSERT_TRUE(client.hears_of_groups(3));
   // As a worker that computes a long step: it says what it wanted before.
@@ -129,9 +129,9 @@ TEST(HomeLink, AsksForNoGroupTwiceWhileTheFirstOnesWaitToBeTaken) {
   EXPECT_TRUE(client.hears_of_groups(4));
 }
 
-TEST(HomeLink, HasWhatTheLastCallBroughtAfterItsStop) {
+TEST(LearnerLink, HasWhatTheLastCallBroughtAfterItsStop) {
   HeardClient client;
-  HomeLink link(client, 1, {[](const std::string&) {}, [](const std::string&) {}});
+  LearnerLink link(client, 1, {[](const std::string&) {}, [](const std::string&) {}});
   link.set(2, {});
   ASSERT_TRUE(client.hears_of_groups(2));
   link.stop();

@@ -1,4 +1,4 @@
-#include "worker/home/outbox.h"
+#include "worker/learner/outbox.h"
 
 #include "base/result.h"
 

@@ -1,4 +1,4 @@
-#include "worker/rollout/play.h"
+#include "worker/rollout/episode_runner.h"
 
 #include <utility>
 
@@ -14,7 +14,7 @@ constexpr std::uint64_t kTurnStream = 10;
 }  // namespace
 
 /// What a job may still touch after its caller has given it up.
-struct Play::Stage {
+struct EpisodeRunner::Stage {
   Stage(const std::shared_ptr<const Task>& of, const EpisodeLimits& limits)
       : task(of), episode([of] { return of->make_environment(); }, limits) {}
 
@@ -24,38 +24,38 @@ struct Play::Stage {
   std::string observation;
 };
 
-Play::Play(std::shared_ptr<const Task> task, const PromptCodec& codec, const PlayOptions& options)
+EpisodeRunner::EpisodeRunner(std::shared_ptr<const Task> task, const PromptCodec& codec, const EpisodeRunnerOptions& options)
     : task_(std::move(task)),
       codec_(codec),
       options_(options),
       stage_(std::make_shared<Stage>(task_, options.limits)) {}
 
-RewardPool::Job Play::begin_job(std::uint64_t index) {
+RewardPool::Job EpisodeRunner::begin_job(std::uint64_t index) {
   return [stage = stage_, index]() -> Status {
     WC_ASSIGN(stage->prompt, stage->episode.begin(steady_now(), index));
     return {};
   };
 }
 
-Status Play::handle_begun(Status outcome) {
+Status EpisodeRunner::handle_begun(Status outcome) {
   WC_TRY(std::move(outcome));
   WC_ASSIGN(const std::vector<TokenId> ids, codec_.prompt_ids(stage_->prompt));
   builder_.emplace(ids);
   return {};
 }
 
-std::uint64_t Play::turn_seed(std::uint64_t seed) const {
+std::uint64_t EpisodeRunner::turn_seed(std::uint64_t seed) const {
   return turns_ == 0 ? seed : drawn(seed, kTurnStream, turns_);
 }
 
-void Play::add_sampled(std::span<const TokenId> tokens, std::span<const float> log_probs, Version version) {
+void EpisodeRunner::add_sampled(std::span<const TokenId> tokens, std::span<const float> log_probs, Version version) {
   if (turn_.empty() || turn_.back().version != version) turn_.push_back({{}, {}, version});
   Sampled& last = turn_.back();
   last.tokens.insert(last.tokens.end(), tokens.begin(), tokens.end());
   last.log_probs.insert(last.log_probs.end(), log_probs.begin(), log_probs.end());
 }
 
-RewardPool::Job Play::answer_job() {
+RewardPool::Job EpisodeRunner::answer_job() {
   std::vector<TokenId> sampled;
   for (const Sampled& part : std::exchange(turn_, {})) {
     builder_->add_sampled(part.tokens, part.log_probs, part.version);
@@ -70,7 +70,7 @@ RewardPool::Job Play::answer_job() {
   };
 }
 
-Result<bool> Play::handle_answered(Status outcome) {
+Result<bool> EpisodeRunner::handle_answered(Status outcome) {
   WC_TRY(std::move(outcome));
   const Episode& episode = stage_->episode;
   if (episode.end() == EpisodeEnd::kFailed) return fail(Errc::kInvalidArgument, Op::kVerify, episode.failure());
@@ -85,7 +85,7 @@ Result<bool> Play::handle_answered(Status outcome) {
   return true;
 }
 
-Trajectory Play::finish(const RunIdentity& identity, std::uint64_t number) {
+Trajectory EpisodeRunner::finish(const RunIdentity& identity, std::uint64_t number) {
   Trajectory t = builder_->finish();
   t.success = stage_->episode.success();
   t.task = task_->name();

@@ -1,4 +1,4 @@
-#include "worker/rollout/play.h"
+#include "worker/rollout/episode_runner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,12 +11,12 @@ namespace {
 
 using testing::HasSubstr;
 
-class PlayTest : public testing::Test {
+class EpisodeRunnerTest : public testing::Test {
  protected:
   const PromptCodec codec_ = *PromptCodec::make(*Tokenizer::parse(byte_tokenizer_json()), {});
   std::shared_ptr<const Task> task_ = *make_task("arithmetic", {});
-  PlayOptions options_{{}, 8, 1000};
-  std::optional<Play> play_;
+  EpisodeRunnerOptions options_{{}, 8, 1000};
+  std::optional<EpisodeRunner> play_;
 
   void begin(std::uint64_t index) {
     play_.emplace(task_, codec_, options_);
@@ -43,7 +43,7 @@ class PlayTest : public testing::Test {
   }
 };
 
-TEST_F(PlayTest, MakesARolloutThatTheLearnerTakes) {
+TEST_F(EpisodeRunnerTest, MakesARolloutThatTheLearnerTakes) {
   begin(3);
   const std::vector<TokenId> prompt = play_->tokens();
   const std::string right = *task_->solution(task_->prompt(3)->metadata);
@@ -60,7 +60,7 @@ TEST_F(PlayTest, MakesARolloutThatTheLearnerTakes) {
   EXPECT_EQ(t.response_mask, mask);
 }
 
-TEST_F(PlayTest, TokensOfSeveralVersionsAreRuns) {
+TEST_F(EpisodeRunnerTest, TokensOfSeveralVersionsAreRuns) {
   begin(3);
   sample("12", Version{4});
   sample("3", Version{5});
@@ -71,7 +71,7 @@ TEST_F(PlayTest, TokensOfSeveralVersionsAreRuns) {
   EXPECT_EQ(t.reward, 0);
 }
 
-TEST_F(PlayTest, ATurnThatBeginsAnewLeavesNothing) {
+TEST_F(EpisodeRunnerTest, ATurnThatBeginsAnewLeavesNothing) {
   begin(3);
   sample("wrong", Version{4});
   play_->restart_turn();
@@ -83,7 +83,7 @@ TEST_F(PlayTest, ATurnThatBeginsAnewLeavesNothing) {
   EXPECT_EQ(t.oldest_version, Version{5});
 }
 
-TEST_F(PlayTest, GoesOnTurnByTurnUntilThereIsNoRoom) {
+TEST_F(EpisodeRunnerTest, GoesOnTurnByTurnUntilThereIsNoRoom) {
   task_ = *make_task("sokoban", {});
   options_.limits.turns_max = 10;
   begin(1);
@@ -108,15 +108,15 @@ TEST_F(PlayTest, GoesOnTurnByTurnUntilThereIsNoRoom) {
   EXPECT_EQ(t.turns.size(), turns);
 }
 
-TEST_F(PlayTest, RefusesAPromptThatIsTooLong) {
+TEST_F(EpisodeRunnerTest, RefusesAPromptThatIsTooLong) {
   const PromptCodec narrow = *PromptCodec::make(*Tokenizer::parse(byte_tokenizer_json()), {.max_prompt_length = 1});
-  Play play(task_, narrow, options_);
+  EpisodeRunner play(task_, narrow, options_);
   const Status begun = play.handle_begun(play.begin_job(0)());
   ASSERT_FALSE(begun.has_value());
   EXPECT_THAT(begun.error().message(), HasSubstr("max_prompt_length is 1"));
 }
 
-TEST_F(PlayTest, WhatAJobFailsWithComesBack) {
+TEST_F(EpisodeRunnerTest, WhatAJobFailsWithComesBack) {
   begin(3);
   sample("1", Version{4});
   static_cast<void>(play_->answer_job());

@@ -1,4 +1,4 @@
-#include "worker/loop/home_link.h"
+#include "worker/loop/learner_link.h"
 
 #include <algorithm>
 #include <chrono>
@@ -17,12 +17,12 @@ constexpr Duration kRetryMax = 5s;
 
 }  // namespace
 
-HomeLink::HomeLink(LearnerClient& client, std::uint64_t rollouts_per_group, WorkerLog log)
+LearnerLink::LearnerLink(LearnerClient& client, std::uint64_t rollouts_per_group, WorkerLog log)
     : client_(client), rollouts_per_group_(rollouts_per_group), log_(std::move(log)), thread_([this] { run(); }) {}
 
-HomeLink::~HomeLink() { stop(); }
+LearnerLink::~LearnerLink() { stop(); }
 
-void HomeLink::stop() {
+void LearnerLink::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -31,7 +31,7 @@ void HomeLink::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void HomeLink::set(std::uint64_t groups_wanted, const WorkerHeartbeat& report) {
+void LearnerLink::set(std::uint64_t groups_wanted, const WorkerHeartbeat& report) {
   {
     const std::lock_guard lock(mutex_);
     // The learner times its broadcasts by who says first that it generates under a version.
@@ -47,17 +47,17 @@ void HomeLink::set(std::uint64_t groups_wanted, const WorkerHeartbeat& report) {
   changed_.notify_all();
 }
 
-HomeNews HomeLink::take() {
+LearnerNews LearnerLink::take() {
   const std::lock_guard lock(mutex_);
   return std::exchange(news_, {});
 }
 
-void HomeLink::wait(Duration limit) {
+void LearnerLink::wait(Duration limit) {
   std::unique_lock lock(mutex_);
   has_news_.wait_for(lock, limit, [&] { return !news_.groups.empty() || news_.learner || news_.wrong_run; });
 }
 
-void HomeLink::run() {
+void LearnerLink::run() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     const Instant now = steady_now();
@@ -72,7 +72,7 @@ void HomeLink::run() {
   }
 }
 
-void HomeLink::ask(std::unique_lock<std::mutex>& lock) {
+void LearnerLink::ask(std::unique_lock<std::mutex>& lock) {
   const std::uint64_t groups = wanted_;
   lock.unlock();
   Result<StartedGroups> started = client_.start(groups, rollouts_per_group_);
@@ -85,7 +85,7 @@ void HomeLink::ask(std::unique_lock<std::mutex>& lock) {
   handle_learner(std::move(started->learner));
 }
 
-void HomeLink::report(std::unique_lock<std::mutex>& lock) {
+void LearnerLink::report(std::unique_lock<std::mutex>& lock) {
   const WorkerHeartbeat report = report_;
   lock.unlock();
   Result<LearnerState> learner = client_.heartbeat(report);
@@ -96,7 +96,7 @@ void HomeLink::report(std::unique_lock<std::mutex>& lock) {
   handle_learner(std::move(*learner));
 }
 
-void HomeLink::handle_learner(LearnerState learner) {
+void LearnerLink::handle_learner(LearnerState learner) {
   if (failures_ > 0) log_.info("the learner is back");
   failures_ = 0;
   if (news_.learner) {
@@ -106,7 +106,7 @@ void HomeLink::handle_learner(LearnerState learner) {
   has_news_.notify_all();
 }
 
-void HomeLink::handle_error(const Error& error) {
+void LearnerLink::handle_error(const Error& error) {
   const Duration pause = std::min<Duration>(kRetryMax, kRetryMin * (1 << std::min<std::uint32_t>(failures_, 10)));
   ask_at_ = report_at_ = steady_now() + pause;
   if (failures_++ == 0) log_.warn("the learner does not answer, and is asked again: " + error.message());

@@ -1,6 +1,6 @@
 // A learner or a worker as a process that can be killed at any moment:
-//   home_process learner DIR         takes batches of four; every third step and the last are in DIR/state
-//   home_process worker DIR NAME     generates for the learner of DIR; DIR/NAME.sent lists what it sent
+//   learner_client_process learner DIR         takes batches of four; every third step and the last are in DIR/state
+//   learner_client_process worker DIR NAME     generates for the learner of DIR; DIR/NAME.sent lists what it sent
 // SIGTERM ends either once all that it has is in its place.
 #include <fcntl.h>
 #include <signal.h>
@@ -17,7 +17,7 @@
 #include "base/steady_clock.h"
 #include "tests/trainer/replay/replay_fixture.h"
 #include "trainer/intake/intake.h"
-#include "worker/home/learner_client.h"
+#include "worker/learner/learner_client.h"
 
 namespace weightcast {
 namespace {
@@ -123,7 +123,7 @@ int worker(const std::string& directory, const std::string& name) {
   }
   // What is acknowledged alone would have to be sent again by the next start, as the learner may just have been killed.
   for (int tries = 0; tries < 3000; ++tries) {
-    const HomeStats stats = (*client)->stats();
+    const LearnerClientStats stats = (*client)->stats();
     if (stats.pending + stats.kept == 0) return 0;
     static_cast<void>((*client)->heartbeat({}));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
