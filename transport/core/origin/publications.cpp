@@ -23,13 +23,13 @@ constexpr std::string_view kNotMade = "the origin could not complete it";
 }  // namespace
 
 Publications::Publications(const OriginConfig& config, Membership& members, Holdings& holdings, Uploads& uploads,
-                           ActionQueue& actions, RateProbes& rates)
+                           ActionQueue& actions, RateProbes& rates, FaultAttribution& faults)
     : config_(config),
       members_(members),
       payloads_(config, holdings, actions),
       uploads_(uploads),
       actions_(actions),
-      faults_(members, uploads, actions, rates),
+      faults_(faults),
       context_{config, members, actions, faults_, history_, rates},
       plans_(context_, payloads_),
       assigner_(context_, payloads_, plans_, times_) {}

@@ -45,13 +45,15 @@ struct PublicationProgress {
 class Publications {
  public:
   Publications(const OriginConfig& config, Membership& members, Holdings& holdings, Uploads& uploads,
-               ActionQueue& actions, RateProbes& rates);
+               ActionQueue& actions, RateProbes& rates, FaultAttribution& faults);
 
   /// See OriginCore.
   void restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
   void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
     payloads_.restore_patch(std::move(manifest), chunk_digests);
   }
+  /// Whether `version` may be published: greater than any that this origin has published, whatever workers have from
+  /// other runs. Errors: kAlreadyExists, kInvalidArgument (0).
   [[nodiscard]] Status check_version(Version version) const;
   void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, double packed_share);
   void handle_publish_grown(Instant now, const MadePayload& grown);
@@ -109,6 +111,7 @@ class Publications {
   /// Which links are in use: all, while something is being made or members that count lack the latest version. Once the
   /// origin has sent next to nothing for long, only those of the stragglers, who may be lying.
   [[nodiscard]] RateProbes::Traffic traffic(Instant now) const;
+  /// The version of the last publication, also while it is taken over.
   [[nodiscard]] Version latest() const { return payloads_.latest(); }
   /// All versions, each with the manifest that it was published by.
   [[nodiscard]] const std::map<Version, std::shared_ptr<const Manifest>>& versions() const {
@@ -119,22 +122,12 @@ class Publications {
   [[nodiscard]] std::optional<PublicationProgress> progress(Version version) const;
   /// The last publications, as they stand.
   [[nodiscard]] const PublicationHistory& history();
-  /// How most members get the latest version; null if nobody does.
+  /// How most members get the latest version, for status; null if nobody does.
   [[nodiscard]] const Plan* latest_plan() const;
+  /// What make_plan() says of a payload of this size for the members of now.
   [[nodiscard]] Plan plan_for(Instant now, std::uint64_t payload_bytes) const;
-  /// How many members complain of that one, for status.
-  [[nodiscard]] std::size_t complaints_of(PeerId member) const { return faults_.complaints_of(member); }
-  /// Of how many it complains.
-  [[nodiscard]] std::size_t complaints_by(PeerId member) const { return faults_.complaints_by(member); }
-  /// What a member did wrong that the origin saw itself.
-  void note_offence(PeerId member, std::string what) { faults_.note_offence(member, std::move(what)); }
   /// How many publications have ended. Standings change only then.
   [[nodiscard]] std::uint64_t ended_count() const { return ended_count_; }
-  /// What is remembered of faults over a restart.
-  [[nodiscard]] const FaultAttribution& faults() const { return faults_; }
-  void restore_complaints(PeerId child, Complaints::Author author) {
-    faults_.restore_complaints(child, std::move(author));
-  }
 
  private:
   /// Counts who has installed what, forgets what nobody needs any more, repairs plans.
@@ -180,7 +173,7 @@ class Publications {
   OriginPayloads payloads_;
   Uploads& uploads_;
   ActionQueue& actions_;
-  FaultAttribution faults_;
+  FaultAttribution& faults_;
   PublicationHistory history_;
   PublicationContext context_;
   BroadcastTimes times_;
