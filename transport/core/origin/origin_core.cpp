@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_set>
 
 #include "base/settings/nearest_name.h"
 #include "base/text.h"
@@ -140,8 +139,8 @@ void OriginCore::handle_payload_made(Instant now, PayloadId payload, const Resul
 
 std::vector<PayloadId> OriginCore::retained() const {
   std::vector<PayloadId> payloads = Core::retained();
-  for (const auto& [version, manifest] : publications_.versions()) {
-    if (!holdings_.contains(version)) payloads.push_back(version);
+  for (const auto& [version, publication] : publications_.all()) {
+    if (publication.in_store() && !holdings_.contains(version)) payloads.push_back(version);
   }
   return payloads;
 }
@@ -231,7 +230,7 @@ void OriginCore::forget_lost(Instant now) {
     forget_due_ = settled_at;  // until then plans have them
     return;
   }
-  const std::unordered_set<PeerId> planned = publications_.planned();
+  const std::set<PeerId> planned = publications_.planned();
   forget_due_ = members_.forget_lost(now, [&](PeerId id) { return !planned.contains(id); });
   reachability_.forget_lost();
   standby_places_.forget_lost();
@@ -344,9 +343,8 @@ void OriginCore::register_member(Instant now, Member& member, ConnId conn, const
     actions_.push(action::warning(fmt::format("worker {}: {}", member.name, member.last_error)));
     return;
   }
-  const auto here = publications_.versions().find(installed);
-  const bool other_bytes =
-      here != publications_.versions().end() && member.installed_digest != here->second->snapshot_digest;
+  const Publication* here = publications_.find_version(installed);
+  const bool other_bytes = here != nullptr && member.installed_digest != here->manifest()->snapshot_digest;
   member.foreign = installed > publications_.last_used() || (other_bytes && installed >= publications_.latest());
   if (member.foreign) {
     member.last_error = fmt::format(
