@@ -47,7 +47,7 @@ void Simulation::note_named() {
     const auto id = origin.members().id_of(member_name(liar.node));
     if (!id) continue;
     nodes_[liar.node].named = nodes_[liar.node].named || !origin.members().find(*id)->offence.empty() ||
-                              origin.complaints_of(*id) > 0 || origin.complaints_by(*id) > 0;
+                              origin.faults().complaints_of(*id) > 0 || origin.faults().complaints_by(*id) > 0;
   }
 }
 

@@ -63,7 +63,7 @@ void Simulation::publish() {
 }
 
 std::optional<PayloadId> Simulation::choose_patch(Version version) {
-  const Version base = nodes_[0].origin->latest();
+  const Version base = nodes_[0].origin->publications().latest();
   const bool may = options_.takeover.by_patch_probability > 0 && nodes_[0].origin->config().patches;
   if (!may || base == kNoVersion) return std::nullopt;
   const PayloadId patch = patch_of(version, base);
@@ -73,12 +73,12 @@ std::optional<PayloadId> Simulation::choose_patch(Version version) {
 
 std::uint32_t Simulation::chunk_bytes_of(PayloadId id) const {
   if (id.is_full()) {
-    const Plan plan = nodes_[0].origin->plan_for(local(0), options_.payload_bytes);
+    const Plan plan = nodes_[0].origin->publications().plan_for(local(0), options_.payload_bytes);
     return options_.chunk_bytes.value_or(std::max(plan.chunk_bytes, options_.chunk_bytes_min));
   }
   const std::uint32_t smaller = id.is_packed() ? 1 : 16;
   if (options_.chunk_bytes) return std::max(*options_.chunk_bytes / smaller, kChunkBytesMin);
-  return nodes_[0].origin->plan_for(local(0), *encoded_bytes(id)).chunk_bytes;
+  return nodes_[0].origin->publications().plan_for(local(0), *encoded_bytes(id)).chunk_bytes;
 }
 
 void Simulation::go_on_taking_over(std::uint32_t growth) {
@@ -111,7 +111,7 @@ void Simulation::handle_published() {
   const Takeover takeover = *std::exchange(takeover_, std::nullopt);
   const PayloadId id = takeover.payload;
   // What it was encoded from may have been found damaged meanwhile.
-  if (id.is_patch() && id.base != origin.latest()) return publish();
+  if (id.is_patch() && id.base != origin.publications().latest()) return publish();
   Payload& payload = payloads_.at(id);
   payload.complete = true;
   payload.made_chunks = payload.manifest->chunk_count();
@@ -124,7 +124,7 @@ void Simulation::handle_published() {
   publication.version = id.version;
   publication.chunk_bytes = payload.manifest->chunk_bytes;
   publication.installed.resize(options_.workers);
-  if (const Plan* made = origin.latest_plan()) {
+  if (const Plan* made = origin.publications().latest_plan()) {
     publication.topology = made->topology;
     publication.predicted = made->predicted_t100;
     publication.bound = made->bound;

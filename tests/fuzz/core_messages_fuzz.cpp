@@ -131,11 +131,11 @@ class Harness {
       }
       case 7: answer(input.byte()); break;
       case 8:
-        if (origin_ != nullptr && !taking_over_ && origin_->latest().value < 200) {
-          const Version version{origin_->latest().value + 1};
-          if (!origin_->check_version(version).has_value()) break;
+        if (origin_ != nullptr && !taking_over_ && origin_->publications().latest().value < 200) {
+          const Version version{origin_->publications().latest().value + 1};
+          if (!origin_->publications().check_version(version).has_value()) break;
           taking_over_ = what / 9 % 2 == 1;
-          const PayloadId patch = patch_of(version, origin_->latest());
+          const PayloadId patch = patch_of(version, origin_->publications().latest());
           if (what / 9 % 4 == 2 && patch.base != kNoVersion) {
             origin_->handle_publish(
                 now_, now_, {growing_manifest(patch, kPatchChunks, false), chunk_digests(version, kPatchChunks)});

@@ -200,7 +200,7 @@ void Fleet::grow_versions(std::uint32_t growths) {
 void Fleet::publish(std::uint64_t version, std::uint32_t chunks) {
   simulation_.options().payload_bytes = bytes_of(chunks);
   simulation_.publish();
-  EXPECT_EQ(origin().latest(), Version{version});
+  EXPECT_EQ(origin().publications().latest(), Version{version});
 }
 
 bool Fleet::step(Instant until) {
@@ -244,7 +244,7 @@ const Member& Fleet::member(const std::string& name) {
 }
 
 std::string Fleet::parent_of(const std::string& name) {
-  const std::vector<PeerId> ancestors = ancestors_of(*origin().latest_plan(), member(name).id, 0);
+  const std::vector<PeerId> ancestors = ancestors_of(*origin().publications().latest_plan(), member(name).id, 0);
   return ancestors.front() == kOriginId ? nodes_[0]->name : origin().members().find(ancestors.front())->name;
 }
 

@@ -79,7 +79,7 @@ TEST_F(ChainOfThree, OriginKnowsWhoHasInstalledAndWhen) {
   fleet.publish(1, 100);
   ASSERT_TRUE(fleet.run_until_installed(1));
   fleet.run_for(10ms);
-  const auto progress = fleet.origin().progress(Version{1});
+  const auto progress = fleet.origin().publications().progress(Version{1});
   ASSERT_TRUE(progress);
   EXPECT_EQ(progress->active, 3u);
   EXPECT_EQ(progress->installed, 3u);
@@ -99,7 +99,7 @@ TEST_F(ChainOfThree, DamagedChunkIsNeitherForwardedNorStored) {
   std::size_t from_a = 0;
   for (const auto& d : fleet.deliveries()) from_a += d.from == "a" ? 1 : 0;
   EXPECT_LE(from_a, 64u) << "b leaves it at the first damaged chunk; what was on its way is all that it gets";
-  EXPECT_EQ(fleet.origin().complaints_of(fleet.member("a").id), 1u);
+  EXPECT_EQ(fleet.origin().faults().complaints_of(fleet.member("a").id), 1u);
   EXPECT_EQ(fleet.parent_of("b"), "origin");
   EXPECT_EQ(fleet.member("a").standing.record().corrupt, 0u) << "b alone says so, and b may lie";
 
@@ -173,7 +173,7 @@ TEST_F(ChainOfThree, RelayFarBelowItsRateIsBypassedAndBecomesALeaf) {
   ASSERT_TRUE(fleet.run_until([&] { return b.installed() == Version{1}; }));
   EXPECT_EQ(fleet.member("a").standing.standing(), Standing::kSeed) << "the order changes between publications only";
   EXPECT_EQ(fleet.parent_of("b"), "origin");
-  EXPECT_TRUE(children_of(*fleet.origin().latest_plan(), fleet.member("a").id, 0).empty());
+  EXPECT_TRUE(children_of(*fleet.origin().publications().latest_plan(), fleet.member("a").id, 0).empty());
 }
 
 TEST_F(ChainOfThree, WorkerThatRestartsGoesOnFromWhatItHas) {

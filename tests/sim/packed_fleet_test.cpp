@@ -66,7 +66,7 @@ TEST_F(PackedFleet, FirstVersionTravelsPackedFromParentToChild) {
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(packed(1)));
   EXPECT_EQ(fleet.deliveries_to("b"), kPackedChunks);
   EXPECT_GT(std::ranges::count_if(fleet.deliveries(), [](const auto& d) { return d.from == "a" && d.to == "b"; }), 0);
-  const auto progress = fleet.origin().progress(Version{1});
+  const auto progress = fleet.origin().publications().progress(Version{1});
   EXPECT_EQ(progress->kind, PayloadKind::kPacked);
   EXPECT_EQ(fleet.member("a").installed_path, CatchUpPath::kPacked);
   publish(2);

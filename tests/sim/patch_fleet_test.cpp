@@ -42,7 +42,7 @@ TEST_F(PatchFleet, StepTravelsAsAPatchFromParentToChild) {
     return d.from == "a" && d.to == "b" && d.payload == patch(1, 2);
   });
   EXPECT_GT(from_a, 0) << "a relay forwards patches too";
-  EXPECT_EQ(fleet.origin().progress(Version{2})->kind, PayloadKind::kPatch);
+  EXPECT_EQ(fleet.origin().publications().progress(Version{2})->kind, PayloadKind::kPatch);
 }
 
 TEST_F(PatchFleet, JoinerGetsTheFullPayloadWhileOthersGetThePatch) {
@@ -168,9 +168,9 @@ TEST_F(PatchFleet, VersionOfWhichNoPatchIsWorthItTravelsWhole) {
 
 TEST_F(PatchFleet, PublicationIsUndecidedUntilThePatchIsMade) {
   fleet.publish(2, kFullChunks);
-  EXPECT_TRUE(fleet.origin().progress(Version{2})->undecided);
+  EXPECT_TRUE(fleet.origin().publications().progress(Version{2})->undecided);
   ASSERT_TRUE(fleet.run_until_installed(2));
-  EXPECT_FALSE(fleet.origin().progress(Version{2})->undecided);
+  EXPECT_FALSE(fleet.origin().publications().progress(Version{2})->undecided);
 }
 
 TEST_F(PatchFleet, VersionThatAWorkerIsStillReceivingIsKept) {

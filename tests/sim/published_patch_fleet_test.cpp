@@ -24,7 +24,7 @@ struct PublishedPatchFleet : testing::Test {
     fleet.publish_by_patches(true);
   }
   void publish_until(std::uint64_t version) {
-    for (std::uint64_t v = fleet.origin().latest().value + 1; v <= version; ++v) {
+    for (std::uint64_t v = fleet.origin().publications().latest().value + 1; v <= version; ++v) {
       fleet.publish(v, kChunks);
       ASSERT_TRUE(fleet.run_until_installed(v));
       fleet.run_for(10ms);
@@ -39,8 +39,8 @@ TEST_F(PublishedPatchFleet, WhoHasTheBaseGetsThePatchAndNothingElseIsMade) {
   EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(full(1), patch(1, 2), patch(2, 3)));
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2), patch(2, 3)));
   EXPECT_FALSE(holds(full(2)) || holds(full(3)));
-  EXPECT_TRUE(fleet.origin().progress(Version{3})->reached(1.0));
-  EXPECT_EQ(fleet.origin().progress(Version{3})->kind, PayloadKind::kPatch);
+  EXPECT_TRUE(fleet.origin().publications().progress(Version{3})->reached(1.0));
+  EXPECT_EQ(fleet.origin().publications().progress(Version{3})->kind, PayloadKind::kPatch);
 }
 
 TEST_F(PublishedPatchFleet, JoinerGetsAnOlderFullPayloadWhereSmallPatchesLeadOn) {
@@ -118,7 +118,7 @@ TEST_F(PublishedPatchFleet, AfterARestartTheOriginHasThePatchesAndMakesTheFullPa
   fleet.kill(origin);
   fleet.run_for(10ms);
   fleet.restart(origin);
-  EXPECT_EQ(fleet.origin().latest(), Version{4});
+  EXPECT_EQ(fleet.origin().publications().latest(), Version{4});
   EXPECT_TRUE(holds(patch(3, 4)));
   EXPECT_FALSE(holds(full(4)));
   ASSERT_TRUE(fleet.run_until([&] { return a.worker->joined(); }));

@@ -56,7 +56,7 @@ class SlowUplinks {
   [[nodiscard]] double took_s() const { return to_seconds(took_); }
   /// How long the busiest worker takes to send a chunk to each of its children, on each stream, by the plan.
   [[nodiscard]] double round_s() {
-    const Plan& plan = *simulation_.origin().latest_plan();
+    const Plan& plan = *simulation_.origin().publications().latest_plan();
     std::map<PeerId, std::size_t> turns;
     for (const StripePlan& stripe : plan.stripes) {
       for (const PeerId parent : stripe.parents) {
@@ -76,7 +76,7 @@ class SlowUplinks {
       EXPECT_EQ(member.standing.standing(), Standing::kSeed) << where;
       EXPECT_EQ(member.offence, "") << where;
       if (!liars.empty()) continue;
-      EXPECT_EQ(simulation_.origin().complaints_of(id), 0u) << where;
+      EXPECT_EQ(simulation_.origin().faults().complaints_of(id), 0u) << where;
     }
   }
 

@@ -40,12 +40,12 @@ struct TakeoverFleet : testing::Test {
 
 TEST_F(TakeoverFleet, ChunksTravelDownTheChainBeforeTheVersionIsWhole) {
   publish_until(1, 50);
-  EXPECT_EQ(fleet.origin().latest(), Version{1});
-  EXPECT_FALSE(fleet.origin().progress(Version{1}).has_value()) << "nobody can have it yet";
+  EXPECT_EQ(fleet.origin().publications().latest(), Version{1});
+  EXPECT_FALSE(fleet.origin().publications().progress(Version{1}).has_value()) << "nobody can have it yet";
   ASSERT_TRUE(fleet.run_until_installed(1));
   EXPECT_FALSE(is_open(1));
   fleet.run_for(10ms);
-  EXPECT_TRUE(fleet.origin().progress(Version{1})->reached(1.0));
+  EXPECT_TRUE(fleet.origin().publications().progress(Version{1})->reached(1.0));
   EXPECT_EQ(fleet.deliveries_to("a"), kChunks) << "each once";
   EXPECT_EQ(fleet.deliveries_to("b"), kChunks);
 }
@@ -53,13 +53,13 @@ TEST_F(TakeoverFleet, ChunksTravelDownTheChainBeforeTheVersionIsWhole) {
 TEST_F(TakeoverFleet, RefusedVersionIsForgottenByAllAndItsNumberIsFree) {
   fleet.refuse_versions(true);
   publish_until(1, 50);
-  ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().latest() == kNoVersion; }));
+  ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().publications().latest() == kNoVersion; }));
   fleet.run_for(100ms);
   EXPECT_EQ(a.worker->receiving(), PayloadId{});
   EXPECT_EQ(b.worker->receiving(), PayloadId{});
   EXPECT_TRUE(a.worker->holdings().empty());
-  EXPECT_FALSE(fleet.origin().progress(Version{1}).has_value());
-  ASSERT_TRUE(fleet.origin().check_version(Version{1}).has_value());
+  EXPECT_FALSE(fleet.origin().publications().progress(Version{1}).has_value());
+  ASSERT_TRUE(fleet.origin().publications().check_version(Version{1}).has_value());
   fleet.refuse_versions(false);
   fleet.publish(1, kChunks);
   ASSERT_TRUE(fleet.run_until_installed(1));
@@ -74,12 +74,12 @@ TEST_F(TakeoverFleet, AfterARefusedVersionTheOneBeforeGoesOn) {
   fleet.refuse_versions(true);
   fleet.publish(2, kChunks);
   fleet.run_for(1ms);
-  EXPECT_EQ(fleet.origin().latest(), Version{2});
+  EXPECT_EQ(fleet.origin().publications().latest(), Version{2});
   ASSERT_TRUE(fleet.run_until_installed(1));
   fleet.run_for(500ms);
-  EXPECT_EQ(fleet.origin().latest(), Version{1});
+  EXPECT_EQ(fleet.origin().publications().latest(), Version{1});
   EXPECT_EQ(fleet.deliveries_to("b"), kChunks) << "what it had was not thrown away, and it has taken nothing else";
-  EXPECT_TRUE(fleet.origin().progress(Version{1})->reached(1.0));
+  EXPECT_TRUE(fleet.origin().publications().progress(Version{1})->reached(1.0));
 }
 
 TEST_F(TakeoverFleet, JoinerInTheMiddleGetsAllOfIt) {
@@ -111,7 +111,7 @@ TEST_F(TakeoverFleet, WorkerThatMissedTheRefusalHearsOfItWhenItJoinsAgain) {
   fleet.refuse_versions(true);
   publish_until(1, 20);
   fleet.freeze(b);
-  ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().latest() == kNoVersion; }));
+  ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().publications().latest() == kNoVersion; }));
   fleet.run_for(10s);
   fleet.thaw(b);
   ASSERT_TRUE(fleet.run_until([&] { return b.worker->receiving() == PayloadId{}; }));
@@ -158,7 +158,7 @@ TEST_F(PatchTakeoverFleet, NothingIsForgottenForAVersionThatIsRefused) {
   fleet.run_for(10ms);
   fleet.refuse_versions(true);
   fleet.publish(3, kChunks);
-  ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().latest() == Version{2} && !is_open(3); }));
+  ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().publications().latest() == Version{2} && !is_open(3); }));
   fleet.refuse_versions(false);
   fleet.publish(3, kChunks);
   ASSERT_TRUE(fleet.run_until_installed(3));

@@ -109,7 +109,7 @@ TEST_P(BlockedChain, BothEndsSayWhoCannotReachWhomAndWhyAndNobodyIsBlamed) {
   EXPECT_EQ(fleet.member("c").cannot_reach.count(fleet.member("a").id), 1u) << "it was asked";
   for (const char* name : {"a", "b", "c"}) {
     EXPECT_TRUE(fleet.member(name).offence.empty()) << name;
-    EXPECT_EQ(fleet.origin().complaints_of(fleet.member(name).id), 0u) << name;
+    EXPECT_EQ(fleet.origin().faults().complaints_of(fleet.member(name).id), 0u) << name;
   }
   fleet.unblock(a, refused);
   ASSERT_TRUE(fleet.run_until([&] { return fleet.member("b").cannot_reach.empty(); }, Reachability::kRetryMax + 1min));

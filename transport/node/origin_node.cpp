@@ -142,7 +142,7 @@ void OriginNode::write_history() {
 }
 
 Result<Version> OriginNode::next_version() {
-  const Version last = core_->last_used();
+  const Version last = core_->publications().last_used();
   if (last < kVersionMax) return Version{last.value + 1};
   return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("version {} was the last possible one", last.value));
 }
@@ -167,7 +167,8 @@ Status OriginNode::set_provisioned(bool provisioned) {
 
 void OriginNode::publish(PublishOrder order, std::function<void(Result<TakenOver>)> taken) {
   const Version version = order.version;
-  Status ok = jobs_.cancelled() ? Status{Jobs::cancelled_error(Op::kPublish)} : core_->check_version(version);
+  Status ok =
+      jobs_.cancelled() ? Status{Jobs::cancelled_error(Op::kPublish)} : core_->publications().check_version(version);
   if (ok.has_value() && order.changes) ok = check_base(version, order.base);
   if (!ok.has_value()) {
     jobs_.post([taken = std::move(taken), error = ok.error()] { taken(error); });
@@ -186,7 +187,7 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<TakenOver
                          .files_bytes = order.files_bytes,
                          .file_tree = order.file_tree,
                          .new_model = order.new_model};
-  if (const StoredVersion* before = store_->find(core_->latest()); before != nullptr) {
+  if (const StoredVersion* before = store_->find(core_->publications().latest()); before != nullptr) {
     publishing.base = snapshot.before = before->manifest.version;
     snapshot.before_path = before->path;
     snapshot.before_files = before->manifest.files;
@@ -229,7 +230,7 @@ void OriginNode::take_over_snapshot(Publishing publishing, std::shared_ptr<const
   takeover.sample_packing = compresses_weights();
   takeover.author = author();
   takeover.choose_chunk_bytes = [this](std::uint64_t bytes) {
-    return core_->plan_for(loop().now(), bytes).chunk_bytes;
+    return core_->publications().plan_for(loop().now(), bytes).chunk_bytes;
   };
   PayloadObserver observer;
   observer.begun = [this, version = publishing.version](std::shared_ptr<const Manifest> manifest, double packed_share) {
@@ -254,7 +255,7 @@ bool OriginNode::compresses_weights() const {
 
 // The one before it may have been refused since it was asked for.
 Status OriginNode::check_base(Version version, Version base) const {
-  const Version latest = core_->latest();
+  const Version latest = core_->publications().latest();
   if (base == latest && store_->find(base) != nullptr) return {};
   return wrong_base(version, base, latest);
 }
@@ -270,7 +271,9 @@ void OriginNode::publish_changes(Publishing publishing, std::unique_ptr<ChangeSo
   // So often a worker takes a new anchor, behind which older proofs are gone.
   changes.proves_result = environment_.signer != nullptr && unproven_ + 1 >= config_.anchor_interval;
   changes.author = author();
-  changes.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop().now(), bytes).chunk_bytes; };
+  changes.choose_chunk_bytes = [this](std::uint64_t bytes) {
+    return core_->publications().plan_for(loop().now(), bytes).chunk_bytes;
+  };
   note_started(publishing.version);
   apply_changes(
       jobs_, environment_.files, *store_, std::move(changes),
@@ -303,7 +306,7 @@ void OriginNode::end_publication(const Publishing& publishing, const Result<Made
 
 void OriginNode::make(PayloadId payload) {
   const auto choose_chunk_bytes = [this](std::uint64_t bytes) {
-    return core_->plan_for(loop().now(), bytes).chunk_bytes;
+    return core_->publications().plan_for(loop().now(), bytes).chunk_bytes;
   };
   PayloadObserver observer;
   observer.begun = [this](std::shared_ptr<const Manifest> manifest, bool) {
@@ -348,7 +351,7 @@ void OriginNode::enroll(action::Enroll enroll) {
 }
 
 std::optional<local::PublishResult> OriginNode::publish_result(Version version, double fraction) {
-  const auto progress = core_->progress(version);
+  const auto progress = core_->publications().progress(version);
   if (!progress) return std::nullopt;
   local::PublishResult result;
   result.version = version.value;
@@ -372,7 +375,7 @@ std::optional<local::PublishResult> OriginNode::publish_result(Version version, 
 local::PublishProgress OriginNode::publish_progress(Version version) {
   local::PublishProgress progress;
   progress.version = version.value;
-  if (const auto now = core_->progress(version)) progress.payload_bytes = now->payload_bytes;
+  if (const auto now = core_->publications().progress(version)) progress.payload_bytes = now->payload_bytes;
   if (const auto started = started_.find(version); started != started_.end()) {
     progress.elapsed_s = to_seconds(loop().now() - started->second.at);
   }
@@ -428,10 +431,10 @@ Result<local::HistoryReply> OriginNode::history(Version version) {
 
 local::StatusReply OriginNode::status() {
   local::StatusReply reply;
-  reply.latest_version = core_->latest().value;
+  reply.latest_version = core_->publications().latest().value;
   reply.model_id = config_.model_id;
   reply.run_id = to_string(store_->run().id);
-  const Plan* plan = core_->latest_plan();
+  const Plan* plan = core_->publications().latest_plan();
   const auto name_of = [&](PeerId id) {
     const Member* member = core_->members().find(id);
     return id == kOriginId ? config_.name : member != nullptr ? member->name : std::string();
@@ -441,7 +444,7 @@ local::StatusReply OriginNode::status() {
   local::NodeStatus& self = nodes[kOriginId];
   self.name = config_.name;
   self.role = "origin";
-  self.version = core_->latest().value;
+  self.version = core_->publications().latest().value;
   self.address = endpoint().to_string();
   self.state = "idle";
   self.uplink_bytes_per_s = core_->planned_uplink().bytes_per_s;
@@ -463,7 +466,7 @@ local::StatusReply OriginNode::status() {
     node.role = "worker";
     node.version = member.installed.value;
     node.address = Endpoint{member.host, member.port}.to_string();
-    node.state = to_string(member.state(core_->latest()));
+    node.state = to_string(member.state(core_->publications().latest()));
     if (member.is_receiving()) {
       node.receiving_version = member.receiving.version.value;
       node.chunks_verified = member.chunks_verified;
@@ -477,8 +480,8 @@ local::StatusReply OriginNode::status() {
     node.last_error = cut_text(member.last_error, kReasonBytesMax);
     node.offence = cut_text(member.offence, kReasonBytesMax);
     if (member.connected()) node.protocol = member.protocol;
-    node.complaints = static_cast<std::uint32_t>(core_->complaints_of(id));
-    node.complains = static_cast<std::uint32_t>(core_->complaints_by(id));
+    node.complaints = static_cast<std::uint32_t>(core_->faults().complaints_of(id));
+    node.complains = static_cast<std::uint32_t>(core_->faults().complaints_by(id));
     add_unreached(member, self, node);
     if (member.connected() && member.identity) {
       node.keys_expire_unix_s = static_cast<std::uint64_t>(member.identity->expires_unix_s);

@@ -91,10 +91,10 @@ TEST_F(PeerBudgetsTest, ReportsBeyondTheirBudgetAreIgnored) {
   // Of a parent that is not its own: these change nothing, but each costs a look.
   for (double i = 0; i < kReportsBurst; ++i) complain("b", "c", wire::FAULT_KIND_CORRUPT);
   complain("b", "a", wire::FAULT_KIND_CORRUPT);
-  EXPECT_EQ(origin.complaints_of(member("a").id), 0u);
+  EXPECT_EQ(origin.faults().complaints_of(member("a").id), 0u);
   now += 1s;
   complain("b", "a", wire::FAULT_KIND_CORRUPT);
-  EXPECT_EQ(origin.complaints_of(member("a").id), 1u) << "and is heard again a moment later";
+  EXPECT_EQ(origin.faults().complaints_of(member("a").id), 1u) << "and is heard again a moment later";
 }
 
 TEST_F(PeerBudgetsTest, NameThatJoinsAgainAndAgainHasToWaitAndIsNamed) {

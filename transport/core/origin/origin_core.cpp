@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_set>
 
 #include "base/settings/nearest_name.h"
 #include "base/text.h"
@@ -32,8 +31,9 @@ OriginCore::OriginCore(OriginConfig config)
       config_(std::move(config)),
       reachability_(members_, conn_ids_, actions_),
       rates_(members_, actions_, config_.uplink),
+      faults_(members_, uploads_, actions_, rates_),
       standby_places_(members_),
-      publications_(config_, members_, holdings_, uploads_, actions_, rates_) {
+      publications_(config_, members_, holdings_, uploads_, actions_, rates_, faults_) {
   uploads_.require_place([this](const Uploads::Child& child, PayloadId payload) {
     const auto id = members_.id_of(child.name);
     return id && publications_.has_place(*members_.find(*id), payload);
@@ -73,7 +73,7 @@ void OriginCore::restore_peers(Instant now, const std::vector<PeerRecord>& recor
       if (of)
         author.complaints.push_back({*of, one.fault, one.age, one.discredited, one.parent_cleared, one.child_cleared});
     }
-    publications_.restore_complaints(members_.by_name(record.name).id, std::move(author));
+    faults_.restore_complaints(members_.by_name(record.name).id, std::move(author));
   }
 }
 
@@ -81,7 +81,7 @@ std::vector<PeerRecord> OriginCore::peer_records(Instant now) const {
   std::vector<PeerRecord> records;
   for (const auto& [id, member] : members_.all()) {
     if (member.forgotten) continue;
-    const Complaints::Author author = publications_.faults().complaints_record(id);
+    const Complaints::Author author = faults_.complaints_record(id);
     PeerRecord& record = records.emplace_back(PeerRecord{member.name,
                                                          member.score.record(now),
                                                          member.standing.record(),
@@ -139,8 +139,8 @@ void OriginCore::handle_payload_made(Instant now, PayloadId payload, const Resul
 
 std::vector<PayloadId> OriginCore::retained() const {
   std::vector<PayloadId> payloads = Core::retained();
-  for (const auto& [version, manifest] : publications_.versions()) {
-    if (!holdings_.contains(version)) payloads.push_back(version);
+  for (const auto& [version, publication] : publications_.all()) {
+    if (publication.in_store() && !holdings_.contains(version)) payloads.push_back(version);
   }
   return payloads;
 }
@@ -230,7 +230,7 @@ void OriginCore::forget_lost(Instant now) {
     forget_due_ = settled_at;  // until then plans have them
     return;
   }
-  const std::unordered_set<PeerId> planned = publications_.planned();
+  const std::set<PeerId> planned = publications_.planned();
   forget_due_ = members_.forget_lost(now, [&](PeerId id) { return !planned.contains(id); });
   reachability_.forget_lost();
   standby_places_.forget_lost();
@@ -343,28 +343,27 @@ void OriginCore::register_member(Instant now, Member& member, ConnId conn, const
     actions_.push(action::warning(fmt::format("worker {}: {}", member.name, member.last_error)));
     return;
   }
-  const auto here = publications_.versions().find(installed);
-  const bool other_bytes =
-      here != publications_.versions().end() && member.installed_digest != here->second->snapshot_digest;
-  member.foreign = installed > publications_.last_used() || (other_bytes && installed >= latest());
+  const Publication* here = publications_.find_version(installed);
+  const bool other_bytes = here != nullptr && member.installed_digest != here->manifest()->snapshot_digest;
+  member.foreign = installed > publications_.last_used() || (other_bytes && installed >= publications_.latest());
   if (member.foreign) {
     member.last_error = fmt::format(
         "its version {} is from another run, or was lost here: the latest is {}; it gets the next that is greater than "
         "its own, or "
         "empty its --state directory",
-        installed.value, latest().value);
+        installed.value, publications_.latest().value);
     actions_.push(action::warning(fmt::format("worker {}: {}", member.name, member.last_error)));
   } else if (other_bytes) {
     member.base_unusable = true;  // patches from here are made from other bytes
     actions_.push(action::warning(fmt::format("worker {}: its version {} is from another run; it gets version {} whole",
-                                              member.name, installed.value, latest().value)));
+                                              member.name, installed.value, publications_.latest().value)));
   }
 }
 
 void OriginCore::note_stranger(ConnId conn, std::string what) {
   const std::optional<PeerIdentity>& peer = unidentified_.peer(conn);
   if (!peer || peer->role != Role::kWorker) return;
-  if (const auto who = members_.id_of(peer->name)) publications_.note_offence(*who, std::move(what));
+  if (const auto who = members_.id_of(peer->name)) faults_.note_offence(*who, std::move(what));
 }
 
 // One whose connection was lost asks before it has joined again: now and then that is nobody's fault.
@@ -375,14 +374,14 @@ void OriginCore::handle_placeless(Instant now, ConnId conn) {
   if (!member.connected() && !forget_due_) forget_due_ = now + Membership::kKeepStranger;
   if (!member.connected() && member.heard_at == Instant{}) member.heard_at = now;
   if (member.strays.spend(now)) return;
-  publications_.note_offence(member.id, "asks again and again for what it has no place for in any plan");
+  faults_.note_offence(member.id, "asks again and again for what it has no place for in any plan");
 }
 
 void OriginCore::note_greedy() {
   for (const auto& [name, payload] : uploads_.take_greedy()) {
     const auto id = members_.id_of(name);
     if (!id) continue;
-    publications_.note_offence(
+    faults_.note_offence(
         *id, fmt::format("has taken {} copies of {} from the origin", Uploads::kCopiesMax, to_string(payload)));
   }
 }
@@ -405,7 +404,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   }
   Member& member = members_.by_name(join.name());
   if (!member.joins.spend(now)) {
-    publications_.note_offence(member.id, "joins again and again");
+    faults_.note_offence(member.id, "joins again and again");
     return close(conn, fail(Errc::kNotAllowed, Op::kJoin, "it joins too often; wait some seconds"));
   }
   if (member.connected()) drop(member.conn);
@@ -421,7 +420,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   message.mutable_joined()->set_peer_id(member.id.value);
   message.mutable_joined()->set_heartbeat_ms(
       static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(member.heartbeat).count()));
-  message.mutable_joined()->set_latest_version(latest().value);
+  message.mutable_joined()->set_latest_version(publications_.latest().value);
   message.mutable_joined()->set_protocol(member.protocol);
   if (member.other_run == kNoRun && !member.foreign) message.mutable_joined()->set_run_id(config_.run.value);
   actions_.push(action::Send{conn, std::move(message)});
@@ -455,14 +454,14 @@ std::string OriginCore::name_on(ConnId conn) const {
 
 void OriginCore::handle_excess(std::string_view name) {
   const auto id = members_.id_of(std::string(name));
-  if (id) publications_.note_offence(*id, "sends more than its share of messages; it is read more slowly");
+  if (id) faults_.note_offence(*id, "sends more than its share of messages; it is read more slowly");
 }
 
 void OriginCore::handle_refused(Instant now, ConnId conn, const Error& why) {
   const auto id = members_.id_of(name_on(conn));
   Member* member = members_.by_conn(conn);
   refuse(conn, why);
-  if (id) publications_.note_offence(*id, "sends messages that no worker sends");
+  if (id) faults_.note_offence(*id, "sends messages that no worker sends");
   if (member != nullptr) lose(now, *member, why.detail);
 }
 
@@ -470,7 +469,7 @@ void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& m
   Member* member = members_.by_conn(conn);
   if (!admit_message(now, conn)) {
     if (member == nullptr) return;
-    publications_.note_offence(member->id, "sends more messages than any worker has reason to");
+    faults_.note_offence(member->id, "sends more messages than any worker has reason to");
     return lose(now, *member, "it sends too many messages");
   }
   if (member == nullptr) {

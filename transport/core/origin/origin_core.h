@@ -43,8 +43,9 @@ struct PeerRecord {
   std::uint32_t since_regained = 0;
 };
 
-/// The origin: knows the members and their connections, and serves the first copy of each chunk. Its Publications
-/// decide who gets what, and by which plan. Invariant: a connection is a member's, a probe, or one that Core knows.
+/// The origin: knows the members and their connections, serves the first copy of each chunk, and hands each input to
+/// the object that it concerns. Its Publications decide who gets what, and by which plan; its FaultAttribution judges
+/// the relays. Invariant: a connection is a member's, a probe, or one that Core knows.
 class OriginCore final : public Core {
  public:
   explicit OriginCore(OriginConfig config);
@@ -60,8 +61,7 @@ class OriginCore final : public Core {
   [[nodiscard]] std::vector<PeerRecord> peer_records(Instant now) const;
   /// Grows when peer_records() has changed enough to be written.
   [[nodiscard]] std::uint64_t peer_records_generation() const {
-    return publications_.ended_count() + publications_.faults().complaints_made() + forgotten_count_ +
-           rates_.ended_count();
+    return publications_.ended_count() + faults_.complaints_made() + forgotten_count_ + rates_.ended_count();
   }
 
   /// From now on these count, for what is planned and for who joins.
@@ -86,15 +86,6 @@ class OriginCore final : public Core {
 
   /// The answer to action::Enroll. The machine is told of errors with Op::kVerify alone; others are the origin's own.
   void handle_enrolled(ConnId conn, const Result<EnrolledWorker>& enrolled);
-
-  /// What make_plan() says of a payload of this size for the members of now.
-  [[nodiscard]] Plan plan_for(Instant now, std::uint64_t payload_bytes) const {
-    return publications_.plan_for(now, payload_bytes);
-  }
-
-  /// Whether `version` may be published: greater than any that this origin has published, whatever workers have from
-  /// other runs. Errors: kAlreadyExists, kInvalidArgument (0).
-  [[nodiscard]] Status check_version(Version version) const { return publications_.check_version(version); }
 
   /// Takes a new version over: first its open manifest, which the origin announces at once, then ever more chunks,
   /// which can be read. Each manifest continues the one before, and `grown` has all chunk digests so far. The take-over
@@ -127,27 +118,14 @@ class OriginCore final : public Core {
   /// is a damaged version, which is withdrawn.
   void handle_payload_made(Instant now, PayloadId payload, const Result<MadePayload>& made);
 
-  [[nodiscard]] std::optional<PublicationProgress> progress(Version version) const {
-    return publications_.progress(version);
-  }
-  /// The greatest number that was ever given to a version: the next one has to be greater.
-  [[nodiscard]] Version last_used() const { return publications_.last_used(); }
-  /// The version of the last publication, also while it is taken over.
-  [[nodiscard]] Version latest() const { return publications_.latest(); }
+  [[nodiscard]] const Publications& publications() const { return publications_; }
+  [[nodiscard]] const FaultAttribution& faults() const { return faults_; }
   [[nodiscard]] const Membership& members() const { return members_; }
   /// What plans take for the origin's own uplink; without a limit: not known.
   [[nodiscard]] Rate planned_uplink() const { return rates_.planned_origin_uplink(); }
   [[nodiscard]] const OriginConfig& config() const { return config_; }
-  /// How most members get the latest version, for status; null if no member gets it.
-  [[nodiscard]] const Plan* latest_plan() const { return publications_.latest_plan(); }
   /// The last publications, as they stand; for status.
   [[nodiscard]] const PublicationHistory& history() { return publications_.history(); }
-  /// How many members complain of that one, for status.
-  [[nodiscard]] std::size_t complaints_of(PeerId member) const { return publications_.complaints_of(member); }
-  /// Of how many it complains.
-  [[nodiscard]] std::size_t complaints_by(PeerId member) const { return publications_.complaints_by(member); }
-  /// Plans were repaired so many times.
-  [[nodiscard]] std::uint64_t repair_count() const { return publications_.repair_count(); }
   /// The last damage that this node found in what it holds; "" if there was none.
   [[nodiscard]] const std::string& last_error() const { return last_error_; }
 
@@ -208,6 +186,7 @@ class OriginCore final : public Core {
   Membership members_;
   Reachability reachability_;
   RateProbes rates_;
+  FaultAttribution faults_;
   StandbyPlaces standby_places_;
   Publications publications_;
   // A lower bound of when somebody's silence has lasted too long. Heartbeats do not move it, so it may fire early,

@@ -22,4 +22,29 @@ void PackingSpeeds::handle_made(const MadePayload& made) {
   }
 }
 
+std::optional<PackingCosts> packing_costs(const PublicationContext& context, Instant now, const Publication& latest,
+                                          double packed_share, const PackingSpeeds& speeds) {
+  const std::uint64_t bytes = latest.full_bytes();
+  const PlanRequest request =
+      plan_request(context, now, bytes, [&](const Member& member) { return member.installed < latest.version(); });
+  const bool known =
+      origin_rate_source(context) != RateSource::kNone && speeds.pack_bytes_per_s() > 0 &&
+      std::ranges::all_of(request.members, [&](const PlanMember& m) {
+        const Member& member = *context.members.find(m.id);
+        return member.planned_downlink().limited() && (member.planned_uplink().limited() || !m.can_relay);
+      });
+  if (!known) return std::nullopt;
+  PackingCosts costs;
+  for (const auto& [id, member] : context.members.all()) {
+    if (!member.active() || member.installed >= latest.version()) continue;
+    if (member.unpack_bytes_per_s <= 0) return std::nullopt;
+    costs.unpack_s = std::max(costs.unpack_s, double(bytes) / member.unpack_bytes_per_s);
+  }
+  costs.as_it_is_s = to_seconds(make_plan(request).predicted_t100);
+  costs.packed_share = packed_share;
+  costs.take_over_s = latest.open() ? double(bytes) / speeds.take_over_bytes_per_s() : 0;
+  costs.pack_s = double(bytes) / speeds.pack_bytes_per_s();
+  return costs;
+}
+
 }  // namespace weightcast

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/units.h"
-#include "transport/core/origin/origin_payloads.h"
+#include "transport/core/origin/made_payload.h"
+#include "transport/core/origin/publication.h"
 
 namespace weightcast {
 
@@ -46,5 +48,11 @@ class PackingSpeeds {
   double pack_bytes_per_s_;
   double take_over_bytes_per_s_ = 0;
 };
+
+/// What the latest version costs packed, for the members that lack it; `packed_share` as samples say. Nothing if a rate
+/// or a speed is not known: links of unknown rate may be faster than anything, and ends of unknown speed slower.
+[[nodiscard]] std::optional<PackingCosts> packing_costs(const PublicationContext& context, Instant now,
+                                                        const Publication& latest, double packed_share,
+                                                        const PackingSpeeds& speeds);
 
 }  // namespace weightcast

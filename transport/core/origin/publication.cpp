@@ -1,226 +1,203 @@
 #include "transport/core/origin/publication.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "base/units.h"
 #include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {
 namespace {
 
-// What was measured is not promised, and fast links end at processors: a child that expects this much calls its parent
-// slow where something is wrong.
-constexpr double kExpectedOfMeasured = 0.5;
-constexpr Rate kExpectedMax = Rate::bits(100e6);
+constexpr std::string_view kNoVersionAnyMore = "it is no version of this origin any more";
+constexpr std::string_view kWrongDigests = "chunk digests are missing, or are not those of the manifest";
 
-RateSource source_of(Rate cap, Rate planned) {
-  if (!planned.limited()) return RateSource::kNone;
-  return planned == cap ? RateSource::kConfigured : RateSource::kMeasured;
-}
-
-/// The lower one of those with a limit; without one if there are none.
-Rate median_of(std::vector<Rate> rates) {
-  std::erase_if(rates, [](Rate rate) { return !rate.limited(); });
-  if (rates.empty()) return Rate{};
-  const auto middle = rates.begin() + static_cast<std::ptrdiff_t>((rates.size() - 1) / 2);
-  std::ranges::nth_element(rates, middle);
-  return *middle;
-}
-
-void fill_in_unknown(PlanRequest& request) {
-  std::vector<Rate> uplinks, downlinks;
-  Rate fastest{}, second{};
-  for (const PlanMember& member : request.members) {
-    uplinks.push_back(member.uplink);
-    downlinks.push_back(member.downlink);
-    second = std::max(second, std::min(fastest, member.downlink));
-    fastest = std::max(fastest, member.downlink);
-  }
-  Rate uplink = median_of(uplinks), downlink = median_of(downlinks);
-  if (!downlink.limited()) downlink = std::max(uplink, request.origin_uplink);
-  if (!uplink.limited()) uplink = downlink;
-  for (PlanMember& member : request.members) {
-    if (!member.uplink.limited()) member.uplink = uplink;
-    if (!member.downlink.limited()) member.downlink = downlink;
-  }
-  // By the word of more than one, where more than one is known.
-  if (!request.origin_uplink.limited()) request.origin_uplink = second.limited() ? second : downlink;
+Error bad(Errc code, PayloadId payload, std::string_view why) {
+  return fail(code, Op::kPublish, fmt::format("{}: {}", to_string(payload), why));
 }
 
 }  // namespace
 
-RateSource origin_rate_source(const PublicationContext& context) {
-  return source_of(context.config.uplink, context.rates.planned_origin_uplink());
+std::uint64_t Publication::full_bytes() const {
+  const auto full = context_.holdings.find(version_);
+  return full != context_.holdings.end() ? full->second.manifest().planned_bytes() : manifest_->snapshot_bytes();
 }
 
-PlanRequest plan_request(const PublicationContext& context, Instant now, std::uint64_t payload_bytes,
-                         const std::function<bool(const Member&)>& takes_part) {
-  PlanRequest request;
-  request.origin_uplink = context.rates.planned_origin_uplink();
-  request.payload_bytes = payload_bytes;
-  request.topology = context.config.topology;
-  request.hop_delay = context.config.hop_delay;
-  std::vector<RankedPeer> ranked;
-  for (const auto& [id, member] : context.members.all()) {
-    if (!member.active() || !takes_part(member)) continue;
-    Standing standing = member.standing.standing();
-    if (context.faults.in_dispute(id)) standing = std::max(standing, Standing::kTail);
-    ranked.push_back({id, standing, member.score_at(now)});
+// ---- the version
+
+void Publication::begin(std::shared_ptr<const Manifest> manifest) {
+  WC_CHECK(manifest->open && !in_store());
+  manifest_ = manifest;
+  context_.holdings.emplace(version_, Holding(std::move(manifest)));
+}
+
+Status Publication::publish(const MadePayload& made) {
+  WC_ASSIGN(const auto growth, complete(made));
+  manifest_ = made.manifest;
+  if (growth) tell(made.manifest->id(), *growth);
+  return {};
+}
+
+bool Publication::restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
+  if (manifest->id().is_full() && !hold(manifest, chunk_digests)) return false;
+  manifest_ = std::move(manifest);
+  return true;
+}
+
+bool Publication::hold(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
+  const PayloadId payload = manifest->id();
+  const std::uint32_t chunks = manifest->chunk_count();
+  Holding holding(std::move(manifest));
+  holding.restore(chunk_digests, ChunkSet(chunks, true));
+  if (!holding.complete()) return false;
+  context_.holdings.emplace(payload, std::move(holding));
+  return true;
+}
+
+void Publication::withdraw(std::string_view why) {
+  withdraw(version_, why);
+  manifest_.reset();
+}
+
+// ---- payloads that are made when somebody needs them
+
+bool Publication::can_make(PayloadId payload) const {
+  if (is_making(payload)) return true;
+  if (useless_.contains(payload) || !in_store()) return false;
+  if (payload.is_full()) return !open();
+  return payload.is_packed() ? context_.config.packing != Packing::kNever : context_.config.patches;
+}
+
+void Publication::make(Instant now, PayloadId payload) {
+  if (!context_.holds(payload) && making_.insert(payload).second) {
+    context_.actions.push(action::MakePayload{payload});
   }
-  rank_peers(ranked);
-  for (const RankedPeer& peer : ranked) {
-    const Member& member = *context.members.find(peer.id);
-    request.members.push_back(
-        {member.id, member.planned_uplink(), member.planned_downlink(), member.can_relay(), member.reaches_nobody});
-    for (const auto& [parent, _] : member.cannot_reach) request.apart.push_back({parent, member.id});
+  context_.history.handle_making(now, payload);
+}
+
+Status Publication::begin_made(std::shared_ptr<const Manifest> manifest) {
+  const PayloadId payload = manifest->id();
+  if (!is_making(payload)) return bad(Errc::kNotFound, payload, "the origin did not ask for it");
+  if (!manifest->open) return bad(Errc::kInvalidArgument, payload, "its first manifest is not open");
+  if (payload.is_full() && !in_store()) return bad(Errc::kNotFound, payload, kNoVersionAnyMore);
+  if (context_.holds(payload)) return bad(Errc::kAlreadyExists, payload, "it was begun before");
+  context_.holdings.emplace(payload, Holding(std::move(manifest)));
+  context_.uploads.handle_known(payload);
+  return {};
+}
+
+Status Publication::grow(const MadePayload& grown) {
+  WC_ASSIGN(const wire::Message growth, take_growth(grown));
+  const PayloadId payload = grown.manifest->id();
+  tell(payload, growth);
+  context_.uploads.handle_known(payload);
+  return {};
+}
+
+Status Publication::hold_made(const MadePayload& made) {
+  const PayloadId payload = made.manifest->id();
+  if (payload.is_full() && !in_store()) return bad(Errc::kNotFound, payload, kNoVersionAnyMore);
+  if (payload.is_full() && manifest_->snapshot_digest != made.manifest->snapshot_digest) {
+    return bad(Errc::kCorrupt, payload,
+               fmt::format("its bytes are not those that were published (digest {} instead of {})",
+                           made.manifest->snapshot_digest.hex(), manifest_->snapshot_digest.hex()));
   }
-  std::vector<Rate*> uplinks, downlinks;
-  for (PlanMember& planned : request.members) {
-    const Member& member = *context.members.find(planned.id);
-    if (planned.uplink != member.uplink) uplinks.push_back(&planned.uplink);
-    if (planned.downlink != member.downlink) downlinks.push_back(&planned.downlink);
+  WC_ASSIGN(const auto growth, complete(made));
+  context_.actions.push(
+      action::info(fmt::format("{}: {}", to_string(payload), format_bytes(made.manifest->payload_bytes))));
+  if (growth) tell(payload, *growth);
+  context_.uploads.handle_known(payload);
+  return {};
+}
+
+Result<wire::Message> Publication::take_growth(const MadePayload& grown) {
+  const PayloadId payload = grown.manifest->id();
+  const auto held = context_.holdings.find(payload);
+  if (held == context_.holdings.end()) return bad(Errc::kNotFound, payload, "it was not begun");
+  Holding& holding = held->second;
+  if (!continues(holding.manifest(), *grown.manifest)) {
+    return bad(Errc::kInvalidArgument, payload, "what was made does not continue what was announced");
   }
-  even_out(uplinks);
-  even_out(downlinks);
-  fill_in_unknown(request);
-  return request;
+  wire::Message message;
+  *message.mutable_growth() = growth_between(holding.manifest(), *grown.manifest);
+  holding.grow(grown.manifest);
+  holding.restore(grown.chunk_digests, ChunkSet(grown.manifest->chunk_count(), true));
+  if (!holding.verified().complete()) return bad(Errc::kInvalidArgument, payload, kWrongDigests);
+  return message;
 }
 
-bool Publication::takes_part(const Member& member) const {
-  const PayloadId payload = id();
-  if (!member.active() || failed_.contains(member.id)) return false;
-  if (holders_.contains(member.id)) return true;
-  if (member.installed >= payload.version) return false;
-  if (member.assigned == payload) return true;
-  if (!told_.contains(member.id)) return false;
-  return member.receiving == payload || member.receiving == PayloadId{};
+Result<std::optional<wire::Message>> Publication::complete(const MadePayload& made) {
+  const PayloadId payload = made.manifest->id();
+  if (made.manifest->open) return bad(Errc::kInvalidArgument, payload, "its last manifest is still open");
+  if (context_.holds(payload)) {
+    WC_ASSIGN(wire::Message message, take_growth(made));
+    return std::optional(std::move(message));
+  }
+  if (!hold(made.manifest, made.chunk_digests)) return bad(Errc::kInvalidArgument, payload, kWrongDigests);
+  return std::optional<wire::Message>();
 }
 
-bool Publication::outdated() const {
-  const auto taking =
-      std::ranges::count_if(context_.members.all(), [&](const auto& member) { return takes_part(member.second); });
-  return std::size_t(taking) != plan_.members.size() ||
-         !std::ranges::all_of(plan_.members, [&](PeerId id) { return takes_part(*context_.members.find(id)); });
+void Publication::tell(PayloadId payload, const wire::Message& message) {
+  if (const PayloadPlan* plan = find_plan(payload)) plan->tell_all(message);
 }
 
-void Publication::repair(Instant now) {
-  PlanRequest request =
-      plan_request(context_, now, manifest().planned_bytes(), [&](const Member& member) { return takes_part(member); });
-  request.chunk_bytes = manifest().chunk_bytes;
-  const std::vector<ApartPair> apart = context_.faults.apart(id());
-  request.apart.insert(request.apart.end(), apart.begin(), apart.end());
-  for (PlanMember& m : request.members) m.can_relay = m.can_relay && !context_.faults.is_leaf(id(), m.id);
-  plan_ = plan_.members.empty() ? make_plan(request) : repair_plan(plan_, request);
-  ++context_.epoch;
-  ++repair_count_;
-  const PlanIndex index(plan_);
-  for (const PeerId peer : plan_.members) {
-    const Member& member = *context_.members.find(peer);
-    if (!member.connected() || member.installed >= manifest().version) continue;
-    const auto told = told_.find(peer);
-    if (told == told_.end()) continue;  // it was told of another payload, or will be told of this one
-    Assignment assignment = assignment_for(index, member);
-    if (assignment == told->second) continue;
-    for (const StripeSource& before : told->second.stripes) {
-      const PeerId parent = before.ancestors.front().id;
-      if (parent != kOriginId) context_.faults.handle_moved(now, id(), parent, peer);
-    }
-    told->second = assignment;
-    assignment.epoch = context_.epoch;
-    wire::Message message;
-    *message.mutable_assignment() = assignment_to_wire(assignment);
-    context_.actions.push(action::Send{member.conn, std::move(message)});
+void Publication::withdraw(PayloadId payload, std::string_view why) {
+  if (!context_.holds(payload)) return;
+  context_.uploads.withdraw(payload, why);
+  wire::Message message;
+  set_payload(*message.mutable_not_available(), payload);
+  message.mutable_not_available()->set_reason(std::string(why));
+  tell(payload, message);
+  end_plan(payload);
+  context_.holdings.erase(payload);
+  for (auto& [id, member] : context_.members.all()) {
+    if (member.assigned == payload) member.assigned = {};
   }
 }
 
-void Publication::announce(Instant now, bool to_assigned) {
-  if (to_announce_.empty()) return;
-  const PlanIndex index(plan_);
-  std::erase_if(to_announce_, [&](PeerId peer) {
-    if (!index.contains(peer)) return true;
-    const Member& member = *context_.members.find(peer);
-    if ((member.assigned == id()) != to_assigned) return false;
-    Assignment assignment = assignment_for(index, member);
-    told_[peer] = assignment;
-    assignment.epoch = context_.epoch;
-    wire::Message message;
-    *message.mutable_announce()->mutable_manifest() = manifest_to_wire(manifest());
-    *message.mutable_announce()->mutable_assignment() = assignment_to_wire(assignment);
-    context_.actions.push(action::Send{member.conn, std::move(message)});
-    context_.history.handle_told(now, member, id());
-    return true;
-  });
+void Publication::forget(PayloadId payload) {
+  context_.uploads.withdraw(payload, "the origin keeps newer versions only");
+  end_plan(payload);
+  context_.holdings.erase(payload);
+  if (payload.is_full()) manifest_.reset();
 }
 
-void Publication::tell_all(const wire::Message& message) const {
-  for (const auto& [id, _] : told_) context_.actions.push(action::Send{context_.members.find(id)->conn, message});
+// ---- plans
+
+PayloadPlan& Publication::plan_of(PayloadId payload) {
+  return plans_.try_emplace(payload, context_, context_.holdings.at(payload)).first->second;
 }
 
-bool Publication::handle_disconnected(PeerId member) {
-  const std::size_t known = told_.erase(member) + holders_.erase(member) + to_announce_.erase(member);
-  return known > 0;
+PayloadPlan* Publication::find_plan(PayloadId payload) {
+  const auto found = plans_.find(payload);
+  return found == plans_.end() ? nullptr : &found->second;
 }
 
-void Publication::handle_assigned(PeerId member) {
-  failed_.erase(member);
-  told_.erase(member);
-  announce_to(member);
-}
-
-void Publication::handle_resumed(PeerId member) {
-  failed_.erase(member);
-  told_.insert_or_assign(member, Assignment());
-  announce_to(member);
-}
-
-NodeAddress Publication::address_of(PeerId id) const {
-  if (id == kOriginId) return {id, context_.config.name, {}, 0};  // everyone knows its address already
-  const Member* member = context_.members.find(id);
-  WC_CHECK(member != nullptr);
-  return {id, member->name, member->host, member->port};
-}
-
-RateSource Publication::rate_source(const Member& member, const std::vector<PeerId>& ancestors) const {
-  RateSource least = std::min(origin_rate_source(context_), source_of(member.downlink, member.planned_downlink()));
-  for (const PeerId ancestor : ancestors) {
-    if (ancestor == kOriginId) continue;
-    const Member& relay = *context_.members.find(ancestor);
-    least = std::min(least, source_of(relay.uplink, relay.planned_uplink()));
+const PayloadPlan* Publication::main_plan() const {
+  const PayloadPlan* most = nullptr;
+  for (const auto& [payload, plan] : plans_) {
+    if (most == nullptr || plan.plan().members.size() >= most->plan().members.size()) most = &plan;
   }
-  return least;
+  return most;
 }
 
-bool Publication::is_predicted(PeerId member) const {
-  const auto told = told_.find(member);
-  return told != told_.end() && std::ranges::all_of(told->second.stripes, [](const StripeSource& source) {
-           return source.predicted_bytes_per_s > 0;
-         });
+std::set<PeerId> Publication::planned() const {
+  std::set<PeerId> planned;
+  for (const auto& [payload, plan] : plans_) planned.insert(plan.plan().members.begin(), plan.plan().members.end());
+  return planned;
 }
 
-Assignment Publication::assignment_for(const PlanIndex& index, const Member& member) const {
-  const std::size_t at = index.place_of(member.id);
-  std::uint32_t weights = 0;
-  for (const StripePlan& stripe : plan_.stripes) weights += stripe.weight;
+void Publication::end_plan(PayloadId payload) {
+  context_.forecasts.forget(payload);
+  plans_.erase(payload);
+  context_.faults.forget(payload);
+}
 
-  Assignment assignment;
-  assignment.payload = id();
-  for (std::uint32_t s = 0; s < plan_.stripes.size(); ++s) {
-    StripeSource& source = assignment.stripes.emplace_back();
-    const std::vector<PeerId> ancestors = index.ancestors_of(member.id, s);
-    for (const PeerId ancestor : ancestors) {
-      if (member.cannot_reach.contains(ancestor)) continue;  // one further up; a plan has it for no parent
-      source.ancestors.push_back(address_of(ancestor));
-    }
-    const RateSource known = rate_source(member, ancestors);
-    // A child that does not know what to expect cannot call its parent slow.
-    if (known != RateSource::kNone && at < plan_.rates.size()) {
-      double expected = plan_.rates[at].bytes_per_s;
-      if (known == RateSource::kMeasured) expected = std::min(expected * kExpectedOfMeasured, kExpectedMax.bytes_per_s);
-      source.predicted_bytes_per_s = expected * plan_.stripes[s].weight / weights;
-    }
-    assignment.stripe_weights.push_back(plan_.stripes[s].weight);
-  }
-  return assignment;
+void Publication::handle_end(Instant now) {
+  context_.faults.handle_publication_end(version_, planned());
+  for (auto& [payload, plan] : plans_) plan.handle_end(now);
 }
 
 }  // namespace weightcast

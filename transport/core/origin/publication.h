@@ -1,106 +1,121 @@
 #pragma once
 
-#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
-#include <string>
+#include <string_view>
 #include <vector>
 
-#include "transport/core/action.h"
-#include "transport/core/assignment.h"
-#include "transport/core/edge/holdings.h"
-#include "transport/core/origin/history/publication_history.h"
-#include "transport/core/origin/members/membership.h"
-#include "transport/core/origin/members/rate_probes.h"
-#include "transport/core/origin/origin_config.h"
-#include "transport/core/origin/relays/fault_attribution.h"
-#include "transport/core/plan/plan.h"
-#include "transport/core/plan/plan_repair.h"
+#include "transport/core/origin/made_payload.h"
+#include "transport/core/origin/payload_plan.h"
+#include "transport/core/origin/publication_context.h"
 
 namespace weightcast {
 
-/// What the publications of one origin share.
-struct PublicationContext {
-  const OriginConfig& config;
-  Membership& members;
-  ActionQueue& actions;
-  FaultAttribution& faults;
-  PublicationHistory& history;
-  RateProbes& rates;
-  Epoch epoch{};  ///< of the last plan
-};
-
-/// The rates of a node that plans are made of: configured, measured, or neither.
-enum class RateSource : std::uint8_t { kNone, kMeasured, kConfigured };
-[[nodiscard]] RateSource origin_rate_source(const PublicationContext& context);
-
-/// The active members in rank order, of those for whom `takes_part` holds. What is not known of an uplink or downlink
-/// counts as the median of what is known of others', and of the origin's uplink as the fastest member but one: where
-/// nobody knows better, links are alike, and then a chain is right, which a star never is.
-[[nodiscard]] PlanRequest plan_request(const PublicationContext& context, Instant now, std::uint64_t payload_bytes,
-                                       const std::function<bool(const Member&)>& takes_part);
-
-/// One payload that the origin holds, its plan, and those who take part in it. Pure. Called by the Publications that
-/// owns it. Invariants: an epoch is used once; a member that was told of the payload hears of every change of its
-/// assignment.
+/// One version becoming available: the manifest that it was published by, the payloads that lead to it, and a plan for
+/// each that somebody gets. A payload begins open and is held from then on. It grows, and then is complete or
+/// withdrawn. A version that was published by its patch is complete in the store, but its full payload is held only
+/// once somebody needed it. Pure. Owned by the Publications, which know of other versions and of who needs what.
+///
+/// It outlives its version: patches to a version that the store has no more may lead on to newer ones.
+/// Invariants: holdings of payloads that lead to the version change here alone; all known chunks of what is held are
+/// verified; a payload that has a plan is held; the full payload is held only while the store has the version.
 class Publication {
  public:
-  /// Both outlive it; the holding may grow.
-  Publication(PublicationContext& context, const Holding& holding) : context_(context), holding_(holding) {}
+  /// `context` outlives it.
+  Publication(PublicationContext& context, Version version) : context_(context), version_(version) {}
 
-  [[nodiscard]] const Manifest& manifest() const { return holding_.manifest(); }
-  [[nodiscard]] PayloadId id() const { return manifest().id(); }
-  [[nodiscard]] const Plan& plan() const { return plan_; }
+  [[nodiscard]] Version version() const { return version_; }
+  /// That the version was published by: of its full payload, or of a patch. Null if the store does not have the
+  /// version, or not any more.
+  [[nodiscard]] const Manifest* manifest() const { return manifest_.get(); }
+  [[nodiscard]] bool in_store() const { return manifest_ != nullptr; }
+  /// Whether the version is still being taken over.
+  [[nodiscard]] bool open() const { return in_store() && manifest_->open; }
+  /// What the full payload of a version in the store takes, whether or not it is held.
+  [[nodiscard]] std::uint64_t full_bytes() const;
+  /// Whether nothing is left of it but payloads that are held and that nobody gets.
+  [[nodiscard]] bool over() const { return !in_store() && making_.empty() && plans_.empty(); }
 
-  /// Whether `member` can receive or serve this payload: it has the payload, or was told of it and has not gone past
-  /// it. A worker skips a payload that is superseded before the worker begins it.
-  [[nodiscard]] bool takes_part(const Member& member) const;
-  /// Whether the plan's members are not those that take part.
-  [[nodiscard]] bool outdated() const;
-  /// Fits the plan to the members of now, and sends each changed assignment.
-  void repair(Instant now);
-  /// `member` is to be given the manifest and its assignment: announce() does so.
-  void announce_to(PeerId member) { to_announce_.insert(member); }
-  /// Announces the payload to the waiting members of the plan: those assigned this payload, or the others.
-  void announce(Instant now, bool to_assigned);
-  /// How often the plan was repaired.
-  [[nodiscard]] std::uint64_t repair_count() const { return repair_count_; }
-  /// Whether a member was told of the payload, on its connection of now.
-  [[nodiscard]] bool has_told(PeerId member) const { return told_.contains(member); }
-  /// Whether the rates are known of all links on the way to the member, so that the plan predicts something.
-  [[nodiscard]] bool is_predicted(PeerId member) const;
-  /// Sends it to everyone who was told of the payload.
-  void tell_all(const wire::Message& message) const;
+  // ---- the version
 
-  /// Plans `member` again, which could not store the payload. Returns whether that was so.
-  bool readmit(PeerId member) { return failed_.erase(member) > 0; }
-  /// `member` could not store the payload: the plan neither feeds it nor has it relay.
-  void handle_failed(PeerId member) { failed_.insert(member); }
-  void handle_holder(PeerId member) { holders_.insert(member); }
-  /// Its connection is gone, or made anew. The origin does not know any more what it was told and has. Returns whether
-  /// it was known to take part.
-  bool handle_disconnected(PeerId member);
-  /// It is assigned this payload: repair() and announce() follow.
-  void handle_assigned(PeerId member);
-  /// It is receiving this payload, and was told nothing of it on this connection. repair() and announce() follow: they
-  /// tell it its assignment and the payload's manifest of now.
-  void handle_resumed(PeerId member);
+  /// It is taken over from now on; its full payload is open.
+  void begin(std::shared_ptr<const Manifest> manifest);
+  /// The payload that it is published by is complete: the full payload, whether or not it was begun, or a patch.
+  /// Errors: as hold_made().
+  Status publish(const MadePayload& made);
+  /// It was found on disk: by its full payload, or by the manifest of the patch that it was published by, without
+  /// digests. Returns whether it is one of the versions now.
+  bool restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
+  /// A complete payload is held from now on, if these are its digests. Returns whether they are.
+  bool hold(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
+  /// The version is withdrawn, and its full payload from everybody who was told of it.
+  void withdraw(std::string_view why);
+
+  // ---- payloads that are made when somebody needs them
+
+  /// Whether that payload can be made, or is being made. A patch also needs its base.
+  [[nodiscard]] bool can_make(PayloadId payload) const;
+  [[nodiscard]] const std::set<PayloadId>& making() const { return making_; }
+  [[nodiscard]] bool is_making(PayloadId payload) const { return making_.contains(payload); }
+  /// Asks for the payload, unless it is held or being made.
+  void make(Instant now, PayloadId payload);
+  /// It is being made: from now on it is held, open. Errors: kNotFound (nobody asked for it, or its version was
+  /// withdrawn), kInvalidArgument (the manifest is not open), kAlreadyExists (it is held).
+  Status begin_made(std::shared_ptr<const Manifest> manifest);
+  /// What was begun has grown to this; who was told of it hears so. Errors: kNotFound (it was not begun),
+  /// kInvalidArgument (it does not continue what was begun, or digests are missing or wrong). The caller withdraws it
+  /// after an error.
+  Status grow(const MadePayload& grown);
+  /// It was made, or could not be. Returns whether it was asked for.
+  bool end_making(PayloadId payload) { return making_.erase(payload) > 0; }
+  /// A payload that was made is complete, whether or not it was begun. Errors: as grow(), kInvalidArgument for a
+  /// manifest that is open, kNotFound (a full payload of a version that is none any more), kCorrupt (a full payload
+  /// with another snapshot digest than its version).
+  Status hold_made(const MadePayload& made);
+  /// Does not have it made again while the version is the latest.
+  void give_up(PayloadId payload) { useless_.insert(payload); }
+  /// Another version is the latest: what was of no use may be of use when this one is so again.
+  void handle_not_latest() { useless_.clear(); }
+  /// Takes a payload back from everybody who was told of it, if it is held.
+  void withdraw(PayloadId payload, std::string_view why);
+  /// Nobody needs the payload any more. With the full payload the store gives up the version.
+  void forget(PayloadId payload);
+
+  // ---- plans
+
+  /// Of a payload that is held; made if there is none.
+  [[nodiscard]] PayloadPlan& plan_of(PayloadId payload);
+  /// Null if there is none.
+  [[nodiscard]] PayloadPlan* find_plan(PayloadId payload);
+  /// The one that most members get; null if nobody gets the version.
+  [[nodiscard]] const PayloadPlan* main_plan() const;
+  [[nodiscard]] std::map<PayloadId, PayloadPlan>& plans() { return plans_; }
+  [[nodiscard]] const std::map<PayloadId, PayloadPlan>& plans() const { return plans_; }
+  /// All members that some plan has.
+  [[nodiscard]] std::set<PeerId> planned() const;
+  /// Nobody asks about that plan any more.
+  void end_plan(PayloadId payload);
+
+  /// The publication has ended. Standing changes now, and only now.
+  void handle_end(Instant now);
 
  private:
-  /// What the rates on the way to `member` in that stripe rest on, the least sure of them.
-  [[nodiscard]] RateSource rate_source(const Member& member, const std::vector<PeerId>& ancestors) const;
-  [[nodiscard]] Assignment assignment_for(const PlanIndex& index, const Member& member) const;
-  [[nodiscard]] NodeAddress address_of(PeerId id) const;
+  /// A payload is complete, whether or not it was begun. Returns the message for the members that were told of its
+  /// beginning, if it was begun. Errors: as grow(), kInvalidArgument for a manifest that is open.
+  [[nodiscard]] Result<std::optional<wire::Message>> complete(const MadePayload& made);
+  /// Returns the message for the members that were told of it. Errors: as grow().
+  [[nodiscard]] Result<wire::Message> take_growth(const MadePayload& grown);
+  /// Everyone who was told of the payload is sent this.
+  void tell(PayloadId payload, const wire::Message& message);
 
   PublicationContext& context_;
-  const Holding& holding_;
-  Plan plan_;
-  std::set<PeerId> failed_;            // could not store it: neither fed nor relays
-  std::map<PeerId, Assignment> told_;  // the assignment that each member was sent last, without its epoch
-  std::set<PeerId> holders_;           // have it whole
-  std::set<PeerId> to_announce_;
-  std::uint64_t repair_count_ = 0;
+  const Version version_;
+  std::shared_ptr<const Manifest> manifest_;
+  std::set<PayloadId> making_;   // that were asked for
+  std::set<PayloadId> useless_;  // could not be made, or would not be small
+  std::map<PayloadId, PayloadPlan> plans_;
 };
 
 }  // namespace weightcast

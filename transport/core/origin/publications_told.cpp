@@ -10,18 +10,30 @@ constexpr std::size_t kMissingNamesMax = 8;
 
 }  // namespace
 
+void Publications::judge(Instant now, const std::vector<Version>& ended) {
+  for (const Version version : ended) {
+    at(version).handle_end(now);
+    ++ended_count_;
+    const BroadcastTimes::Times* times = times_.find(version);
+    const bool complete = times != nullptr && times->t100;
+    end_record(now, version, complete ? PublicationRecord::End::kComplete : PublicationRecord::End::kSuperseded);
+  }
+  times_.for_each(
+      [&](Version version, const BroadcastTimes::Times& times) { context_.history.handle_times(version, times); });
+}
+
 void Publications::refresh(PublicationRecord& record) {
-  record.sent_bytes = std::max(record.sent_bytes, uploads_.bytes_sent_of(record.version));
+  record.sent_bytes = std::max(record.sent_bytes, context_.uploads.bytes_sent_of(record.version));
   const BroadcastTimes::Times* times = times_.find(record.version);  // null while it is taken over
   const PublicationProgress now = progress(record.version, times == nullptr ? BroadcastTimes::Times() : *times);
   record.times = {now.t50, now.t90, now.t100};
   record.workers = now.active;
   record.installed = now.installed;
-  const Member* behind = furthest_behind(members_, record.version);
+  const Member* behind = furthest_behind(context_.members, record.version);
   record.slowest_id = behind == nullptr ? std::nullopt : std::optional(behind->id);
   record.slowest = behind == nullptr ? "" : behind->name;
   record.why = behind == nullptr ? "" : where_it_is(*behind, record.version);
-  if (plans_.main_publication(record.version) == nullptr) return;
+  if (main_plan(record.version) == nullptr) return;
   record.kind = now.kind;
   record.payload_bytes = now.payload_bytes;
   record.topology = now.topology;
@@ -29,33 +41,33 @@ void Publications::refresh(PublicationRecord& record) {
 }
 
 void Publications::end_record(Instant now, Version version, PublicationRecord::End end, std::string_view why) {
-  PublicationRecord* const record = history_.find(version);
+  PublicationRecord* const record = context_.history.find(version);
   if (record == nullptr || record->end != PublicationRecord::End::kUnderWay) return;
   refresh(*record);
   record->end = end;
   record->ended_at = now;
-  if (end == PublicationRecord::End::kSuperseded) record->superseded_by = payloads_.latest();
+  if (end == PublicationRecord::End::kSuperseded) record->superseded_by = latest_;
   if (end != PublicationRecord::End::kSuperseded) {
     record->slowest_id.reset();
     record->slowest.clear();
     record->why = why;
   }
   if (end == PublicationRecord::End::kComplete) {
-    if (const auto slowest = slowest_worker(*record, config_.name)) {
+    if (const auto slowest = slowest_worker(*record, context_.config.name)) {
       record->slowest_id = slowest->id;
       record->slowest = record->courses.at(slowest->id).name;
       record->cause = to_string(slowest->cause);
       record->why = slowest->why;
     }
   }
-  actions_.push(action::milestone(describe(*record)));
+  context_.actions.push(action::milestone(describe(*record)));
 }
 
 const PublicationHistory& Publications::history() {
-  for (const auto& [version, record] : history_.all()) {
-    if (record.end == PublicationRecord::End::kUnderWay) refresh(*history_.find(version));
+  for (const auto& [version, record] : context_.history.all()) {
+    if (record.end == PublicationRecord::End::kUnderWay) refresh(*context_.history.find(version));
   }
-  return history_;
+  return context_.history;
 }
 
 std::optional<PublicationProgress> Publications::progress(Version version) const {
@@ -69,18 +81,18 @@ PublicationProgress Publications::progress(Version version, const BroadcastTimes
   progress.t50 = times.t50;
   progress.t90 = times.t90;
   progress.t100 = times.t100;
-  const Publication* publication = plans_.main_publication(version);
-  if (publication != nullptr) {
-    progress.kind = publication->id().kind;
-    progress.payload_bytes = publication->manifest().planned_bytes();
-    progress.topology = publication->plan().topology;
-    progress.predicted = publication->plan().predicted_t100;
-  } else if (const Manifest* manifest = payloads_.find_version(version)) {
-    progress.kind = manifest->kind;
-    progress.payload_bytes = manifest->payload_bytes;
+  const PayloadPlan* plan = main_plan(version);
+  if (plan != nullptr) {
+    progress.kind = plan->id().kind;
+    progress.payload_bytes = plan->manifest().planned_bytes();
+    progress.topology = plan->plan().topology;
+    progress.predicted = plan->plan().predicted_t100;
+  } else if (const Publication* publication = find_version(version)) {
+    progress.kind = publication->manifest()->kind;
+    progress.payload_bytes = publication->manifest()->payload_bytes;
   }
-  progress.undecided = publication == nullptr && payloads_.is_making_for(version);
-  for (const auto& [id, member] : members_.all()) {
+  progress.undecided = plan == nullptr && is_making_for(version);
+  for (const auto& [id, member] : context_.members.all()) {
     if (!member.active()) continue;
     ++progress.active;
     if (member.installed >= version) {
@@ -93,8 +105,8 @@ PublicationProgress Publications::progress(Version version, const BroadcastTimes
 }
 
 const Plan* Publications::latest_plan() const {
-  const Publication* publication = plans_.main_publication(payloads_.latest());
-  return publication == nullptr ? nullptr : &publication->plan();
+  const PayloadPlan* plan = main_plan(latest_);
+  return plan == nullptr ? nullptr : &plan->plan();
 }
 
 }  // namespace weightcast

@@ -8,7 +8,7 @@
 
 #include "base/time.h"
 #include "transport/core/manifest/manifest_trust.h"
-#include "transport/core/origin/origin_payloads.h"
+#include "transport/core/origin/made_payload.h"
 
 namespace weightcast {
 

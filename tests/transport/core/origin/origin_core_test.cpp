@@ -80,8 +80,8 @@ TEST_F(OriginCoreTest, VersionsPastTheLastAreNeitherJoinedWithNorPublished) {
   join("a", message);
   ASSERT_EQ(heard_by("a", Kind::kBye).size(), 1u);
   EXPECT_THAT(heard_by("a", Kind::kBye)[0].bye().reason(), HasSubstr("versions end at 9223372036854775807"));
-  EXPECT_EQ(origin.check_version(past).error().code, Errc::kInvalidArgument);
-  EXPECT_TRUE(origin.check_version(kVersionMax).has_value());
+  EXPECT_EQ(origin.publications().check_version(past).error().code, Errc::kInvalidArgument);
+  EXPECT_TRUE(origin.publications().check_version(kVersionMax).has_value());
 }
 
 TEST_F(OriginCoreTest, WorkerOfAnEarlierProtocolIsToldBothVersions) {
@@ -166,7 +166,7 @@ TEST_F(OriginCoreTest, ReleasedWorkerGetsNothingUntilItIsActivated) {
   publish(2);
   EXPECT_EQ(heard_by("b", Kind::kAnnounce).size(), 1u);
   installed("a", 2);
-  EXPECT_EQ(origin.progress(Version{2})->active, 1u) << "nobody waits for it";
+  EXPECT_EQ(origin.publications().progress(Version{2})->active, 1u) << "nobody waits for it";
   lose("b");
   join("b");
   EXPECT_TRUE(member("b").standby);
@@ -233,12 +233,13 @@ TEST_F(OriginCoreTest, WorkerOnAGreaterVersionOfAnotherRunDisturbsNoPublication)
     EXPECT_THAT(member(name).last_error, HasSubstr("another run"));
   }
   join("a");
-  ASSERT_TRUE(origin.check_version(Version{1}).has_value());
+  ASSERT_TRUE(origin.publications().check_version(Version{1}).has_value());
   publish(1);
-  EXPECT_EQ(origin.progress(Version{1})->active, 1u);
-  EXPECT_EQ(origin.progress(Version{1})->installed, 0u) << "what is from another run is not this version";
+  EXPECT_EQ(origin.publications().progress(Version{1})->active, 1u);
+  EXPECT_EQ(origin.publications().progress(Version{1})->installed, 0u)
+      << "what is from another run is not this version";
   installed("a", 1);
-  EXPECT_TRUE(origin.progress(Version{1})->t100);
+  EXPECT_TRUE(origin.publications().progress(Version{1})->t100);
   EXPECT_TRUE(heard_by("w9", Kind::kAnnounce).empty());
 }
 
@@ -264,7 +265,7 @@ TEST_F(OriginCoreTest, WorkerThatHasWhatThisOriginPublishesOnceMoreIsNotFromAnot
   ASSERT_TRUE(member("a").foreign);
   publish(9);
   EXPECT_FALSE(member("a").foreign);
-  EXPECT_TRUE(origin.progress(Version{9})->t100);
+  EXPECT_TRUE(origin.publications().progress(Version{9})->t100);
 }
 
 TEST_F(OriginCoreTest, WorkerFromAnotherRunIsNotRefusedWhenItJoinsAgain) {
@@ -297,7 +298,7 @@ TEST_F(OriginCoreTest, WorkerWithAVersionThatWasWithdrawnIsNotFromAnotherRun) {
   publish(1);
   publish(2);
   withdraw(2);
-  ASSERT_EQ(origin.latest(), Version{1});
+  ASSERT_EQ(origin.publications().latest(), Version{1});
   wire::Message message = join_message("a");
   message.mutable_join()->set_installed_version(2);
   join("a", message);
@@ -321,7 +322,7 @@ TEST_F(OriginCoreTest, WorkerOfAnotherRunIsToldToBeginThisOneOnceThisHasAVersion
   join("a");
   EXPECT_EQ(heard_by("a", Kind::kJoined).at(0).joined().run_id(), 2u);
   publish(1);
-  EXPECT_EQ(origin.progress(Version{1})->active, 1u) << "they keep no publication waiting";
+  EXPECT_EQ(origin.publications().progress(Version{1})->active, 1u) << "they keep no publication waiting";
   EXPECT_TRUE(heard_by("a", Kind::kNewRun).empty());
   for (const char* name : {"w1", "w9"}) {
     ASSERT_EQ(heard_by(name, Kind::kNewRun).size(), 1u) << name;
@@ -336,7 +337,7 @@ TEST_F(OriginCoreTest, WorkerOfAnotherRunIsToldToBeginThisOneOnceThisHasAVersion
     EXPECT_TRUE(member(name).active());
     EXPECT_EQ(heard_by(name, Kind::kAnnounce).size(), 1u);
   }
-  EXPECT_EQ(origin.progress(Version{1})->active, 3u);
+  EXPECT_EQ(origin.publications().progress(Version{1})->active, 3u);
 }
 
 TEST_F(OriginCoreTest, WorkerOfAnotherRunThatJoinsLaterIsToldAtOnce) {
@@ -346,7 +347,7 @@ TEST_F(OriginCoreTest, WorkerOfAnotherRunThatJoinsLaterIsToldAtOnce) {
   message.mutable_join()->set_installed_version(1);
   join("a", message);
   EXPECT_EQ(heard_by("a", Kind::kNewRun).size(), 1u);
-  EXPECT_EQ(origin.progress(Version{1})->installed, 0u);
+  EXPECT_EQ(origin.publications().progress(Version{1})->installed, 0u);
 }
 
 TEST_F(OriginCoreTest, StrangersThatComeAndGoAreForgottenThoughNothingIsPublished) {
@@ -426,8 +427,8 @@ TEST_F(OriginCoreTest, RemembersOverARestartWhoComplainedOfWhom) {
   a.voice = 1;
   const PeerRecord b{.name = "b", .score = {}, .standing = {}, .offence = {}, .complaints = {}};
   origin.restore_peers(now, {a, b});
-  EXPECT_EQ(origin.complaints_of(member("b").id), 1u);
-  EXPECT_EQ(origin.complaints_by(member("a").id), 1u);
+  EXPECT_EQ(origin.faults().complaints_of(member("b").id), 1u);
+  EXPECT_EQ(origin.faults().complaints_by(member("a").id), 1u);
   EXPECT_EQ(member("a").offence, a.offence);
   const std::vector<PeerRecord> records = origin.peer_records(now);
   ASSERT_EQ(records.size(), 2u);

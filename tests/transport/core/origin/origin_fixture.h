@@ -130,7 +130,7 @@ struct OriginCoreTest : testing::Test {
     complain(child, member(parent).id, kind);
   }
   PeerId parent_of(const std::string& name) {
-    const Plan& plan = *origin.latest_plan();
+    const Plan& plan = *origin.publications().latest_plan();
     const auto at = std::ranges::find(plan.members, member(name).id) - plan.members.begin();
     return plan.stripes.at(0).parents.at(std::size_t(at));
   }

@@ -20,13 +20,14 @@ TEST_F(PublicationsTest, VersionThatIsDamagedHereIsWithdrawnAndItsNumberStaysUse
   join("a");
   publish(1);
   withdraw(1);
-  EXPECT_EQ(origin.latest(), kNoVersion);
+  EXPECT_EQ(origin.publications().latest(), kNoVersion);
   EXPECT_TRUE(origin.holdings().empty());
   const auto gone = heard_by("a", Kind::kNotAvailable);
   ASSERT_EQ(gone.size(), 1u);
   EXPECT_EQ(payload_of(gone[0].not_available()), PayloadId(Version{1}));
   EXPECT_THAT(origin.last_error(), HasSubstr("the file is shorter"));
-  EXPECT_EQ(origin.check_version(Version{1}).error().code, Errc::kAlreadyExists) << "workers may have its other bytes";
+  EXPECT_EQ(origin.publications().check_version(Version{1}).error().code, Errc::kAlreadyExists)
+      << "workers may have its other bytes";
   publish(2);
   EXPECT_EQ(heard_by("a", Kind::kAnnounce).back().announce().manifest().payload().version(), 2u);
 }
@@ -43,13 +44,13 @@ TEST_F(PublicationsTest, WorkerThatGetsDamageFromTheOriginHasItLookAtItsCopy) {
   tell("a", fault);
   origin.handle_chunk_checked(now, Version{1}, ChunkIndex{2}, chunk_digests(Version{1}, 100)[2]);
   run();
-  EXPECT_EQ(origin.latest(), Version{1}) << "here it is right";
+  EXPECT_EQ(origin.publications().latest(), Version{1}) << "here it is right";
   now += SelfCheck::kRecheckAfter;
   fault.mutable_parent_fault()->set_damaged_chunk(3);
   tell("a", fault);
   origin.handle_chunk_checked(now, Version{1}, ChunkIndex{3}, chunk_digests(Version{1}, 100)[2]);
   run();
-  EXPECT_EQ(origin.latest(), kNoVersion);
+  EXPECT_EQ(origin.publications().latest(), kNoVersion);
   EXPECT_EQ(heard_by("a", Kind::kNotAvailable).size(), 1u);
 }
 
@@ -58,10 +59,10 @@ TEST_F(PublicationsTest, VersionThatTheDiskLostIsWithdrawn) {
   publish(1);
   origin.handle_version_lost(now, Version{1}, nullptr, fail(Errc::kCorrupt, Op::kSync, "the disk refused its bytes"));
   run();
-  EXPECT_EQ(origin.latest(), kNoVersion);
+  EXPECT_EQ(origin.publications().latest(), kNoVersion);
   EXPECT_EQ(heard_by("a", Kind::kNotAvailable).size(), 1u);
   EXPECT_THAT(origin.last_error(), HasSubstr("the disk refused its bytes"));
-  EXPECT_EQ(origin.check_version(Version{1}).error().code, Errc::kAlreadyExists);
+  EXPECT_EQ(origin.publications().check_version(Version{1}).error().code, Errc::kAlreadyExists);
 }
 
 TEST_F(PublicationsTest, ParentThatHasNotGotTheVersionKeepsItsScore) {
@@ -70,7 +71,8 @@ TEST_F(PublicationsTest, ParentThatHasNotGotTheVersionKeepsItsScore) {
   const double before = member("a").score_at(now);
   complain("b", "a", wire::FAULT_KIND_NOT_AVAILABLE);
   EXPECT_EQ(member("a").score_at(now), before);
-  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty()) << "but it feeds nobody this time";
+  EXPECT_TRUE(children_of(*origin.publications().latest_plan(), member("a").id, 0).empty())
+      << "but it feeds nobody this time";
 }
 
 TEST_F(PublicationsTest, ClosedConnectionLowersTheScoreIfTheOriginLosesThatWorkerToo) {
@@ -79,7 +81,7 @@ TEST_F(PublicationsTest, ClosedConnectionLowersTheScoreIfTheOriginLosesThatWorke
   const double before = member("a").score_at(now);
   complain("b", "a", wire::FAULT_KIND_CLOSED);
   EXPECT_EQ(member("a").score_at(now), before) << "it may be a lie";
-  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+  EXPECT_TRUE(children_of(*origin.publications().latest_plan(), member("a").id, 0).empty());
   origin.handle_closed(now, member("a").conn, fail(Errc::kClosed, Op::kReceive, "gone"));
   EXPECT_LT(member("a").score_at(now), before);
 }
@@ -97,9 +99,9 @@ TEST_F(PublicationsTest, RelayThatTheOriginItselfFeedsSlowlyIsPassedBy) {
   join("a"), join("b"), join("c");
   publish(1);
   const double before = member("a").score_at(now);
-  ASSERT_EQ(children_of(*origin.latest_plan(), member("a").id, 0).size(), 1u);
+  ASSERT_EQ(children_of(*origin.publications().latest_plan(), member("a").id, 0).size(), 1u);
   complain("a", kOriginId, wire::FAULT_KIND_SLOW);
-  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+  EXPECT_TRUE(children_of(*origin.publications().latest_plan(), member("a").id, 0).empty());
   EXPECT_EQ(member("a").score_at(now), before) << "it has failed nobody";
 }
 
@@ -120,11 +122,11 @@ TEST_F(PublicationsTest, ToWhomTwoAreSilentIsPassedByItselfAndNobodyElseIs) {
   join("a"), join("b"), join("c"), join("d");
   publish(1);
   complain("b", parent_of("b"), wire::FAULT_KIND_SILENT);
-  EXPECT_FALSE(children_of(*origin.latest_plan(), member("b").id, 0).empty());
+  EXPECT_FALSE(children_of(*origin.publications().latest_plan(), member("b").id, 0).empty());
   const PeerId second = parent_of("b");
   const double before = member("b").score_at(now);
   complain("b", second, wire::FAULT_KIND_SILENT);
-  EXPECT_TRUE(children_of(*origin.latest_plan(), member("b").id, 0).empty());
+  EXPECT_TRUE(children_of(*origin.publications().latest_plan(), member("b").id, 0).empty());
   EXPECT_EQ(member("b").score_at(now), before) << "both may have stopped";
 }
 
@@ -135,8 +137,8 @@ TEST_F(PublicationsTest, SilentParentIsPassedByAndItsChildIsNot) {
   const double before = member("a").score_at(now);
   complain("b", "a", wire::FAULT_KIND_SILENT);
   EXPECT_EQ(member("a").score_at(now), before);
-  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
-  EXPECT_FALSE(children_of(*origin.latest_plan(), member("b").id, 0).empty());
+  EXPECT_TRUE(children_of(*origin.publications().latest_plan(), member("a").id, 0).empty());
+  EXPECT_FALSE(children_of(*origin.publications().latest_plan(), member("b").id, 0).empty());
 }
 
 TEST_F(PublicationsTest, StarvingChildIsFedByAnotherIfTheParentHasMoreByItsOwnWord) {
@@ -145,14 +147,14 @@ TEST_F(PublicationsTest, StarvingChildIsFedByAnotherIfTheParentHasMoreByItsOwnWo
   const double before = member("a").score_at(now);
   complain("b", "a", wire::FAULT_KIND_STARVED);
   EXPECT_EQ(member("a").score_at(now), before);
-  EXPECT_FALSE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+  EXPECT_FALSE(children_of(*origin.publications().latest_plan(), member("a").id, 0).empty());
   wire::Message beat;
   payload_to_wire(Version{1}, *beat.mutable_heartbeat()->mutable_receiving());
   beat.mutable_heartbeat()->set_chunks_verified(50);
   tell("a", beat);
   complain("b", "a", wire::FAULT_KIND_STARVED);
   EXPECT_EQ(member("a").score_at(now), before);
-  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+  EXPECT_TRUE(children_of(*origin.publications().latest_plan(), member("a").id, 0).empty());
 }
 
 TEST_F(PublicationsTest, InstalledVersionThatNobodyPublishedIsNotBelieved) {
@@ -178,19 +180,19 @@ TEST_F(PublicationsTest, InstalledVersionThatIsStillBeingMadeIsNotBelieved) {
 TEST_F(PublicationsTest, LossesAndJoinsOfOneMomentCostOneRepairOfEachPlan) {
   for (int i = 0; i < 200; ++i) join("w" + std::to_string(i));
   publish(1);
-  const std::uint64_t before = origin.repair_count();
+  const std::uint64_t before = origin.publications().repair_count();
   for (int i = 0; i < 100; ++i) {
     origin.handle_closed(now, conns.at("w" + std::to_string(i)), fail(Errc::kClosed, Op::kReceive, "gone"));
   }
   run();
-  EXPECT_EQ(origin.repair_count(), before + 1);
-  EXPECT_EQ(origin.latest_plan()->members.size(), 100u);
+  EXPECT_EQ(origin.publications().repair_count(), before + 1);
+  EXPECT_EQ(origin.publications().latest_plan()->members.size(), 100u);
 }
 
 TEST_F(PublicationsTest, PlansThatAreNeverAtRestLeaveTheLoopTimeForOtherThings) {
   for (int i = 0; i < 1000; ++i) join("w" + std::to_string(i));
   publish(1);
-  const std::uint64_t before = origin.repair_count();
+  const std::uint64_t before = origin.publications().repair_count();
   const Instant began = now;
   for (int i = 0; i < 500; ++i) {
     now += 100us;
@@ -198,9 +200,10 @@ TEST_F(PublicationsTest, PlansThatAreNeverAtRestLeaveTheLoopTimeForOtherThings) 
     if (const auto due = origin.poll_deadline(); due && *due <= now) origin.handle_timeout(now);
     drain_actions();
   }
-  EXPECT_LE(origin.repair_count() - before, (now - began) / 2ms) << "5 us for each of 500 to 1,000 members";
+  EXPECT_LE(origin.publications().repair_count() - before, (now - began) / 2ms)
+      << "5 us for each of 500 to 1,000 members";
   run();
-  EXPECT_EQ(origin.latest_plan()->members.size(), 500u);
+  EXPECT_EQ(origin.publications().latest_plan()->members.size(), 500u);
 }
 
 TEST_F(PublicationsTest, LosingHalfOfAThousandAtOnceCostsLittleMoreThanLosingOne) {
@@ -292,7 +295,7 @@ struct PublishedPatchTest : OriginCoreTest {
 
 TEST_F(PublishedPatchTest, VersionIsItsPatchUntilSomebodyNeedsItWhole) {
   publish_patches(4);
-  EXPECT_EQ(origin.latest(), Version{4});
+  EXPECT_EQ(origin.publications().latest(), Version{4});
   EXPECT_FALSE(origin.holdings().contains(Version{4}));
   const std::vector<PayloadId> kept = origin.retained();
   EXPECT_THAT(kept, testing::Contains(PayloadId(Version{4}))) << "its files are what a full payload is made of";
@@ -328,10 +331,10 @@ TEST_F(PublishedPatchTest, VersionWhoseHashIsAnotherIsWithdrawn) {
   origin.handle_payload_begun(now, full_made(4, 0).manifest);
   origin.handle_payload_made(now, Version{4}, other);
   run();
-  EXPECT_EQ(origin.latest(), Version{3});
+  EXPECT_EQ(origin.publications().latest(), Version{3});
   EXPECT_THAT(origin.last_error(), HasSubstr("not those that were published"));
   EXPECT_EQ(heard_by("a", Kind::kNotAvailable).size(), 1u);
-  EXPECT_EQ(origin.check_version(Version{4}).error().code, Errc::kAlreadyExists);
+  EXPECT_EQ(origin.publications().check_version(Version{4}).error().code, Errc::kAlreadyExists);
 }
 
 TEST_F(PublishedPatchTest, VersionThatCannotBeReadIsWithdrawnAndOneThatIsTooLargeIsNot) {
@@ -339,12 +342,12 @@ TEST_F(PublishedPatchTest, VersionThatCannotBeReadIsWithdrawnAndOneThatIsTooLarg
   join_and_collect("a");
   origin.handle_payload_made(now, Version{4}, fail(Errc::kTooLarge, Op::kPublish, "its manifest cannot be sent"));
   run();
-  EXPECT_EQ(origin.latest(), Version{4});
+  EXPECT_EQ(origin.publications().latest(), Version{4});
   publish_patch(5, 4);
   ASSERT_EQ(asked.back(), PayloadId(Version{5}));
   origin.handle_payload_made(now, Version{5}, fail(Errc::kIo, Op::kRead, "the disk does not answer"));
   collect();
-  EXPECT_EQ(origin.latest(), Version{4});
+  EXPECT_EQ(origin.publications().latest(), Version{4});
   EXPECT_THAT(origin.last_error(), HasSubstr("the disk does not answer"));
   EXPECT_EQ(asked.back(), PayloadId(Version{4})) << "for the one before";
 }
@@ -353,7 +356,7 @@ TEST_F(PublishedPatchTest, VersionThatTheDiskLostIsWithdrawnThoughItsFullPayload
   publish_patches(4);
   origin.handle_version_lost(now, Version{4}, nullptr, fail(Errc::kCorrupt, Op::kSync, "the disk refused its bytes"));
   run();
-  EXPECT_EQ(origin.latest(), Version{3});
+  EXPECT_EQ(origin.publications().latest(), Version{3});
   origin.handle_payload_made(now, Version{4}, full_made(4));
   EXPECT_FALSE(origin.holdings().contains(Version{4}));
 }
@@ -367,24 +370,24 @@ TEST_F(PublishedPatchTest, FullPayloadOfAVersionThatWasWithdrawnMeanwhileIsNotHe
   origin.handle_payload_made(now, Version{4}, full_made(4));
   run();
   EXPECT_FALSE(origin.holdings().contains(Version{4}));
-  EXPECT_EQ(origin.latest(), Version{3});
+  EXPECT_EQ(origin.publications().latest(), Version{3});
 }
 
 TEST_F(PublishedPatchTest, PatchFromAnotherVersionThanTheLatestIsNotPublished) {
   publish_patches(3);
   publish_patch(4, 2);
-  EXPECT_EQ(origin.latest(), Version{3});
+  EXPECT_EQ(origin.publications().latest(), Version{3});
   MadePayload packed = patch_made(4, 3);
   Manifest manifest = *packed.manifest;
   manifest.kind = PayloadKind::kPacked, manifest.base_version = kNoVersion;
   packed.manifest = std::make_shared<const Manifest>(manifest);
   origin.handle_publish(now, now, packed);
-  EXPECT_EQ(origin.latest(), Version{3});
+  EXPECT_EQ(origin.publications().latest(), Version{3});
   origin.handle_publish_begun(now, taken_over_manifest(Version{4}, 0, 12));
   publish_patch(4, 3);
-  EXPECT_EQ(origin.latest(), Version{3}) << "who said that it is whole gives it whole";
+  EXPECT_EQ(origin.publications().latest(), Version{3}) << "who said that it is whole gives it whole";
   publish_patch(4, 3);
-  EXPECT_EQ(origin.latest(), Version{4});
+  EXPECT_EQ(origin.publications().latest(), Version{4});
 }
 
 TEST_F(PublishedPatchTest, AfterARestartAVersionIsWhatItsPatchSays) {
@@ -394,7 +397,7 @@ TEST_F(PublishedPatchTest, AfterARestartAVersionIsWhatItsPatchSays) {
   again.restore(fourth.manifest, {});
   again.restore_patch(fourth.manifest, fourth.chunk_digests);
   again.start(now);
-  EXPECT_EQ(again.latest(), Version{4});
+  EXPECT_EQ(again.publications().latest(), Version{4});
   EXPECT_EQ(again.holdings().size(), 1u);
   const ConnId conn = again.next_conn();
   again.handle_accepted(now, conn, "host");
@@ -434,7 +437,7 @@ TEST_F(PublicationsTest, PublicationsOutOfOrderAreRefusedAndEndNothing) {
   join("a");
   publish(5);
   publish(5), publish(4), publish(kVersionMax.value + 1);
-  EXPECT_EQ(origin.latest(), Version{5});
+  EXPECT_EQ(origin.publications().latest(), Version{5});
   origin.handle_publish_grown(now, {taken_over_manifest(Version{6}, 4, 8), chunk_digests(Version{6}, 4)});
   origin.handle_publish_begun(now, taken_over_manifest(Version{6}, 0, 8));
   origin.handle_publish_begun(now, taken_over_manifest(Version{7}, 0, 8));
@@ -442,9 +445,9 @@ TEST_F(PublicationsTest, PublicationsOutOfOrderAreRefusedAndEndNothing) {
   origin.handle_publish_failed(now, Version{6}, "a tensor holds NaN");
   origin.handle_publish_grown(now, {taken_over_manifest(Version{6}, 4, 8), chunk_digests(Version{6}, 4)});
   run();
-  EXPECT_EQ(origin.latest(), Version{5});
+  EXPECT_EQ(origin.publications().latest(), Version{5});
   publish(6);
-  EXPECT_EQ(origin.latest(), Version{6});
+  EXPECT_EQ(origin.publications().latest(), Version{6});
 }
 
 TEST_F(PublicationsTest, VersionThatGrowsToAnotherThanWasAnnouncedIsWithdrawn) {
@@ -453,19 +456,19 @@ TEST_F(PublicationsTest, VersionThatGrowsToAnotherThanWasAnnouncedIsWithdrawn) {
   MadePayload other{taken_over_manifest(Version{1}, 4, 12), chunk_digests(Version{1}, 4)};
   origin.handle_publish_grown(now, other);
   run();
-  EXPECT_EQ(origin.latest(), kNoVersion);
+  EXPECT_EQ(origin.publications().latest(), kNoVersion);
   EXPECT_EQ(heard_by("a", Kind::kNotAvailable).size(), 1u);
   publish(1);
-  EXPECT_EQ(origin.latest(), Version{1}) << "the number is free again";
+  EXPECT_EQ(origin.publications().latest(), Version{1}) << "the number is free again";
 }
 
 TEST_F(PublicationsTest, VersionWhoseDigestsAreNotThoseOfItsManifestIsNotPublished) {
   join("a");
   origin.handle_publish(now, now, {manifest_of(Version{1}, 100), chunk_digests(Version{2}, 100)});
   run();
-  EXPECT_EQ(origin.latest(), kNoVersion);
+  EXPECT_EQ(origin.publications().latest(), kNoVersion);
   publish(1);
-  EXPECT_EQ(origin.latest(), Version{1});
+  EXPECT_EQ(origin.publications().latest(), Version{1});
 }
 
 TEST_F(PublicationsTest, WorkerThatJoinsInTheMiddleOfAnOlderVersionIsToldItsPlanOfNow) {
@@ -619,13 +622,13 @@ TEST_F(PublicationsTest, TimesOfFractionsAreThoseOfTheInstallsThatFilledThem) {
     installed(std::string(1, name), 1);
   };
   for (char name = 'a'; name < 'a' + 9; ++name) installs(name);
-  EXPECT_FALSE(origin.progress(Version{1})->t50);
+  EXPECT_FALSE(origin.publications().progress(Version{1})->t50);
   // One of those who lack it goes: half of the rest is nine and a half.
   origin.handle_closed(now, conns.at("t"), fail(Errc::kClosed, Op::kReceive, "gone"));
   run();
-  EXPECT_FALSE(origin.progress(Version{1})->t50);
+  EXPECT_FALSE(origin.publications().progress(Version{1})->t50);
   for (char name = 'a' + 9; name < 'a' + 19; ++name) installs(name);
-  const auto progress = origin.progress(Version{1});
+  const auto progress = origin.publications().progress(Version{1});
   EXPECT_EQ(progress->t50, now - published - 9s);
   EXPECT_EQ(progress->t90, now - published - 1s);
   EXPECT_EQ(progress->t100, now - published);

@@ -396,7 +396,9 @@ TEST_F(RateProbesTest, ATransferThatMissesIsSaidOnceAndBothEndsAreMeasuredAnew) 
                c = add("c", {.down = 12e6, .up = 12e6});
   beat();
   publish();
-  const auto parent_of = [&](const char* name) { return parents_of(*core.latest_plan(), one(name).id).at(0); };
+  const auto parent_of = [&](const char* name) {
+    return parents_of(*core.publications().latest_plan(), one(name).id).at(0);
+  };
   ASSERT_EQ(parent_of("b"), one("a").id);
   ASSERT_EQ(parent_of("c"), one("b").id);
   workers[b].down = workers[b].up = 2e6;
@@ -421,7 +423,7 @@ TEST_F(RateProbesTest, BothEndsOfAnEdgeThatAChildLeftAsTooSlowAreMeasuredAnew) {
                c = add("c", {.down = 12e6, .up = 12e6});
   beat();
   publish();
-  ASSERT_EQ(parents_of(*core.latest_plan(), one("b").id).at(0), one("a").id);
+  ASSERT_EQ(parents_of(*core.publications().latest_plan(), one("b").id).at(0), one("a").id);
   const std::uint32_t of_a = workers[a].bursts, of_b = workers[b].bursts, of_c = workers[c].bursts;
   wire::Message message;
   wire::ParentFault& fault = *message.mutable_parent_fault();

@@ -61,7 +61,7 @@ TEST_F(ReachabilityTest, EdgeThatCannotBeDialledIsNamedAndNotPlannedUntilADialSu
   publish(2);
   EXPECT_NE(parent_of("b"), member("a").id);
   for (const char* name : {"a", "b", "c"}) installed(name, 2);
-  EXPECT_EQ(origin.complaints_of(member("a").id), 0u) << "nobody is blamed";
+  EXPECT_EQ(origin.faults().complaints_of(member("a").id), 0u) << "nobody is blamed";
   reaches("b", "a");
   EXPECT_TRUE(member("b").cannot_reach.empty());
   publish(3);
@@ -85,7 +85,7 @@ TEST_F(ReachabilityTest, OthersAreAskedAtOnceSoThatTheNextPlanKnowsAll) {
   cannot_reach("c", "a", "connection refused");
   cannot_reach("d", "a", "no route to host");
   publish(1);
-  EXPECT_FALSE(is_relay(*origin.latest_plan(), member("a").id));
+  EXPECT_FALSE(is_relay(*origin.publications().latest_plan(), member("a").id));
   EXPECT_THAT(warnings, Contains(HasSubstr("worker c cannot reach a at a:1: connection refused")));
   EXPECT_EQ(asked("b", "c"), 0u) << "nobody reaches a, so nothing is wrong with b";
 }
@@ -118,7 +118,7 @@ TEST_F(ReachabilityTest, ThiefWhoSaysThatItReachesNobodyHurtsItselfAlone) {
   }
   publish(2);
   EXPECT_EQ(parent_of("thief"), kOriginId);
-  const Plan& plan = *origin.latest_plan();
+  const Plan& plan = *origin.publications().latest_plan();
   const auto fed = std::ranges::count(plan.stripes[0].parents, kOriginId);
   EXPECT_LE(fed, 2) << "the others are one chain";
 }

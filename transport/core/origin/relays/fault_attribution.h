@@ -19,7 +19,7 @@
 namespace weightcast {
 
 /// Decides who is to blame for what children report of their parents, and changes scores, standings and, for the rest
-/// of a publication, who may relay. Pure. Called by the Publications that owns it: one for all publications.
+/// of a publication, who may relay. Pure. Owned by an OriginCore, and called by its Publications: one for all of them.
 ///
 /// Any report may be a lie. So a report is a complaint at most, of one child of one parent, and Complaints says what a
 /// complaint is worth: one keeps the two apart, two children convict the parent, and a child that complains of
