@@ -54,7 +54,8 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
     SegmentEncoder encoder{best_kernels(), SparseForm::kListed};
     FoundChanges found;
     std::vector<std::byte> copied;   // a segment of the base
-    std::vector<std::byte> before;   // of a segment that changes in most places
+    CellChanges undone;              // of a segment that changes in most places
+    std::vector<std::byte> before;   // of such a segment
     std::vector<std::byte> scratch;  // for the editor
   };
 
@@ -182,10 +183,9 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
       leaves.add(begin, cells);
       base_digest_->add(leaves);
     }
-    WC_TRY(request_.changes->read(range, cells, bench.found));
+    WC_TRY(request_.changes->apply(range, cells, bench.found));
     CellChanges& changes = bench.found.changes;
     if (encodes_) WC_TRY(encode(range, cells, bench));
-    write_changes(changes, width, cells.data());
     leaves.replace(begin, width, changes.cells, bench.found.old_values, changes.values);
     digest_->add(leaves);
     keep_list(range.index, changes);
@@ -195,7 +195,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
     return write_stream(*target_, begin, cells);
   }
 
-  /// `cells` are the old ones.
+  /// `cells` are the new ones.
   Status encode(const SegmentRange& range, Bytes cells, Workbench& bench) {
     EncodedSegment& segment = segments_[range.index];
     const CellChanges& changes = bench.found.changes;
@@ -204,9 +204,10 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
                 bench.listed.encode(range, changes.cells, bench.found.old_values, changes.values, segment.frame));
     } else {
       bench.before.assign(cells.begin(), cells.end());
-      std::vector<std::byte> after = bench.before;
-      write_changes(changes, geometry_of(range.kind).bytes, after.data());
-      segment.header = bench.encoder.encode(range, bench.before, after, segment.frame);
+      bench.undone.cells = changes.cells;
+      bench.undone.values = bench.found.old_values;
+      write_changes(bench.undone, geometry_of(range.kind).bytes, bench.before.data());
+      segment.header = bench.encoder.encode(range, bench.before, cells, segment.frame);
     }
     segment.frame.shrink_to_fit();
     encoded_bytes_ += segment.frame.size();
