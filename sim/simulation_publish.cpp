@@ -50,10 +50,8 @@ void Simulation::publish() {
   const Version version{latest_.value + 1};
   const std::optional<PayloadId> patch = choose_patch(version);
   takeover_ = Takeover{patch.value_or(version), now_, local(0)};
-  if (patch) payload_of_size(*patch, *encoded_bytes(*patch), chunk_bytes_of(*patch));
-  if (patch && options_.takeover.growths > 0) return go_on_taking_over(options_.takeover.growths);
-  if (patch) return handle_published();
-  Payload& payload = payload_of_size(version, options_.payload_bytes, chunk_bytes_of(version));
+  Payload& payload = patch ? payload_of_size(*patch, *encoded_bytes(*patch), chunk_bytes_of(*patch))
+                           : payload_of_size(version, options_.payload_bytes, chunk_bytes_of(version));
   if (options_.takeover.growths == 0) return handle_published();
   payload.made_chunks = 0;
   node.origin->handle_publish_begun(local(0), so_far(payload).manifest,
@@ -110,8 +108,6 @@ void Simulation::handle_published() {
   OriginCore& origin = *nodes_[0].origin;
   const Takeover takeover = *std::exchange(takeover_, std::nullopt);
   const PayloadId id = takeover.payload;
-  // What it was encoded from may have been found damaged meanwhile.
-  if (id.is_patch() && id.base != origin.latest()) return publish();
   Payload& payload = payloads_.at(id);
   payload.complete = true;
   payload.made_chunks = payload.manifest->chunk_count();

@@ -33,6 +33,8 @@ Holding whole(std::shared_ptr<const Manifest> manifest, const std::vector<Conten
 
 bool OriginPayloads::taking_over() const { return latest_ != kNoVersion && versions_.at(latest_)->open; }
 
+PayloadId OriginPayloads::begun() const { return taking_over() ? versions_.at(latest_)->id() : PayloadId{}; }
+
 const Manifest* OriginPayloads::find_version(Version version) const {
   const auto found = versions_.find(version);
   return found == versions_.end() ? nullptr : found->second.get();
@@ -66,22 +68,30 @@ void OriginPayloads::restore_patch(std::shared_ptr<const Manifest> manifest,
   if (holding.complete()) holdings_.emplace(manifest->id(), std::move(holding));
 }
 
-void OriginPayloads::begin_version(std::shared_ptr<const Manifest> manifest, double packed_share) {
-  const Version version = manifest->version;
-  WC_CHECK(manifest->open && version > latest_ && !taking_over());
-  if (packed_share >= kPackedShareMax) useless_.insert(packed_of(version));
-  packed_share_ = packed_share;
+Status OriginPayloads::begin_version(std::shared_ptr<const Manifest> manifest, double packed_share) {
+  const PayloadId payload = manifest->id();
+  const Version version = payload.version;
+  WC_CHECK(version > latest_ || taking_over());
+  if (taking_over()) return bad(Errc::kInvalidArgument, payload, "another version is begun");
+  if (!manifest->open) return bad(Errc::kInvalidArgument, payload, "its first manifest is not open");
+  WC_TRY(check_publication(*manifest));
+  // Of a patch's version nobody has looked at what packing would leave: as of the version before.
+  if (payload.is_full()) packed_share_ = packed_share;
+  if (packed_share_ >= kPackedShareMax) useless_.insert(packed_of(version));
   versions_.insert_or_assign(version, manifest);
-  holdings_.emplace(version, Holding(std::move(manifest)));
+  holdings_.emplace(payload, Holding(std::move(manifest)));
   latest_ = version;
+  return {};
 }
 
 Status OriginPayloads::check_publication(const Manifest& manifest) const {
   const PayloadId payload = manifest.id();
   if (payload.is_packed()) return bad(Errc::kInvalidArgument, payload, "no version is published by that");
-  if (payload.is_full()) return {};
-  if (taking_over()) return bad(Errc::kInvalidArgument, payload, "the version was begun as a full payload");
-  if (payload.base == latest_) return {};
+  if (taking_over()) {
+    if (payload == begun()) return {};
+    return bad(Errc::kInvalidArgument, payload, fmt::format("{} was begun", to_string(begun())));
+  }
+  if (payload.is_full() || payload.base == latest_) return {};
   return bad(Errc::kInvalidArgument, payload, fmt::format("the latest version is {}", latest_.value));
 }
 
@@ -175,6 +185,7 @@ void OriginPayloads::withdraw_version(Version version) {
   const auto found = versions_.find(version);
   if (found == versions_.end()) return;
   if (!found->second->open) last_used_ = std::max(last_used_, version);
+  if (found->second->open) holdings_.erase(found->second->id());
   versions_.erase(found);
   holdings_.erase(version);
   if (version == latest_) set_latest(newest_before(latest_));
@@ -189,7 +200,8 @@ CatchUp OriginPayloads::catch_up_to(Version version, Version installed, Version 
                                     const std::function<bool(PayloadId)>& can_make) const {
   CatchUpRequest request{installed, version, full_bytes(version), patches_fit, config_.anchor_interval, can_make, {}};
   for (const auto& [older, manifest] : versions_) {
-    if (older > refused && older < version && (holdings_.contains(older) || making_.contains(older))) request.whole.insert(older);
+    if (older > refused && older < version && (holdings_.contains(older) || making_.contains(older)))
+      request.whole.insert(older);
   }
   return choose_payload(holdings_, request);
 }

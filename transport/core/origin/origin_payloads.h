@@ -47,8 +47,11 @@ class OriginPayloads {
   [[nodiscard]] Version latest() const { return latest_; }
   /// The greatest number that a complete version ever had, withdrawn ones included.
   [[nodiscard]] Version last_used() const { return std::max(last_used_, latest_); }
-  /// Whether the latest version is still being taken over.
+  /// Whether the latest version is still being taken over, or made.
   [[nodiscard]] bool taking_over() const;
+  /// The payload by which that is published: the full one, or the patch from the version before; PayloadId{} if none
+  /// is.
+  [[nodiscard]] PayloadId begun() const;
   /// The newest version that is not being taken over.
   [[nodiscard]] Version newest_whole() const { return taking_over() ? newest_before(latest_) : latest_; }
   /// The newest version that is older than this one; kNoVersion if there is none.
@@ -59,14 +62,16 @@ class OriginPayloads {
   bool restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
   /// A complete patch that was found on disk.
   void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
-  /// The full payload of a new version, open; it is the latest from now on. `packed_share`: see OriginCore.
-  void begin_version(std::shared_ptr<const Manifest> manifest, double packed_share);
+  /// The payload that a new version is published by, open; that version is the latest from now on. `packed_share`: see
+  /// OriginCore. Errors: kInvalidArgument (it is not open, or none that complete_version() would take; another version
+  /// is begun).
+  [[nodiscard]] Status begin_version(std::shared_ptr<const Manifest> manifest, double packed_share);
   /// What packing leaves of the latest version, as samples say or as is usual.
   [[nodiscard]] double packed_share() const { return packed_share_; }
   /// The payload that a new version is published by is complete: its full payload, whether or not it was begun, or the
   /// patch from the latest version. Returns the message for the members that were told of its beginning, if it was
-  /// begun. Errors: as complete(), and kInvalidArgument (a packed payload; a patch from another version, or to one that
-  /// was begun).
+  /// begun. Errors: as complete(), and kInvalidArgument (a packed payload; a patch from another version; another
+  /// payload than was begun).
   [[nodiscard]] Result<std::optional<wire::Message>> complete_version(const MadePayload& made);
 
   /// Whether that payload can be made, or is being made.
@@ -95,8 +100,8 @@ class OriginPayloads {
   [[nodiscard]] Result<std::optional<wire::Message>> complete(const MadePayload& made);
   /// Holds the payload no more.
   void withdraw(PayloadId payload) { holdings_.erase(payload); }
-  /// The version is none any more, and its full payload is not held. If it was the latest, the one before is the latest
-  /// again. The number stays used if the version was complete.
+  /// The version is none any more, and neither its full payload is held nor what it was begun by. If it was the latest,
+  /// the one before is the latest again. The number stays used if the version was complete.
   void withdraw_version(Version version);
 
   /// What brings one who has `installed` to `version`, which is one of the versions and newer. It refuses full payloads

@@ -59,22 +59,24 @@ Status Publications::check_version(Version version) const {
 // ---- new versions
 
 void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, double packed_share) {
-  if (const Status ok = check_version(manifest->version);
-      !ok.has_value() || !manifest->open || payloads_.taking_over()) {
-    actions_.push(action::warning(fmt::format("version {} is not begun: {}", manifest->version.value,
-                                              ok.has_value() ? "another one is" : ok.error().detail)));
+  const PayloadId payload = manifest->id();
+  Status begun = check_version(payload.version);
+  if (begun.has_value()) begun = payloads_.begin_version(manifest, packed_share);
+  if (!begun.has_value()) {
+    actions_.push(
+        action::warning(fmt::format("version {} is not begun: {}", payload.version.value, begun.error().detail)));
     return;
   }
   adopt_foreign(*manifest);
   history_.handle_begun(now, *manifest);
-  payloads_.begin_version(std::move(manifest), packed_share);
+  uploads_.handle_known(payload);
   begun_at_ = now;
   assigner_.assign_all(now);
   settle(now);
 }
 
 void Publications::handle_publish_grown(Instant now, const MadePayload& grown) {
-  if (!payloads_.taking_over() || grown.manifest->id() != payloads_.latest()) return;  // it was withdrawn
+  if (!payloads_.taking_over() || grown.manifest->id() != payloads_.begun()) return;  // it was withdrawn
   handle_grown(now, grown);
 }
 
@@ -171,7 +173,7 @@ void Publications::handle_grown(Instant now, const MadePayload& grown) {
   const Result<wire::Message> growth = payloads_.grow(grown);
   if (!growth.has_value()) {
     actions_.push(action::warning(growth.error().message()));
-    const bool begun = payloads_.taking_over() && payload == payloads_.latest();
+    const bool begun = payloads_.taking_over() && payload == payloads_.begun();
     if (begun) return abandon_version(now, payload.version, growth.error().detail);
     return static_cast<void>(handle_payload_made(now, payload, growth.error()));
   }
@@ -201,6 +203,7 @@ void Publications::withdraw(PayloadId payload, std::string_view why) {
 }
 
 void Publications::withdraw_version(Version version, std::string_view why) {
+  if (version == payloads_.begun().version) withdraw(payloads_.begun(), why);
   withdraw(version, why);
   payloads_.withdraw_version(version);
 }
@@ -369,8 +372,9 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
     return;
   }
   Publication* publication = plans_.find(payload_of(installed));
-  // Its digest is not known yet, and stands as 0.
-  if (publication != nullptr && publication->manifest().open && publication->id().kind == PayloadKind::kFull) {
+  // The digest of a full one is not known yet, and stands as 0.
+  const bool is_open = publication != nullptr && publication->manifest().open;
+  if (is_open && (publication->id().is_full() || publication->id() == payloads_.begun())) {
     actions_.push(action::warning(fmt::format("worker {} says that it installed version {}, which is still being made",
                                               member.name, version.value)));
     return;
