@@ -53,10 +53,11 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
  private:
   /// What one thread keeps from one segment to the next.
   struct Workbench {
+    ListedEncoder listed;
     SegmentEncoder encoder{best_kernels(), SparseForm::kListed};
     FoundChanges found;
     std::vector<std::byte> copied;   // a segment of the base
-    CellChanges undone;              // of a segment that is encoded at once
+    CellChanges undone;              // of a segment that changes in most places
     std::vector<std::byte> before;   // of such a segment
     std::vector<std::byte> scratch;  // for the editor
   };
@@ -187,7 +188,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
     digest_->add(leaves);
     const bool is_listed = changes.cells.size() <= listed_changes_max(range);
     const bool is_kept = takes_list(changes);
-    if (encodes_ && !(is_listed && is_kept)) encode(range, cells, bench);
+    if (encodes_ && !(is_listed && is_kept)) WC_TRY(encode(range, cells, is_listed, bench));
     if (is_kept) keep_list(range.index, bench.found, is_listed);
     if (!is_copied) return spare_->commit(begin, cells);
     // As in takeover.cpp: the kernel lets one writer at a time into a file.
@@ -195,17 +196,25 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
     return write_stream(*target_, begin, cells);
   }
 
-  /// Now, while the cells are there: lists are encoded when all segments are made. `cells` are the new ones.
-  void encode(const SegmentRange& range, Bytes cells, Workbench& bench) {
-    bench.before.assign(cells.begin(), cells.end());
-    bench.undone.cells = bench.found.changes.cells;
-    bench.undone.values = bench.found.old_values;
-    write_changes(bench.undone, geometry_of(range.kind).bytes, bench.before.data());
+  /// Now, while the cells are there: lists that are kept are encoded when all segments are made. `cells` are the new
+  /// ones.
+  Status encode(const SegmentRange& range, Bytes cells, bool is_listed, Workbench& bench) {
     EncodedSegment& segment = encoded_[range.index];
-    segment.header = bench.encoder.encode(range, bench.before, cells, segment.frame);
+    const CellChanges& changes = bench.found.changes;
+    if (is_listed) {
+      WC_ASSIGN(segment.header,
+                bench.listed.encode(range, changes.cells, bench.found.old_values, changes.values, segment.frame));
+    } else {
+      bench.before.assign(cells.begin(), cells.end());
+      bench.undone.cells = changes.cells;
+      bench.undone.values = bench.found.old_values;
+      write_changes(bench.undone, geometry_of(range.kind).bytes, bench.before.data());
+      segment.header = bench.encoder.encode(range, bench.before, cells, segment.frame);
+    }
     segment.frame.shrink_to_fit();
     encoded_bytes_ += segment.frame.size();
     if (encoded_bytes_ >= patch_bytes_limit()) encodes_ = false;
+    return {};
   }
 
   [[nodiscard]] std::uint64_t patch_bytes_limit() const {
