@@ -60,8 +60,8 @@ struct PatchOptions {
   double withdrawn_probability = 0;  ///< that the origin withdraws one that grew
 };
 
-/// How the origin takes a new version over. Workers that need it whole get it meanwhile. To hash a version that was
-/// published by its patch takes as long, and is announced as often.
+/// How the origin takes a new version over, or makes the patch that publishes it. Workers get it meanwhile. To hash a
+/// version that was published by its patch takes as long, and is announced as often.
 struct TakeoverOptions {
   std::uint32_t growths = 0;  ///< how often the origin announces its growth; 0: it is there at once
   Duration lasts = std::chrono::milliseconds(50);

@@ -110,8 +110,6 @@ void Simulation::handle_published() {
   OriginCore& origin = *nodes_[0].origin;
   const Takeover takeover = *std::exchange(takeover_, std::nullopt);
   const PayloadId id = takeover.payload;
-  // What it was encoded from may have been found damaged meanwhile.
-  if (id.is_patch() && id.base != origin.publications().latest()) return publish();
   Payload& payload = payloads_.at(id);
   payload.complete = true;
   payload.made_chunks = payload.manifest->chunk_count();

@@ -82,12 +82,13 @@ Status check_cells(const Content& content, const std::vector<std::uint16_t>& cel
 Result<ListedCase> measure(const Content& content, double share, unsigned repetitions) {
   const Bytes before = std::as_bytes(std::span(content.before)), after = std::as_bytes(std::span(content.after));
   const std::size_t segments = content.changes.size();
-  Cost encode, compare, modelled_encode, decode, resolve, write, modelled_apply;
+  Cost encode, compare, modelled_encode, decode, steps, write, modelled_apply;
   std::vector<std::byte> patch, other;
   // Memory is taken when it is written: what is measured is the code, not a vector's growth.
   patch.reserve(before.size() / 2);
   other.reserve(before.size() / 2);
   std::vector<CellChanges> lists(segments);
+  std::vector<std::byte> old_values;
   std::vector<std::uint16_t> cells;
   ListedEncoder list_encoder;
   SegmentEncoder comparing(best_kernels(), SparseForm::kListed), modelling;
@@ -122,9 +123,10 @@ Result<ListedCase> measure(const Content& content, double share, unsigned repeti
     });
     WC_TRY(status);
     Checksum digest;
-    resolve.measure([&] {
+    steps.measure([&] {
       for (std::size_t s = 0; s < segments; ++s) {
-        digest = resolve_steps(CellKind::kBf16, at + content.range(s).base_offset, lists[s]);
+        old_values.resize(lists[s].values.size());
+        digest = apply_steps(CellKind::kBf16, at + content.range(s).base_offset, lists[s], old_values.data());
       }
     });
     write.measure([&] {
@@ -163,7 +165,7 @@ Result<ListedCase> measure(const Content& content, double share, unsigned repeti
   result.compare_s_per_gib = compare.cpu_s / gib;
   result.modelled_encode_s_per_gib = modelled_encode.cpu_s / gib;
   result.decode_s_per_gib = decode.cpu_s / gib;
-  result.resolve_s_per_gib = resolve.cpu_s / gib;
+  result.steps_s_per_gib = steps.cpu_s / gib;
   result.write_s_per_gib = write.cpu_s / gib;
   result.modelled_apply_s_per_gib = modelled_apply.cpu_s / gib;
   return result;
@@ -199,7 +201,7 @@ Result<std::vector<ListedCase>> run_listed_bench(const ListedBenchOptions& optio
 
 std::string listed_table_heading() {
   return fmt::format("{:>7} {:>8} {:>8} {:>8} | {:>8} {:>8} {:>8} | {:>8} {:>8} {:>8} {:>8} | {:>10}", "changed",
-                     "bits", "entropy", "modelled", "list", "compare", "modelled", "decode", "resolve", "write",
+                     "bits", "entropy", "modelled", "list", "compare", "modelled", "decode", "steps", "write",
                      "modelled", "M dec./s");
 }
 
@@ -209,7 +211,7 @@ std::string listed_table_line(const ListedCase& c) {
       "{:>6.2f}% {:>8.3f} {:>8.3f} {:>8.3f} | {:>8.4f} {:>8.4f} {:>8.4f} | {:>8.4f} {:>8.4f} {:>8.4f} {:>8.4f} | "
       "{:>10.0f}",
       100 * c.share, c.bits_per_changed, c.entropy_bits_per_changed, c.modelled_bits_per_changed, c.encode_s_per_gib,
-      c.compare_s_per_gib, c.modelled_encode_s_per_gib, c.decode_s_per_gib, c.resolve_s_per_gib, c.write_s_per_gib,
+      c.compare_s_per_gib, c.modelled_encode_s_per_gib, c.decode_s_per_gib, c.steps_s_per_gib, c.write_s_per_gib,
       c.modelled_apply_s_per_gib, c.share * gib_cells / c.decode_s_per_gib / 1e6);
 }
 

@@ -33,7 +33,7 @@ struct ListedCase {
   double modelled_encode_s_per_gib = 0;
   /// Each step of a receiver that has its cells in memory; and in the modelled form, all of them.
   double decode_s_per_gib = 0;
-  double resolve_s_per_gib = 0;
+  double steps_s_per_gib = 0;
   double write_s_per_gib = 0;
   double modelled_apply_s_per_gib = 0;
 };

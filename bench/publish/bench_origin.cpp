@@ -95,7 +95,7 @@ Result<PublicationCost> BenchOrigin::publish(const BenchTrainer& trainer, Publis
       request.changes = lists ? listed_changes(trainer.changes().file(), trainer.changes_bytes(), true)
                               : compared_snapshot(snapshot, true);
       request.choose_chunk_bytes = chunk_bytes;
-      apply_changes(node_->jobs(), node_->files(), store, std::move(request), std::move(observer.done));
+      apply_changes(node_->jobs(), node_->files(), store, std::move(request), std::move(observer));
     } else {
       TakeoverRequest request;
       request.version = version_;

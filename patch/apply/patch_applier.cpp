@@ -160,8 +160,14 @@ Result<bool> PatchApplier::edit_listed(const Segment& segment, bool& edits, std:
     const unsigned cell_bytes = geometry_of(range.kind).bytes;
     WC_TRY(window.listed.decode(segment, steps));
     window.old_values.resize(steps.values.size());
-    const Checksum digest = resolve_steps(range.kind, cells.data(), steps, window.old_values.data());
+    std::byte* const old_values = window.old_values.data();
+    const Checksum digest = options_.rehearses ? resolve_steps(range.kind, cells.data(), steps, old_values)
+                                               : apply_steps(range.kind, cells.data(), steps, old_values);
     if (digest != segment.header.result_digest) {
+      if (!options_.rehearses) {
+        steps.values.swap(window.old_values);
+        write_changes(steps, cell_bytes, cells.data());
+      }
       return fail(Errc::kWrongBase, Op::kDecode,
                   fmt::format("patch segment {}: the base has other cells than it was made from", range.index));
     }
@@ -170,7 +176,6 @@ Result<bool> PatchApplier::edit_listed(const Segment& segment, bool& edits, std:
       WC_TRY(streams_.note_changes(range.result_offset, cell_bytes, steps.cells, window.old_values));
       return true;
     }
-    write_changes(steps, cell_bytes, cells.data());
   }
   WC_TRY(streams_.commit_result(range.result_offset, cells));
   return true;

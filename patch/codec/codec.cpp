@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 
 #include "base/parallel.h"
@@ -11,19 +12,18 @@
 namespace weightcast {
 namespace {
 
-/// Encodes the segments of a plan, on several threads or on the caller's, and hands them out in order.
-/// Invariant: a segment is encoded only while fewer than `window` others wait between it and the next one to hand out.
-class EncodeQueue {
+/// Makes the segments of a plan, on several threads or on the caller's, and hands them out in order.
+/// Invariant: a segment is made only while fewer than `window` others wait between it and the next one to hand out.
+class SegmentQueue {
  public:
-  EncodeQueue(const std::vector<SegmentRange>& plan, const ByteSource& base, const ByteSource& result,
-              const EncodeOptions& options)
-      : plan_(plan), base_(base), result_(result), slots_(2 * std::max(options.threads, 1u)) {
-    const unsigned wanted = options.threads > 1 ? options.threads : 0;
-    while (threads_.size() < wanted && add_thread(threads_, [this, options] { work(options); })) {
+  SegmentQueue(const std::vector<SegmentRange>& plan, unsigned threads, const std::function<SegmentMaker()>& new_maker)
+      : plan_(plan), slots_(2 * std::max(threads, 1u)) {
+    const unsigned wanted = threads > 1 ? threads : 0;
+    while (threads_.size() < wanted && add_thread(threads_, [this, &new_maker] { work(new_maker()); })) {
     }
-    if (threads_.empty()) own_.emplace(*options.kernels, options.sparse_form);
+    if (threads_.empty()) own_ = new_maker();
   }
-  ~EncodeQueue() {
+  ~SegmentQueue() {
     {
       const std::lock_guard lock(mutex_);
       stopped_ = true;
@@ -34,7 +34,7 @@ class EncodeQueue {
 
   /// Waits for the next segment in order.
   Result<EncodedSegment> pop() {
-    if (own_) return encode(plan_[handed_out_++], *own_, own_before_, own_after_);
+    if (own_) return own_(plan_[handed_out_++]);
     std::unique_lock lock(mutex_);
     auto& slot = slots_[handed_out_ % slots_.size()];
     changed_.wait(lock, [&] { return slot.has_value(); });
@@ -47,16 +47,14 @@ class EncodeQueue {
   }
 
  private:
-  void work(const EncodeOptions& options) {
-    SegmentEncoder encoder(*options.kernels, options.sparse_form);
-    std::vector<std::byte> before, after;
+  void work(const SegmentMaker& maker) {
     for (;;) {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return stopped_ || taken_ == plan_.size() || taken_ < handed_out_ + slots_.size(); });
       if (stopped_ || taken_ == plan_.size()) return;
       const std::size_t index = taken_++;
       lock.unlock();
-      Result<EncodedSegment> finished = encode(plan_[index], encoder, before, after);
+      Result<EncodedSegment> finished = maker(plan_[index]);
       lock.lock();
       slots_[index % slots_.size()].emplace(std::move(finished));
       lock.unlock();
@@ -64,64 +62,42 @@ class EncodeQueue {
     }
   }
 
-  Result<EncodedSegment> encode(const SegmentRange& range, SegmentEncoder& encoder,
-                                std::vector<std::byte>& before_scratch, std::vector<std::byte>& after_scratch) const {
-    Bytes before;
-    if (range.has_base()) {
-      WC_ASSIGN(before, base_.view(range.base_offset, range.size_bytes, before_scratch));
-    }
-    WC_ASSIGN(const Bytes after, result_.view(range.result_offset, range.size_bytes, after_scratch));
-    EncodedSegment finished;
-    finished.header = encoder.encode(range, before, after, finished.frame);
-    return finished;
-  }
-
   const std::vector<SegmentRange>& plan_;
-  const ByteSource& base_;
-  const ByteSource& result_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::optional<Result<EncodedSegment>>> slots_;
   std::size_t taken_ = 0;
   std::size_t handed_out_ = 0;
   bool stopped_ = false;
-  std::optional<SegmentEncoder> own_;  // where no thread was started
-  std::vector<std::byte> own_before_, own_after_;
+  SegmentMaker own_;                   // where no thread was started
   std::vector<std::jthread> threads_;  // last: they use all of the above
 };
 
+/// Compares base and result.
+class ComparingMaker {
+ public:
+  ComparingMaker(const ByteSource& base, const ByteSource& result, const EncodeOptions& options)
+      : base_(base), result_(result), encoder_(*options.kernels, options.sparse_form) {}
+
+  Result<EncodedSegment> make(const SegmentRange& range) {
+    Bytes before;
+    if (range.has_base()) {
+      WC_ASSIGN(before, base_.view(range.base_offset, range.size_bytes, before_));
+    }
+    WC_ASSIGN(const Bytes after, result_.view(range.result_offset, range.size_bytes, after_));
+    EncodedSegment finished;
+    finished.header = encoder_.encode(range, before, after, finished.frame);
+    return finished;
+  }
+
+ private:
+  const ByteSource& base_;
+  const ByteSource& result_;
+  SegmentEncoder encoder_;
+  std::vector<std::byte> before_, after_;  // scratch
+};
+
 Error corrupt(std::string what) { return fail(Errc::kCorrupt, Op::kParse, "patch: " + std::move(what)); }
-
-}  // namespace
-
-namespace {
-
-/// Writes a patch whose segments `next` gives in the order of the plan.
-template <typename Next>
-Result<PatchSummary> write_frames(const PatchHead& head, const std::vector<SegmentRange>& plan, const Next& next,
-                                  const PatchSink& sink) {
-  PatchSummary summary;
-  const auto emit = [&](Bytes bytes) {
-    summary.patch_bytes += bytes.size();
-    return sink(bytes);
-  };
-  std::vector<std::byte> frame;
-  write_head(head, frame);
-  WC_TRY(emit(frame));
-  ChecksumStream results;
-  const auto put = [&](const EncodedSegment& segment) {
-    results.update(segment.header.result_digest.bytes);
-    summary.cells += segment.header.range.size_bytes / geometry_of(segment.header.range.kind).bytes;
-    summary.changed_cells += segment.header.changed_cells;
-    return emit(segment.frame);
-  };
-  for (std::size_t i = 0; i < plan.size(); ++i) WC_TRY(next(put));
-  summary.segments = std::uint32_t(plan.size());
-  frame.clear();
-  write_end({summary.segments, results.digest()}, frame);
-  WC_TRY(emit(frame));
-  return summary;
-}
 
 }  // namespace
 
@@ -132,26 +108,40 @@ Result<PatchSummary> encode_patch(const PatchHead& head, const ByteSource& base,
                 fmt::format("the snapshots have {} and {} bytes, their layouts {} and {}", base.size_bytes(),
                             result.size_bytes(), head.base_bytes, head.result_bytes));
   }
-  const std::vector<SegmentRange> plan = plan_segments(head);
-  std::optional<EncodeQueue> queue;
-  const auto next = [&](const auto& take) -> Status {
-    // After the head has been written: it can be sent while the first segment is encoded.
-    if (!queue) queue.emplace(plan, base, result, options);
-    WC_ASSIGN(const EncodedSegment segment, queue->pop());
-    return take(segment);
+  const auto new_maker = [&]() -> SegmentMaker {
+    return [maker = std::make_shared<ComparingMaker>(base, result, options)](const SegmentRange& range) {
+      return maker->make(range);
+    };
   };
-  return write_frames(head, plan, next, sink);
+  return write_patch(head, options.threads, new_maker, sink);
 }
 
-Result<PatchSummary> write_patch(const PatchHead& head, std::span<const EncodedSegment> segments,
-                                 const PatchSink& sink) {
+Result<PatchSummary> write_patch(const PatchHead& head, unsigned threads,
+                                 const std::function<SegmentMaker()>& new_maker, const PatchSink& sink) {
   const std::vector<SegmentRange> plan = plan_segments(head);
-  if (!std::ranges::equal(plan, segments, {}, {}, [](const EncodedSegment& segment) { return segment.header.range; })) {
-    return fail(Errc::kInvalidArgument, Op::kEncode, "patch: its segments are not those that its head plans");
+  PatchSummary summary;
+  const auto emit = [&](Bytes bytes) {
+    summary.patch_bytes += bytes.size();
+    return sink(bytes);
+  };
+  std::vector<std::byte> frame;
+  write_head(head, frame);
+  // It can be sent while the first segment is made.
+  WC_TRY(emit(frame));
+  SegmentQueue queue(plan, threads, new_maker);
+  ChecksumStream results;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    WC_ASSIGN(const EncodedSegment segment, queue.pop());
+    results.update(segment.header.result_digest.bytes);
+    summary.cells += segment.header.range.size_bytes / geometry_of(segment.header.range.kind).bytes;
+    summary.changed_cells += segment.header.changed_cells;
+    WC_TRY(emit(segment.frame));
   }
-  auto segment = segments.begin();
-  return write_frames(
-      head, plan, [&](const auto& take) { return take(*segment++); }, sink);
+  summary.segments = std::uint32_t(plan.size());
+  frame.clear();
+  write_end({summary.segments, results.digest()}, frame);
+  WC_TRY(emit(frame));
+  return summary;
 }
 
 // How long the frame is that begins in the buffer, as far as its bytes tell; at least one more than there are where

@@ -34,14 +34,18 @@ struct PatchSummary {
 Result<PatchSummary> encode_patch(const PatchHead& head, const ByteSource& base, const ByteSource& result,
                                   const EncodeOptions& options, const PatchSink& sink);
 
-/// The same of segments that were encoded before: all of the head's plan, in order. Each is its header and its frame.
-/// Errors: those of the sink; kInvalidArgument (other segments than the head plans).
+/// A segment's header, and its frame with the header in it.
 struct EncodedSegment {
   SegmentHeader header;
   std::vector<std::byte> frame;
 };
-Result<PatchSummary> write_patch(const PatchHead& head, std::span<const EncodedSegment> segments,
-                                 const PatchSink& sink);
+/// Makes the segment of a range. One thread at a time.
+using SegmentMaker = std::function<Result<EncodedSegment>(const SegmentRange&)>;
+
+/// The same of segments that makers make. `new_maker` is called once for each of `threads`, and by any thread; 1: none
+/// is started. Errors: those of the makers and of the sink.
+Result<PatchSummary> write_patch(const PatchHead& head, unsigned threads,
+                                 const std::function<SegmentMaker()>& new_maker, const PatchSink& sink);
 
 /// A segment that owns its bytes.
 class OwnedSegment {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "patch/codec/byte_io.h"
 
@@ -303,18 +304,23 @@ void with_prefetch(std::span<const std::uint32_t> cells, std::size_t cell_bytes,
   for (; i < count; ++i) body(i);
 }
 
-template <CellKind Kind>
-Checksum resolve(const std::byte* old_cells, CellChanges& changes, std::byte* old_values) {
+/// `cells` are written where the type lets them be.
+template <CellKind Kind, typename Byte>
+Checksum resolve(Byte* cells, CellChanges& changes, std::byte* old_values) {
   using Ops = CellOps<Kind>;
   using Cell = typename Ops::Cell;
+  constexpr bool kWrites = !std::is_const_v<Byte>;
   ChecksumStream digest;
   std::byte* const values = changes.values.data();
+  const std::uint32_t* const places = changes.cells.data();
   std::size_t hashed = 0;
-  with_prefetch<false>(changes.cells, sizeof(Cell), old_cells, [&](std::size_t i) {
-    const Cell old = Ops::load(old_cells + std::size_t{changes.cells[i]} * sizeof(Cell));
+  with_prefetch<kWrites>(changes.cells, sizeof(Cell), cells, [&](std::size_t i) {
+    Byte* const cell = cells + std::size_t{places[i]} * sizeof(Cell);
     std::byte* const value = values + i * sizeof(Cell);
-    if (old_values != nullptr) Ops::store(old_values + i * sizeof(Cell), old);
-    Ops::store(value, Ops::advance(old, Ops::load(value)));
+    const Cell old = Ops::load(cell), now = Ops::advance(old, Ops::load(value));
+    Ops::store(old_values + i * sizeof(Cell), old);
+    Ops::store(value, now);
+    if constexpr (kWrites) Ops::store(cell, now);
     if ((i + 1) % kPieceBytes == 0) {
       digest.update(Bytes(changes.values).subspan(hashed, kPieceBytes * sizeof(Cell)));
       hashed += kPieceBytes * sizeof(Cell);
@@ -348,6 +354,26 @@ void read_cells_of(std::span<const std::uint32_t> cells, const std::byte* range,
 }
 
 template <std::size_t CellBytes>
+bool exchange_cells_of(std::span<const std::uint32_t> cells, const std::byte* values, std::byte* range,
+                       std::byte* old_values) {
+  using Cell = typename CellInt<CellBytes>::Unsigned;
+  bool all_differ = true;
+  with_prefetch<true>(cells, CellBytes, range, [&](std::size_t i) {
+    std::byte* const cell = range + std::size_t{cells[i]} * CellBytes;
+    Cell old, now;
+    std::memcpy(&old, cell, CellBytes);
+    std::memcpy(&now, values + i * CellBytes, CellBytes);
+    std::memcpy(old_values + i * CellBytes, &old, CellBytes);
+    if (now == old) {
+      all_differ = false;
+    } else {
+      std::memcpy(cell, &now, CellBytes);
+    }
+  });
+  return all_differ;
+}
+
+template <std::size_t CellBytes>
 void write_cells_of(const CellChanges& changes, std::byte* range) {
   const std::byte* const values = changes.values.data();
   with_prefetch<true>(changes.cells, CellBytes, range, [&](std::size_t i) {
@@ -359,6 +385,10 @@ void write_cells_of(const CellChanges& changes, std::byte* range) {
 
 Checksum resolve_steps(CellKind kind, const std::byte* old_cells, CellChanges& changes, std::byte* old_values) {
   return with_cell_kind(kind, [&]<CellKind Kind>() { return resolve<Kind>(old_cells, changes, old_values); });
+}
+
+Checksum apply_steps(CellKind kind, std::byte* cells, CellChanges& changes, std::byte* old_values) {
+  return with_cell_kind(kind, [&]<CellKind Kind>() { return resolve<Kind>(cells, changes, old_values); });
 }
 
 std::size_t resolve_window(CellKind kind, CellChanges& changes, std::size_t first, std::size_t first_cell,
@@ -373,6 +403,16 @@ void read_cells(std::span<const std::uint32_t> cells, std::size_t cell_bytes, co
     case 2: return read_cells_of<2>(cells, range, values);
     case 4: return read_cells_of<4>(cells, range, values);
     default: return read_cells_of<8>(cells, range, values);
+  }
+}
+
+bool exchange_cells(std::span<const std::uint32_t> cells, std::size_t cell_bytes, const std::byte* values,
+                    std::byte* range, std::byte* old_values) {
+  switch (cell_bytes) {
+    case 1: return exchange_cells_of<1>(cells, values, range, old_values);
+    case 2: return exchange_cells_of<2>(cells, values, range, old_values);
+    case 4: return exchange_cells_of<4>(cells, values, range, old_values);
+    default: return exchange_cells_of<8>(cells, values, range, old_values);
   }
 }
 

@@ -16,14 +16,20 @@ namespace weightcast {
 // cell that did not change, so all costs go by the changes. `../FORMAT.md` gives the bytes. The steps are those of
 // kSparse: see CellOps::step().
 //
-// An origin encodes with ListedEncoder. A receiver decodes, resolves the steps against its old cells, compares the
-// digest with the header's, and only then writes:
+// An origin encodes with ListedEncoder. A receiver decodes and takes the steps where its old cells stand. If the digest
+// is not the header's, these were others, and it puts them back:
 //
 //   CellChanges changes;
-//   WC_TRY(decoder.decode(segment, changes));                          // values: steps
-//   const Checksum digest = resolve_steps(kind, old_cells, changes);   // values: new cells
-//   if (digest != segment.header.result_digest) return ...;            // kWrongBase
-//   write_changes(changes, width, new_cells);
+//   WC_TRY(decoder.decode(segment, changes));                                    // values: steps
+//   const Checksum digest = apply_steps(kind, cells, changes, old_values);       // values: new cells
+//   if (digest != segment.header.result_digest) {
+//     changes.values.swap(old_values);
+//     write_changes(changes, width, cells);
+//     return ...;                                                                // kWrongBase
+//   }
+//
+// Each cell is in a cache line of its own, and a line takes as long as all else that is done with a cell. So both ends
+// read and write in one pass.
 
 /// Encodes lists of changes as segments. The output depends on the changes alone, not on the kernels. One thread at a
 /// time. Keeps its buffers from one segment to the next: about four cells and eight bytes per change.
@@ -93,10 +99,13 @@ class ListedDecoder {
 };
 
 /// Turns the steps of `changes` into new cells, in their place, and returns the digest of the new cells, in order.
-/// `old_cells` is the first cell of the range; reads the changed cells alone, anywhere in memory, with prefetches.
-/// With `old_values`, which has room for a cell per change, puts the old cells there.
+/// `old_cells` is the first cell of the range; reads the changed cells alone, anywhere in memory, with prefetches. The
+/// old ones go to `old_values`, which has room for a cell per change.
 [[nodiscard]] Checksum resolve_steps(CellKind kind, const std::byte* old_cells, CellChanges& changes,
-                                     std::byte* old_values = nullptr);
+                                     std::byte* old_values);
+
+/// The same, and each new cell is written where the old one stood.
+[[nodiscard]] Checksum apply_steps(CellKind kind, std::byte* cells, CellChanges& changes, std::byte* old_values);
 
 /// The same in windows of old cells that become the new ones in their place: `window` begins with cell `first_cell` of
 /// the range, and `first` is the first change that does not lie before it. Returns the first change behind the window.
@@ -106,6 +115,12 @@ class ListedDecoder {
 /// Reads the cells of these indices of a range, with prefetches: `values` has room for one cell each.
 void read_cells(std::span<const std::uint32_t> cells, std::size_t cell_bytes, const std::byte* range,
                 std::byte* values);
+
+/// Writes `values`, one for each of these indices, to the cells of a range, with prefetches, and what stood there to
+/// `old_values`, which has room for as many. Returns whether each value is another than the old one. Equal ones are not
+/// written, so that a page on a disk stays clean.
+[[nodiscard]] bool exchange_cells(std::span<const std::uint32_t> cells, std::size_t cell_bytes, const std::byte* values,
+                                  std::byte* range, std::byte* old_values);
 
 /// Writes the new values of `changes` to the cells of a range, with prefetches.
 void write_changes(const CellChanges& changes, std::size_t cell_bytes, std::byte* range);

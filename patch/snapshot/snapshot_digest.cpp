@@ -135,7 +135,10 @@ void LeafChange::replace_cells(std::uint64_t offset, std::span<const std::uint32
   const std::uint64_t last = offset + std::uint64_t{cells.back()} * sizeof(Cell);
   WC_CHECK(offset / kDigestBlockBytes >= first_leaf_ &&
            (last + sizeof(Cell) - 1) / kDigestBlockBytes - first_leaf_ < sums_.size());
-  std::uint64_t block = 0, weight = block_weight(0);
+  std::uint64_t block = offset / kBlockBytes, weighed = 0;
+  const auto end_block = [&] {
+    sums_[block * kBlockBytes / kDigestBlockBytes - first_leaf_] += std::exchange(weighed, 0) * block_weight(block);
+  };
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const std::uint64_t at = offset + std::uint64_t{cells[i]} * sizeof(Cell);
     if (at % kWordBytes + sizeof(Cell) > kWordBytes) {
@@ -145,13 +148,13 @@ void LeafChange::replace_cells(std::uint64_t offset, std::span<const std::uint32
       continue;
     }
     if (at / kBlockBytes != block) {
+      end_block();
       block = at / kBlockBytes;
-      weight = block_weight(block);
     }
     const std::uint64_t difference = cell_at<Cell>(after, i) - cell_at<Cell>(before, i);
-    sums_[at / kDigestBlockBytes - first_leaf_] +=
-        (difference << 8 * (at % kWordBytes)) * kWordWeights[at / kWordBytes % kBlockWords] * weight;
+    weighed += (difference << 8 * (at % kWordBytes)) * kWordWeights[at / kWordBytes % kBlockWords];
   }
+  end_block();
 }
 
 SnapshotDigest::SnapshotDigest(const FileTable& table)

@@ -139,6 +139,9 @@ class Harness {
           if (what / 9 % 4 == 2 && patch.base != kNoVersion) {
             origin_->handle_publish(
                 now_, now_, {growing_manifest(patch, kPatchChunks, false), chunk_digests(version, kPatchChunks)});
+          } else if (what / 9 % 4 == 3 && patch.base != kNoVersion) {
+            origin_->handle_publish_begun(now_, growing_manifest(patch, 0));
+            asked_.push_back({Asked::kTakeover, patch, {}, kGrowingPartChunks});
           } else if (taking_over_) {
             origin_->handle_publish_begun(now_, taken_over_manifest(version, 0, kPublishedChunks));
             asked_.push_back({Asked::kTakeover, version, {}, kGrowingPartChunks});
@@ -277,11 +280,14 @@ class Harness {
       case Asked::kTakeover: {
         const Version version = asked.payload.version;
         const std::uint32_t chunks = std::min(asked.chunks, kPublishedChunks);
-        const MadePayload made{taken_over_manifest(version, chunks, kPublishedChunks), chunk_digests(version, chunks)};
+        const MadePayload made{asked.payload.is_full()
+                                   ? taken_over_manifest(version, chunks, kPublishedChunks)
+                                   : growing_manifest(asked.payload, chunks, chunks < kPublishedChunks),
+                               chunk_digests(version, chunks)};
         taking_over_ = status.has_value() && made.manifest->open;
         if (!status.has_value()) return origin_->handle_publish_failed(now_, version, status.error().detail);
         if (!taking_over_) return origin_->handle_publish(now_, now_, made);
-        asked_.push_back({Asked::kTakeover, version, {}, chunks + kGrowingPartChunks});
+        asked_.push_back({Asked::kTakeover, asked.payload, {}, chunks + kGrowingPartChunks});
         return origin_->handle_publish_grown(now_, made);
       }
     }

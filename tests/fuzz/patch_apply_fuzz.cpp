@@ -18,9 +18,9 @@ void check_list(Segment& segment, Bytes before) {
   WC_CHECK(changes.cells.size() == segment.header.changed_cells);
   WC_CHECK(std::ranges::is_sorted(changes.cells, std::ranges::less_equal()));
   WC_CHECK(changes.cells.back() < range.size_bytes / width);
-  segment.header.result_digest = resolve_steps(range.kind, before.data(), changes);
   std::vector<std::byte> written(before.begin(), before.end()), windowed(before.size());
-  write_changes(changes, width, written.data());
+  std::vector<std::byte> old_values(changes.values.size());
+  segment.header.result_digest = apply_steps(range.kind, written.data(), changes, old_values.data());
   WC_CHECK(decode_segment(segment, before, windowed).has_value());
   WC_CHECK(windowed == written);
 }

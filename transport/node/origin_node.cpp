@@ -232,15 +232,11 @@ void OriginNode::take_over_snapshot(Publishing publishing, std::shared_ptr<const
   takeover.choose_chunk_bytes = [this](std::uint64_t bytes) {
     return core_->publications().plan_for(loop().now(), bytes).chunk_bytes;
   };
-  PayloadObserver observer;
-  observer.begun = [this, version = publishing.version](std::shared_ptr<const Manifest> manifest, double packed_share) {
+  PayloadObserver observer = observe(publishing.version);
+  observer.begun = [this, version = publishing.version, begun = std::move(observer.begun)](
+                       std::shared_ptr<const Manifest> manifest, double packed_share) {
     note_started(version);
-    core_->handle_publish_begun(loop().now(), std::move(manifest), packed_share);
-    driver_->pump();
-  };
-  observer.grown = [this](const MadePayload& grown) {
-    core_->handle_publish_grown(loop().now(), grown);
-    driver_->pump();
+    begun(std::move(manifest), packed_share);
   };
   observer.done = [this, publishing = std::move(publishing)](const Result<MadePayload>& made) {
     end_publication(publishing, made);
@@ -275,12 +271,33 @@ void OriginNode::publish_changes(Publishing publishing, std::unique_ptr<ChangeSo
     return core_->publications().plan_for(loop().now(), bytes).chunk_bytes;
   };
   note_started(publishing.version);
-  apply_changes(
-      jobs_, environment_.files, *store_, std::move(changes),
-      [this, publishing = std::move(publishing), base_lost = std::move(base_lost)](const Result<MadePayload>& made) {
-        if (!made.has_value() && base_lost && is_of_the_base(made.error())) return base_lost(made.error());
-        end_publication(publishing, made);
-      });
+  PayloadObserver observer = observe(publishing.version);
+  observer.done = [this, publishing = std::move(publishing),
+                   base_lost = std::move(base_lost)](const Result<MadePayload>& made) {
+    const bool is_lost = !made.has_value() && base_lost && is_of_the_base(made.error());
+    if (!is_lost) return end_publication(publishing, made);
+    core_->handle_publish_failed(loop().now(), publishing.version, made.error().detail);
+    base_lost(made.error());
+  };
+  apply_changes(jobs_, environment_.files, *store_, std::move(changes), std::move(observer));
+}
+
+PayloadObserver OriginNode::observe(Version version) {
+  PayloadObserver observer;
+  observer.begun = [this](std::shared_ptr<const Manifest> manifest, double packed_share) {
+    core_->handle_publish_begun(loop().now(), std::move(manifest), packed_share);
+    driver_->pump();
+  };
+  observer.grown = [this](const MadePayload& grown) {
+    core_->handle_publish_grown(loop().now(), grown);
+    driver_->pump();
+  };
+  observer.withdrawn = [this, version](const Error& why) {
+    log_info("version {} is sent whole: {}", version.value, why.detail);
+    core_->handle_publish_failed(loop().now(), version, why.detail);
+    driver_->pump();
+  };
+  return observer;
 }
 
 void OriginNode::note_started(Version version) {

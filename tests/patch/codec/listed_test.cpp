@@ -83,6 +83,21 @@ RC_GTEST_PROP(Listed, GivesBackTheChangesOfEveryKind, ()) {
     std::vector<std::byte> cells = pair.before;
     write_changes(changes, width, cells.data());
     RC_ASSERT(cells == pair.after);
+    const auto exchange = [&] {
+      return exchange_cells(changes.cells, width, changes.values.data(), cells.data(), old_values.data());
+    };
+    RC_ASSERT(list.cells.empty() || !exchange());
+    RC_ASSERT(old_values == list.after);
+    cells = pair.before;
+    RC_ASSERT(exchange());
+    RC_ASSERT(old_values == list.before);
+    RC_ASSERT(cells == pair.after);
+    cells = pair.before;
+    RC_ASSERT(decoder.decode(*segment, changes).has_value());
+    RC_ASSERT(apply_steps(kind, cells.data(), changes, old_values.data()) == segment->header.result_digest);
+    RC_ASSERT(cells == pair.after);
+    RC_ASSERT(changes.values == list.after);
+    RC_ASSERT(old_values == list.before);
     read_cells(changes.cells, width, cells.data(), old_values.data());
     RC_ASSERT(old_values == list.after);
   }

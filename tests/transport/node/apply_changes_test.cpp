@@ -183,9 +183,24 @@ class ApplyChangesTest : public OneStore {
   }
   Result<MadePayload> apply(ChangesRequest request) {
     std::optional<Result<MadePayload>> made;
-    apply_changes(jobs_, real_files(), *store_, std::move(request),
-                  [&](Result<MadePayload> done) { made = std::move(done); });
-    return await(made);
+    told_.clear();
+    PayloadObserver observer;
+    observer.begun = [&](std::shared_ptr<const Manifest> manifest, double) { told_.push_back(std::move(manifest)); };
+    observer.grown = [&](const MadePayload& grown) { told_.push_back(grown.manifest); };
+    observer.withdrawn = [&](const Error& why) {
+      EXPECT_EQ(why.code, Errc::kTooLarge);
+      EXPECT_FALSE(told_.empty());
+      told_.clear();
+    };
+    observer.done = [&](Result<MadePayload> done) { made = std::move(done); };
+    apply_changes(jobs_, real_files(), *store_, std::move(request), std::move(observer));
+    Result<MadePayload> result = await(made);
+    // Whoever followed it from its beginning has the payload that was made.
+    for (std::size_t i = 1; i < told_.size(); ++i) EXPECT_TRUE(continues(*told_[i - 1], *told_[i]));
+    if (!result.has_value()) return result;
+    EXPECT_EQ(told_.empty(), result->manifest->kind == PayloadKind::kFull);
+    EXPECT_TRUE(told_.empty() || continues(*told_.back(), *result->manifest));
+    return result;
   }
 
   static std::string content(const std::filesystem::path& path) {
@@ -246,6 +261,7 @@ class ApplyChangesTest : public OneStore {
   Jobs jobs_{loop_};
   std::unique_ptr<Store> whole_;
   std::uint32_t chunk_bytes_ = 16 * kKiB;
+  std::vector<std::shared_ptr<const Manifest>> told_;  // of the last payload, before it was whole
   bool was_patched_ = false;
 };
 

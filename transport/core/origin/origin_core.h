@@ -87,17 +87,17 @@ class OriginCore final : public Core {
   /// The answer to action::Enroll. The machine is told of errors with Op::kVerify alone; others are the origin's own.
   void handle_enrolled(ConnId conn, const Result<EnrolledWorker>& enrolled);
 
-  /// Takes a new version over: first its open manifest, which the origin announces at once, then ever more chunks,
-  /// which can be read. Each manifest continues the one before, and `grown` has all chunk digests so far. The take-over
-  /// ends with handle_publish() or handle_publish_failed(). The plan keeps the manifest's chunk size. `packed_share`:
-  /// what packing leaves of its bytes, as samples tell. If packing pays, workers that need the whole version wait for
-  /// the end, because the origin packs its own copy. A manifest that breaks these rules is logged, and the version
-  /// withdrawn.
+  /// Takes a new version over, or makes it: first the open manifest of its full payload, or of the patch from the
+  /// latest version, which the origin announces at once, then ever more chunks, which can be read. Each manifest
+  /// continues the one before, and `grown` has all chunk digests so far. The take-over ends with handle_publish() or
+  /// handle_publish_failed(). The plan keeps the manifest's chunk size. `packed_share`: what packing leaves of its
+  /// bytes, as samples tell. If packing pays, workers that need the whole version wait for the end, because the origin
+  /// packs its own copy. A manifest that breaks these rules is logged, and the version withdrawn.
   void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest,
                             double packed_share = kPackedShareOfWeights);
   void handle_publish_grown(Instant now, const MadePayload& grown) { publications_.handle_publish_grown(now, grown); }
-  /// A new version is complete in the store: `made` is its full payload, whether or not that was begun, or the patch
-  /// from the latest version. Members that have the base get such a patch at once; the full payload is made when
+  /// A new version is complete in the store: `made` is its full payload or the patch from the latest version, whether
+  /// or not that was begun. Members that have the base get such a patch at once; the full payload is made when
   /// somebody needs it. T_bcast counts from `started_at`. A version out of order, a patch from another version, and
   /// digests that are not the manifest's are logged and not published.
   void handle_publish(Instant now, Instant started_at, const MadePayload& made);

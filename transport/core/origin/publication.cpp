@@ -30,7 +30,9 @@ std::uint64_t Publication::full_bytes() const {
 void Publication::begin(std::shared_ptr<const Manifest> manifest) {
   WC_CHECK(manifest->open && !in_store());
   manifest_ = manifest;
-  context_.holdings.emplace(version_, Holding(std::move(manifest)));
+  const PayloadId payload = manifest->id();
+  context_.holdings.emplace(payload, Holding(std::move(manifest)));
+  context_.uploads.handle_known(payload);
 }
 
 Status Publication::publish(const MadePayload& made) {
@@ -57,6 +59,7 @@ bool Publication::hold(std::shared_ptr<const Manifest> manifest, const std::vect
 }
 
 void Publication::withdraw(std::string_view why) {
+  if (open()) withdraw(begun(), why);
   withdraw(version_, why);
   manifest_.reset();
 }

@@ -31,8 +31,11 @@ class Publication {
   /// version, or not any more.
   [[nodiscard]] const Manifest* manifest() const { return manifest_.get(); }
   [[nodiscard]] bool in_store() const { return manifest_ != nullptr; }
-  /// Whether the version is still being taken over.
+  /// Whether the version is still being taken over, or made.
   [[nodiscard]] bool open() const { return in_store() && manifest_->open; }
+  /// The payload by which that is published: the full one, or the patch from the version before; PayloadId{} unless it
+  /// is open.
+  [[nodiscard]] PayloadId begun() const { return open() ? manifest_->id() : PayloadId{}; }
   /// What the full payload of a version in the store takes, whether or not it is held.
   [[nodiscard]] std::uint64_t full_bytes() const;
   /// Whether nothing is left of it but payloads that are held and that nobody gets.
@@ -40,7 +43,7 @@ class Publication {
 
   // ---- the version
 
-  /// It is taken over from now on; its full payload is open.
+  /// It is published by that payload, which is open and held from now on.
   void begin(std::shared_ptr<const Manifest> manifest);
   /// The payload that it is published by is complete: the full payload, whether or not it was begun, or a patch.
   /// Errors: as hold_made().
@@ -50,7 +53,7 @@ class Publication {
   bool restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
   /// A complete payload is held from now on, if these are its digests. Returns whether they are.
   bool hold(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
-  /// The version is withdrawn, and its full payload from everybody who was told of it.
+  /// The version is withdrawn, and its full payload and what it was begun by from everybody who was told of them.
   void withdraw(std::string_view why);
 
   // ---- payloads that are made when somebody needs them

@@ -16,6 +16,10 @@ namespace {
 constexpr std::size_t kPlansMax = 8;
 constexpr std::string_view kNotMade = "the origin could not complete it";
 
+Error refused(PayloadId payload, std::string_view why) {
+  return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{}: {}", to_string(payload), why));
+}
+
 }  // namespace
 
 // ---- the list
@@ -78,18 +82,21 @@ void Publications::restore_patch(std::shared_ptr<const Manifest> manifest,
 }
 
 void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, double packed_share) {
-  const Version version = manifest->version;
-  if (const Status ok = check_version(version); !ok.has_value() || !manifest->open || taking_over()) {
-    context_.actions.push(action::warning(fmt::format("version {} is not begun: {}", version.value,
-                                                      ok.has_value() ? "another one is" : ok.error().detail)));
+  const PayloadId payload = manifest->id();
+  const Version version = payload.version;
+  Status ok = check_version(version);
+  if (ok.has_value()) ok = check_begun(*manifest);
+  if (!ok.has_value()) {
+    context_.actions.push(action::warning(fmt::format("version {} is not begun: {}", version.value, ok.error().detail)));
     return;
   }
   adopt_foreign(*manifest);
   context_.history.handle_begun(now, *manifest);
   Publication& publication = at(version);
   publication.begin(std::move(manifest));
-  if (packed_share >= kPackedShareMax) publication.give_up(packed_of(version));
-  packed_share_ = packed_share;
+  // Of a patch's version nobody has looked at what packing would leave: as of the version before.
+  if (payload.is_full()) packed_share_ = packed_share;
+  if (packed_share_ >= kPackedShareMax) publication.give_up(packed_of(version));
   latest_ = version;
   begun_at_ = now;
   assign_all(now);
@@ -97,26 +104,30 @@ void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manif
 }
 
 void Publications::handle_publish_grown(Instant now, const MadePayload& grown) {
-  if (!taking_over() || grown.manifest->id() != latest_) return;  // it was withdrawn
+  if (!taking_over() || grown.manifest->id() != begun()) return;  // it was withdrawn
   handle_grown(now, grown);
 }
 
+Status Publications::check_begun(const Manifest& manifest) const {
+  if (taking_over()) return refused(manifest.id(), "another version is begun");
+  if (!manifest.open) return refused(manifest.id(), "its first manifest is not open");
+  return check_publication(manifest.id());
+}
+
 Status Publications::check_publication(PayloadId payload) const {
-  const auto bad = [&](std::string_view why) {
-    return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{}: {}", to_string(payload), why));
-  };
-  if (payload.is_packed()) return bad("no version is published by that");
-  if (payload.is_full()) return {};
-  if (taking_over()) return bad("the version was begun as a full payload");
-  if (payload.base == latest_) return {};
-  return bad(fmt::format("the latest version is {}", latest_.value));
+  if (payload.is_packed()) return refused(payload, "no version is published by that");
+  if (taking_over()) {
+    return payload == begun() ? Status{} : refused(payload, fmt::format("{} was begun", to_string(begun())));
+  }
+  if (payload.is_full() || payload.base == latest_) return {};
+  return refused(payload, fmt::format("the latest version is {}", latest_.value));
 }
 
 void Publications::handle_publish(Instant now, Instant started_at, const MadePayload& made) {
   const PayloadId payload = made.manifest->id();
   const Version version = payload.version;
-  const bool begun = taking_over() && version == latest_;
-  if (const Status ok = check_version(version); !begun && (!ok.has_value() || taking_over())) {
+  const bool is_begun = taking_over() && version == latest_;
+  if (const Status ok = check_version(version); !is_begun && (!ok.has_value() || taking_over())) {
     context_.actions.push(
         action::warning(fmt::format("version {} is not published: {}", version.value,
                                     ok.has_value() ? "another one is being taken over" : ok.error().detail)));
@@ -127,7 +138,7 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
   if (!published.has_value()) {
     const std::string& why = published.error().detail;
     context_.actions.push(action::warning(fmt::format("version {} is not published: {}", version.value, why)));
-    if (begun) abandon_version(now, version, why);
+    if (is_begun) abandon_version(now, version, why);
     return;
   }
   Publication& publication = at(version);
@@ -214,8 +225,7 @@ void Publications::handle_grown(Instant now, const MadePayload& grown) {
   const Status growth = at(payload.version).grow(grown);
   if (growth.has_value()) return;
   context_.actions.push(action::warning(growth.error().message()));
-  const bool begun = taking_over() && payload == latest_;
-  if (begun) return abandon_version(now, payload.version, growth.error().detail);
+  if (taking_over() && payload == begun()) return abandon_version(now, payload.version, growth.error().detail);
   static_cast<void>(handle_payload_made(now, payload, growth.error()));
 }
 

@@ -40,7 +40,8 @@ struct PublicationProgress {
 /// Several payloads may be under way, of one version and of several: each has a plan of its own, over the members that
 /// need it or have it. A member that is behind gets what choose_payload() says; a payload that is not held is made when
 /// somebody needs it, once. While the latest version is taken over, its full payload is open and goes to those who need
-/// it whole, unless it is to be packed; for who will take a patch the version before is the latest. Meanwhile nothing
+/// it whole, unless it is to be packed; for who will take a patch the version before is the latest. While it is made by
+/// changes, its patch is open, and goes to those who have the base. Meanwhile nothing
 /// is forgotten, because that version may still be withdrawn.
 ///
 /// Invariants: versions only grow, except after a withdrawal; the latest is one of the versions; every active member
@@ -165,8 +166,12 @@ class Publications {
       for (auto& [payload, plan] : publication.plans()) take(plan);
     }
   }
-  /// Whether the latest version is still being taken over.
+  /// Whether the latest version is still being taken over, or made.
   [[nodiscard]] bool taking_over() const { return latest_ != kNoVersion && publications_.at(latest_).open(); }
+  /// By which payload; PayloadId{} if it is not.
+  [[nodiscard]] PayloadId begun() const {
+    return latest_ == kNoVersion ? PayloadId{} : publications_.at(latest_).begun();
+  }
   /// The newest version that is not being taken over.
   [[nodiscard]] Version newest_whole() const { return taking_over() ? newest_before(latest_) : latest_; }
   /// The newest version that is older than this one; kNoVersion if there is none.
@@ -186,6 +191,8 @@ class Publications {
 
   // ---- versions and payloads
 
+  /// Errors: kInvalidArgument (it is not open; another version is begun; those of check_publication()).
+  [[nodiscard]] Status check_begun(const Manifest& manifest) const;
   /// Errors: kInvalidArgument (no version is published by that payload now).
   [[nodiscard]] Status check_publication(PayloadId payload) const;
   /// What was begun of a version comes to nothing.

@@ -262,8 +262,8 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
     // A version that was withdrawn is one that a worker may have got to its end before it heard of that.
     if (version > last_used()) return "which is none of this origin's";
     if (plan == nullptr) return "";
-    // Its digest is not known yet, and stands as 0.
-    if (plan->manifest().open && payload.is_full()) return "which is still being made";
+    // The digest of a full one is not known yet, and stands as 0.
+    if (plan->manifest().open && (payload.is_full() || payload == begun())) return "which is still being made";
     const bool same = checksum_from_wire(installed.snapshot_digest()) == plan->manifest().snapshot_digest;
     return same ? "" : "but with another digest";
   }();

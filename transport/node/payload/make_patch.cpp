@@ -8,7 +8,7 @@
 #include "patch/snapshot/layout_pair.h"
 #include "patch/snapshot/snapshot_stream.h"
 #include "transport/core/origin/catch_up.h"
-#include "transport/node/payload/chunk_hasher.h"
+#include "transport/node/payload/encoded_payload.h"
 #include "transport/node/payload/model_files.h"
 #include "transport/node/payload/sampled_share.h"
 
@@ -26,13 +26,6 @@ constexpr double kFewChanged = 0.5;
 constexpr double kDenseOverPackedMax = 0.8;
 // What a changed word takes in a patch, about: only what the chunk size is chosen by.
 constexpr double kExpectedBytesPerWord = 1.0;
-// Workers hear of it each time, so neither for every few chunks nor so late that they would wait for it.
-constexpr std::uint64_t kPartBytes = 32 * kKiB;
-// A manifest carries a digest of 16 bytes for each: so many if the patch becomes what the samples say, and so many at
-// the most, if it becomes as long as one that is worth it may be.
-constexpr std::uint64_t kPartsExpected = 2048;
-constexpr std::uint64_t kPartsMax = 16384;
-constexpr std::chrono::milliseconds kGrowthInterval{10};
 
 /// A complete version, read by offset: a file that somebody cut short is an error then, and not a signal.
 class VersionSource final : public ByteSource {
@@ -81,17 +74,13 @@ class VersionEncoding final : public PayloadSource {
     manifest_.snapshot_tree = manifest_.tree_of_snapshot();  // of the full payload that it still is
     manifest_.kind = request_.payload.kind;
     manifest_.base_version = request_.payload.base;
-    manifest_.open = true;
-    manifest_.expected_bytes =
-        std::max<std::uint64_t>(1, static_cast<std::uint64_t>(expected_share_ * double(snapshot_bytes_)));
-    manifest_.payload_bytes = 0;
-    manifest_.part_digests.clear();
-    manifest_.chunk_bytes = request_.choose_chunk_bytes(manifest_.expected_bytes);
-    const auto part_bytes = std::max({kPartBytes, manifest_.expected_bytes / kPartsExpected,
-                                      static_cast<std::uint64_t>(share_max() * double(snapshot_bytes_)) / kPartsMax});
-    manifest_.part_chunks = static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>((part_bytes - 1) / manifest_.chunk_bytes + 1, 1, kDigestsPerPart));
-    return Announcement{manifest_, kPackedShareOfWeights, {.interval_min = kGrowthInterval}, request_.author};
+    Announcement announcement =
+        announce_encoded(manifest_,
+                         {.expected_bytes = static_cast<std::uint64_t>(expected_share_ * double(snapshot_bytes_)),
+                          .bytes_max = bytes_limit()},
+                         request_.choose_chunk_bytes, request_.author);
+    manifest_ = announcement.manifest;
+    return announcement;
   }
 
   void begin(Store& store, std::function<void(Status)> done) override {
@@ -108,33 +97,10 @@ class VersionEncoding final : public PayloadSource {
     PatchIdentity identity{request_.model_id, request_.payload.base, request_.payload.version, base_digest_,
                            manifest_.snapshot_digest};
     WC_ASSIGN(const PatchHead head, make_head(std::move(identity), layouts_.base, layouts_.result, segment_bytes()));
-    WC_ASSIGN(const std::unique_ptr<File> file, files_.open(path_, {.write = true}));
-    const double limit_bytes = share_max() * double(snapshot_bytes_);
-    ChunkHasher hasher(manifest_.chunk_bytes);
-    std::uint32_t reported = 0;
-    const auto report_new = [&] {
-      const std::span<const ContentDigest> fresh = std::span(hasher.digests()).subspan(reported);
-      if (fresh.empty()) return;
-      const std::uint64_t begin = std::uint64_t{reported} * manifest_.chunk_bytes;
-      report(reported, fresh, std::min<std::uint64_t>(bytes_ - begin, fresh.size() * manifest_.chunk_bytes));
-      reported += static_cast<std::uint32_t>(fresh.size());
-    };
-    const auto sink = [&](Bytes bytes) -> Status {
-      if (jobs_.cancelled()) return Jobs::cancelled_error(Op::kEncode);
-      if (double(bytes_ + bytes.size()) >= limit_bytes) {
-        return fail(Errc::kTooLarge, Op::kEncode,
-                    fmt::format("it takes more than {:.0f} % of the full payload", 100 * share_max()));
-      }
-      WC_TRY(write_fully(*file, bytes_, bytes, path_.native()));
-      bytes_ += bytes.size();
-      hasher.update(bytes);
-      report_new();
-      return {};
-    };
-    const Result<PatchSummary> summary = encode(head, sink);
+    WC_ASSIGN(EncodedFile file, EncodedFile::open(jobs_, files_, path_, manifest_.chunk_bytes, bytes_limit(), report));
+    const Result<PatchSummary> summary = encode(head, [&](Bytes bytes) { return file.write(bytes); });
     if (!summary.has_value()) return summary.error();
-    hasher.finish();
-    report_new();
+    file.finish();
     return {};
   }
 
@@ -150,6 +116,9 @@ class VersionEncoding final : public PayloadSource {
  private:
   [[nodiscard]] bool is_packed() const { return request_.payload.is_packed(); }
   [[nodiscard]] double share_max() const { return is_packed() ? kPackedShareMax : kPatchShareMax; }
+  [[nodiscard]] std::uint64_t bytes_limit() const {
+    return static_cast<std::uint64_t>(share_max() * double(snapshot_bytes_));
+  }
 
   Result<PatchSummary> encode(const PatchHead& head, const PatchSink& sink) const {
     EncodeOptions options;
@@ -219,7 +188,6 @@ class VersionEncoding final : public PayloadSource {
   std::optional<SnapshotSource> base_, result_;
   LayoutPair layouts_;         // of these two
   double expected_share_ = 0;  // of the full payload
-  std::uint64_t bytes_ = 0;    // written
 };
 
 }  // namespace

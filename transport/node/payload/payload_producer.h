@@ -21,6 +21,9 @@ struct PayloadObserver {
   /// The last call. When it succeeded all of it is in the store; after an error what could be read so far is gone when
   /// it returns.
   std::function<void(Result<MadePayload>)> done;
+  /// What was begun comes to nothing, and the full payload is made in its place: see apply_changes(), which alone does
+  /// so. `why`: in a few words.
+  std::function<void(const Error& why)> withdrawn = [](const Error&) {};
 };
 
 /// What a producer makes a payload of. Functions are called in the order in which they stand here.

@@ -17,22 +17,25 @@
 #include "transport/core/origin/catch_up.h"
 #include "transport/io/store/files/spare_update.h"
 #include "transport/io/store/files/version_files.h"
-#include "transport/node/payload/chunk_hasher.h"
 #include "transport/node/payload/full_manifest.h"
 #include "transport/node/payload/make_patch.h"
 #include "transport/node/payload/model_files.h"
+#include "transport/node/takeover/encode_changes.h"
 
 namespace weightcast {
 namespace {
 
 // Beyond this, a patch takes about as much as the full payload; see make_patch.cpp.
 constexpr double kChangedShareMax = 0.5;
+// What a listed change takes in a patch, about, where a percent of the cells changes: only what the chunk size is
+// chosen by.
+constexpr double kExpectedBytesPerChange = 1.2;
 
 /// A version that is made. Kept alive by what is under way; it ends with the jobs.
 class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
  public:
   ChangedVersion(Jobs& jobs, FileSystem& file_system, Store& store, ChangesRequest request, const StoredVersion& base,
-                 std::function<void(Result<MadePayload>)> done)
+                 PayloadObserver observer)
       : jobs_(jobs),
         file_system_(file_system),
         store_(store),
@@ -40,7 +43,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
         base_path_(base.path),
         base_manifest_(base.manifest),
         base_leaves_(base.leaves),
-        done_(std::move(done)) {}
+        observer_(std::move(observer)) {}
 
   void start() {
     began_at_ = jobs_.loop().now();
@@ -54,7 +57,8 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
     SegmentEncoder encoder{best_kernels(), SparseForm::kListed};
     FoundChanges found;
     std::vector<std::byte> copied;   // a segment of the base
-    std::vector<std::byte> before;   // of a segment that changes in most places
+    CellChanges undone;              // of a segment that changes in most places
+    std::vector<std::byte> before;   // of such a segment
     std::vector<std::byte> scratch;  // for the editor
   };
 
@@ -69,14 +73,9 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
 
   // The version may be made in another way by whoever hears of it.
   void fail_with(const Error& error) {
-    if (begun_) {
-      store_.discard(request_.version);
-      store_.discard(patch_id());
-    }
-    done_(error);
+    if (begun_) store_.discard(request_.version);
+    observer_.done(error);
   }
-
-  [[nodiscard]] PayloadId patch_id() const { return patch_of(request_.version, request_.base); }
 
   Error damaged(std::string_view what) const {
     return fail(
@@ -115,14 +114,15 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
     step->to = request_.version;
     step->from_digest = base_manifest_.snapshot_digest;
     step->segments.resize(step->plan.size());
-    segments_.resize(step->plan.size());
+    encoded_.resize(step->plan.size());
+    old_values_.resize(step->plan.size());
     step_ = std::move(step);
   }
 
   void begin() {
     store_.begin_import(request_.version, base_manifest_.files,
                         [self = shared_from_this()](const Result<ImportTarget>& target) {
-                          if (!target.has_value()) return self->done_(target.error());
+                          if (!target.has_value()) return self->observer_.done(target.error());
                           self->begun_ = true;
                           self->target_ = target->files;
                           self->produce();
@@ -182,45 +182,59 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
       leaves.add(begin, cells);
       base_digest_->add(leaves);
     }
-    WC_TRY(request_.changes->read(range, cells, bench.found));
-    CellChanges& changes = bench.found.changes;
-    if (encodes_) WC_TRY(encode(range, cells, bench));
-    write_changes(changes, width, cells.data());
+    WC_TRY(request_.changes->apply(range, cells, bench.found));
+    const CellChanges& changes = bench.found.changes;
     leaves.replace(begin, width, changes.cells, bench.found.old_values, changes.values);
     digest_->add(leaves);
-    keep_list(range.index, changes);
+    const bool is_listed = changes.cells.size() <= listed_changes_max(range);
+    const bool is_kept = takes_list(changes);
+    if (encodes_ && !(is_listed && is_kept)) WC_TRY(encode(range, cells, is_listed, bench));
+    if (is_kept) keep_list(range.index, bench.found, is_listed);
     if (!is_copied) return spare_->commit(begin, cells);
     // As in takeover.cpp: the kernel lets one writer at a time into a file.
     const std::lock_guard lock(write_mutex_);
     return write_stream(*target_, begin, cells);
   }
 
-  /// `cells` are the old ones.
-  Status encode(const SegmentRange& range, Bytes cells, Workbench& bench) {
-    EncodedSegment& segment = segments_[range.index];
+  /// Now, while the cells are there: lists that are kept are encoded when all segments are made. `cells` are the new
+  /// ones.
+  Status encode(const SegmentRange& range, Bytes cells, bool is_listed, Workbench& bench) {
+    EncodedSegment& segment = encoded_[range.index];
     const CellChanges& changes = bench.found.changes;
-    if (changes.cells.size() <= listed_changes_max(range)) {
+    if (is_listed) {
       WC_ASSIGN(segment.header,
                 bench.listed.encode(range, changes.cells, bench.found.old_values, changes.values, segment.frame));
     } else {
       bench.before.assign(cells.begin(), cells.end());
-      std::vector<std::byte> after = bench.before;
-      write_changes(changes, geometry_of(range.kind).bytes, after.data());
-      segment.header = bench.encoder.encode(range, bench.before, after, segment.frame);
+      bench.undone.cells = changes.cells;
+      bench.undone.values = bench.found.old_values;
+      write_changes(bench.undone, geometry_of(range.kind).bytes, bench.before.data());
+      segment.header = bench.encoder.encode(range, bench.before, cells, segment.frame);
     }
     segment.frame.shrink_to_fit();
     encoded_bytes_ += segment.frame.size();
-    const double limit_bytes = std::min(kPatchShareMax * double(base_->size_bytes()), double(kListedPatchBytesMax));
-    if (double(encoded_bytes_) >= limit_bytes) encodes_ = false;
+    if (encoded_bytes_ >= patch_bytes_limit()) encodes_ = false;
     return {};
   }
 
-  void keep_list(std::uint32_t index, CellChanges& changes) {
+  [[nodiscard]] std::uint64_t patch_bytes_limit() const {
+    const auto worth = static_cast<std::uint64_t>(kPatchShareMax * double(base_->size_bytes()));
+    return std::min(worth, kListedPatchBytesMax);
+  }
+
+  /// Whether there is room for one more list.
+  bool takes_list(const CellChanges& changes) {
     const std::uint64_t bytes = changes.cells.size() * sizeof(changes.cells[0]) + changes.values.size();
     const std::lock_guard lock(mutex_);
-    if (bytes > kStepBytesMax - step_->bytes) return;
+    if (bytes > kStepBytesMax - step_->bytes) return false;
     step_->bytes += bytes;
-    step_->segments[index] = std::exchange(changes, {});
+    return true;
+  }
+
+  void keep_list(std::uint32_t index, FoundChanges& found, bool is_encoded_later) {
+    listed_cells_ += is_encoded_later ? found.changes.cells.size() : 0;
+    if (is_encoded_later && encodes_) old_values_[index] = std::exchange(found.old_values, {});
+    step_->segments[index] = std::exchange(found.changes, {});
   }
 
   /// The payload of what was made.
@@ -232,19 +246,18 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
     WC_TRY(base_->check_unchanged());
     WC_TRY(request_.changes->finish(digest_->leaves()));
     result_digest_ = digest;
-    return encodes_ ? close_patch() : Status();
+    if (encodes_) expect_patch();
+    return {};
   }
 
-  Status close_patch() {
+  // Of a small snapshot the head may be most of the patch.
+  void expect_patch() {
     head_.identity.result_digest = result_digest_;
-    patch_.reserve(encoded_bytes_ + kKiB * kKiB);
-    const Result<PatchSummary> written = write_patch(head_, segments_, [this](Bytes bytes) -> Status {
-      patch_.insert(patch_.end(), bytes.begin(), bytes.end());
-      return {};
-    });
-    if (!written.has_value()) return written.error();
-    segments_.clear();
-    return {};
+    std::vector<std::byte> head;
+    write_head(head_, head);
+    expected_bytes_ = head.size() + kEndBytes + kSegmentHeaderBytes * step_->plan.size() + encoded_bytes_ +
+                      static_cast<std::uint64_t>(kExpectedBytesPerChange * double(listed_cells_));
+    if (expected_bytes_ >= patch_bytes_limit()) encodes_ = false;
   }
 
   void end() {
@@ -256,45 +269,65 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
     manifest.snapshot_tree = {};
     manifest.open = false;
     manifest.expected_bytes = 0;
-    manifest.kind = encodes_ ? PayloadKind::kPatch : PayloadKind::kFull;
-    manifest.base_version = encodes_ ? request_.base : kNoVersion;
-    manifest.payload_bytes = encodes_ ? patch_.size() : manifest.snapshot_bytes();
-    manifest.chunk_bytes = request_.choose_chunk_bytes(manifest.payload_bytes);
     manifest.part_chunks = kDigestsPerPart;
     manifest_ = std::move(manifest);
-    if (!encodes_) return run(&ChangedVersion::hash_version, &ChangedVersion::finish_full);
-    if (!request_.proves_result) return begin_patch();
+    if (!encodes_) return make_full();
+    if (!request_.proves_result) return make_patch();
     tree_chunk_bytes_ = request_.choose_chunk_bytes(manifest_.snapshot_bytes());
-    run(&ChangedVersion::hash_result, &ChangedVersion::begin_patch);
+    run(&ChangedVersion::hash_result, &ChangedVersion::make_patch);
   }
 
-  void begin_patch() {
-    store_.begin_patch(patch_id(), [self = shared_from_this()](const Result<std::filesystem::path>& path) {
-      if (!path.has_value()) return self->fail_with(path.error());
-      self->patch_path_ = *path;
-      self->run(&ChangedVersion::write_patch_file, &ChangedVersion::finish_patch);
-    });
+  void make_full() {
+    encoded_.clear();
+    old_values_.clear();
+    manifest_.kind = PayloadKind::kFull;
+    manifest_.base_version = kNoVersion;
+    manifest_.snapshot_tree = {};
+    manifest_.payload_bytes = manifest_.snapshot_bytes();
+    manifest_.chunk_bytes = request_.choose_chunk_bytes(manifest_.payload_bytes);
+    run(&ChangedVersion::hash_version, &ChangedVersion::finish_full);
   }
 
-  Status write_patch_file() {
-    WC_ASSIGN(const std::unique_ptr<File> file, file_system_.open(patch_path_, {.write = true}));
-    WC_TRY(write_fully(*file, 0, patch_, patch_path_.native()));
-    ChunkHasher hasher(manifest_.chunk_bytes);
-    hasher.update(patch_);
-    hasher.finish();
-    sign(hasher.digests());
-    return {};
+  // The digest is known, so the rest can be sent while it is made.
+  void make_patch() {
+    spare_.reset();
+    manifest_.kind = PayloadKind::kPatch;
+    manifest_.base_version = request_.base;
+    EncodeChangesRequest encode;
+    encode.patch = {manifest_, std::move(head_),       std::make_shared<const LeafSums>(digest_->leaves()),
+                    step_,     std::move(old_values_), std::move(encoded_)};
+    encode.expected_bytes = expected_bytes_;
+    encode.bytes_limit = patch_bytes_limit();
+    encode.author = request_.author;
+    encode.choose_chunk_bytes = request_.choose_chunk_bytes;
+    PayloadObserver observer{observer_.begun, observer_.grown, [self = shared_from_this()](Result<MadePayload> made) {
+                               self->handle_encoded(std::move(made));
+                             }};
+    encode_changes(jobs_, file_system_, store_, std::move(encode), std::move(observer));
+  }
+
+  void handle_encoded(Result<MadePayload> made) {
+    if (made.has_value()) {
+      made->took = jobs_.loop().now() - began_at_;
+      return observer_.done(std::move(made));
+    }
+    if (made.error().code != Errc::kTooLarge) return fail_with(made.error());
+    observer_.withdrawn(made.error());
+    make_full();
   }
 
   Status hash_version() {
     WC_ASSIGN(std::vector<ContentDigest> digests, chunk_digests(manifest_.chunk_bytes));
-    sign(std::move(digests));
+    manifest_.part_digests = part_digests_of(digests, manifest_.part_chunks);
+    request_.author.sign(manifest_);
+    made_ = {std::make_shared<const Manifest>(manifest_), std::move(digests), {}};
     return {};
   }
 
   Status hash_result() {
     Manifest whole = manifest_;
     whole.kind = PayloadKind::kFull;
+    whole.base_version = kNoVersion;
     whole.payload_bytes = manifest_.snapshot_bytes();
     whole.chunk_bytes = tree_chunk_bytes_;
     WC_ASSIGN(const std::vector<ContentDigest> digests, chunk_digests(whole.chunk_bytes));
@@ -319,32 +352,16 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
     return digests;
   }
 
-  void sign(std::vector<ContentDigest> digests) {
-    manifest_.part_digests = part_digests_of(digests, manifest_.part_chunks);
-    request_.author.sign(manifest_);
-    made_ = {std::make_shared<const Manifest>(manifest_), std::move(digests), {}};
-  }
-
-  void finish_patch() {
-    made_.took = jobs_.loop().now() - began_at_;
-    store_.finish_patched_import(*made_.manifest, made_.chunk_digests, when_finished(), details());
-  }
-
   void finish_full() {
     made_.took = jobs_.loop().now() - began_at_;
-    store_.finish_import(*made_.manifest, made_.chunk_digests, when_finished(), details());
-  }
-
-  [[nodiscard]] ImportDetails details() {
     target_.reset();
     spare_.reset();
-    return {std::make_shared<const LeafSums>(digest_->leaves()), std::move(step_)};
-  }
-
-  [[nodiscard]] std::function<void(Result<StoredVersion>)> when_finished() {
-    return [self = shared_from_this()](const Result<StoredVersion>& stored) {
-      stored.has_value() ? self->done_(std::move(self->made_)) : self->fail_with(stored.error());
-    };
+    store_.finish_import(*made_.manifest, made_.chunk_digests,
+                         [self = shared_from_this()](const Result<StoredVersion>& stored) {
+                           stored.has_value() ? self->observer_.done(std::move(self->made_))
+                                              : self->fail_with(stored.error());
+                         },
+                         {std::make_shared<const LeafSums>(digest_->leaves()), std::move(step_)});
   }
 
   Jobs& jobs_;
@@ -354,7 +371,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   const std::filesystem::path base_path_;
   const Manifest base_manifest_;
   const std::shared_ptr<const LeafSums> base_leaves_;  // null: not known
-  const std::function<void(Result<MadePayload>)> done_;
+  const PayloadObserver observer_;
   Instant began_at_{};
   std::optional<SnapshotSource> base_;
   bool begun_ = false;  // the store has an import of it
@@ -368,15 +385,17 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   std::atomic<bool> stopped_{false};
   std::atomic<bool> encodes_{false};
   std::atomic<std::uint64_t> encoded_bytes_{0};
-  PatchHead head_;                        // without the result's digest until the end
-  std::vector<EncodedSegment> segments_;  // each is written by the thread that makes it
+  std::atomic<std::uint64_t> listed_cells_{0};
+  PatchHead head_;  // without the result's digest until the end
+  // Each is written by the thread that makes the segment.
+  std::vector<EncodedSegment> encoded_;
+  std::vector<std::vector<std::byte>> old_values_;
   std::mutex write_mutex_;
   std::mutex mutex_;  // guards error_ and, while segments are made, step_->bytes
   std::optional<Error> error_;
   std::shared_ptr<StepChanges> step_;
-  std::vector<std::byte> patch_;
-  std::filesystem::path patch_path_;
   Checksum result_digest_;
+  std::uint64_t expected_bytes_ = 0;  // of the patch
   std::uint32_t tree_chunk_bytes_ = 0;
   Manifest manifest_;
   MadePayload made_;
@@ -384,17 +403,16 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
 
 }  // namespace
 
-void apply_changes(Jobs& jobs, FileSystem& files, Store& store, ChangesRequest request,
-                   std::function<void(Result<MadePayload>)> done) {
+void apply_changes(Jobs& jobs, FileSystem& files, Store& store, ChangesRequest request, PayloadObserver observer) {
   const StoredVersion* base = store.find(request.base);
   if (base == nullptr) {
-    return jobs.post([done = std::move(done), base_version = request.base] {
+    return jobs.post([done = std::move(observer.done), base_version = request.base] {
       done(fail(
           Errc::kNotFound, Op::kPublish,
           fmt::format("version {}, which the changes are against, is not in the store any more", base_version.value)));
     });
   }
-  std::make_shared<ChangedVersion>(jobs, files, store, std::move(request), *base, std::move(done))->start();
+  std::make_shared<ChangedVersion>(jobs, files, store, std::move(request), *base, std::move(observer))->start();
 }
 
 }  // namespace weightcast

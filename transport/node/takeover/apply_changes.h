@@ -23,15 +23,15 @@ struct ChangesRequest {
   std::function<std::uint32_t(std::uint64_t payload_bytes)> choose_chunk_bytes;
 };
 
-/// Makes a version in the store out of another one and what changes in it, with the patch that leads there, and calls
-/// `done` with that patch: version and patch are complete in the store. Files of an older
-/// version are brought up to date where they are, so the time goes by the changes; where there are none, the base is
-/// copied, and checked. If a patch is not worth it (most cells change, or it would take more than kPatchShareMax of the
-/// snapshot), the payload is the full one, whose digests take a pass over the version.
-/// Nothing reads the source after `done`. After an error nothing is left in the store. Errors: those of the source;
+/// Makes a version in the store out of another one and what changes in it, with the patch that leads there. Files of an
+/// older version are brought up to date where they are, so the time goes by the changes; where there are none, the base
+/// is copied, and checked. When the cells have changed the result's digest is known: `observer` hears of the patch, and
+/// it is encoded and can be sent meanwhile. At `done`, version and patch are complete in the store. If a patch is not
+/// worth it (most cells change, or it would take more than kPatchShareMax of the snapshot), the payload is the full
+/// one, whose digests take a pass over the version; a patch that turns out so while it is encoded is withdrawn first.
+/// Nothing reads the source after `begun`. After an error nothing is left in the store. Errors: those of the source;
 /// kNotFound (the base is not in the store); kCorrupt (the base is damaged: its bytes are not those of its digest);
 /// kClosed, kTooLarge, kNoSpace, kIo.
-void apply_changes(Jobs& jobs, FileSystem& files, Store& store, ChangesRequest request,
-                   std::function<void(Result<MadePayload>)> done);
+void apply_changes(Jobs& jobs, FileSystem& files, Store& store, ChangesRequest request, PayloadObserver observer);
 
 }  // namespace weightcast

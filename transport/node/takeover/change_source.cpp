@@ -62,12 +62,14 @@ class ListedChanges final : public ChangeSource {
     return {};
   }
   [[nodiscard]] std::uint64_t changed_bytes_max() const override { return changes_->value_bytes(); }
-  Status read(const SegmentRange& range, Bytes cells, FoundChanges& found) override {
+  Status apply(const SegmentRange& range, MutableBytes cells, FoundChanges& found) override {
     const unsigned width = geometry_of(range.kind).bytes;
-    WC_TRY(changes_->read(range.result_offset, range.size_bytes, width, finite_only_, found.changes));
-    found.old_values.resize(found.changes.values.size());
-    read_cells(found.changes.cells, width, cells.data(), found.old_values.data());
-    drop_equal(found.changes, found.old_values, width);
+    CellChanges& changes = found.changes;
+    WC_TRY(changes_->read(range.result_offset, range.size_bytes, width, finite_only_, changes));
+    found.old_values.resize(changes.values.size());
+    const bool all_differ =
+        exchange_cells(changes.cells, width, changes.values.data(), cells.data(), found.old_values.data());
+    if (!all_differ) drop_equal(changes, found.old_values, width);
     return {};
   }
   Status finish(const LeafSums&) override { return {}; }
@@ -101,8 +103,9 @@ class ComparedSnapshot final : public ChangeSource {
 
   // The trainer's memory may be written to meanwhile, which nobody should do: then the sums tell, or the new cells are
   // a mixture that somebody has published.
-  Status read(const SegmentRange& range, Bytes cells, FoundChanges& found) override {
+  Status apply(const SegmentRange& range, MutableBytes cells, FoundChanges& found) override {
     const unsigned width = geometry_of(range.kind).bytes;
+    bool all_differ = true;
     found.changes.clear();
     found.old_values.clear();
     LeafChange leaves(range.result_offset, range.result_offset + range.size_bytes);
@@ -111,9 +114,10 @@ class ComparedSnapshot final : public ChangeSource {
       WC_ASSIGN(const Bytes now, window_at(offset, std::min(kWindowBytes, range.size_bytes - at), found.window));
       if (scan_) WC_TRY(scan_->scan(offset, now));
       leaves.add(offset, now);
-      compare(cells.subspan(at, now.size()), now, width, static_cast<std::uint32_t>(at / width), found);
+      const MutableBytes window = cells.subspan(at, now.size());
+      all_differ = take_over(window, now, width, static_cast<std::uint32_t>(at / width), found) && all_differ;
     }
-    drop_equal(found.changes, found.old_values, width);
+    if (!all_differ) drop_equal(found.changes, found.old_values, width);
     digest_.add(leaves);
     return {};
   }
@@ -135,18 +139,20 @@ class ComparedSnapshot final : public ChangeSource {
     return Bytes(scratch);
   }
 
-  /// Appends what differs in a window whose first cell is cell `first` of the range.
-  static void compare(Bytes before, Bytes now, unsigned width, std::uint32_t first, FoundChanges& found) {
+  /// Turns a window, whose first cell is cell `first` of the range, into `now`, and appends what differed. Returns
+  /// whether all of that still did when it was read a second time.
+  static bool take_over(MutableBytes window, Bytes now, unsigned width, std::uint32_t first, FoundChanges& found) {
     std::vector<std::uint32_t>& differing = found.window_cells;
     differing.clear();
-    append_differing_cells(before, now, width, 0, differing);
+    append_differing_cells(window, now, width, 0, differing);
     CellChanges& changes = found.changes;
     const std::size_t known_bytes = changes.values.size(), bytes = known_bytes + differing.size() * width;
     changes.values.resize(bytes);
-    read_cells(differing, width, now.data(), changes.values.data() + known_bytes);
     found.old_values.resize(bytes);
-    read_cells(differing, width, before.data(), found.old_values.data() + known_bytes);
+    std::byte* const values = changes.values.data() + known_bytes;
+    read_cells(differing, width, now.data(), values);
     for (const std::uint32_t cell : differing) changes.cells.push_back(first + cell);
+    return exchange_cells(differing, width, values, window.data(), found.old_values.data() + known_bytes);
   }
 
   const std::shared_ptr<const PublishedSnapshot> snapshot_;

@@ -33,11 +33,11 @@ class ChangeSource {
   virtual Status open(const SnapshotSource& base) = 0;
   /// The most bytes that change.
   [[nodiscard]] virtual std::uint64_t changed_bytes_max() const = 0;
-  /// The changes of a range, whose cells in the base are `cells`, as long as the range. Any thread. Errors say what is
-  /// wrong with what was published.
-  virtual Status read(const SegmentRange& range, Bytes cells, FoundChanges& found) = 0;
-  /// After the last read(): whether what was read holds, and leads to `leaves`. Errors as of read(); kCorrupt (the
-  /// cells that read() was given are not the base's).
+  /// Turns `cells`, which are those of a range in the base, into the new ones, and says what it has changed. Any
+  /// thread. Errors say what is wrong with what was published; the cells are then a mixture.
+  virtual Status apply(const SegmentRange& range, MutableBytes cells, FoundChanges& found) = 0;
+  /// After the last apply(): whether what was read holds, and leads to `leaves`. Errors as of apply(); kCorrupt (the
+  /// cells that apply() was given are not the base's).
   virtual Status finish(const LeafSums& leaves) = 0;
 };
 

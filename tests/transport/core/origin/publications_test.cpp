@@ -390,6 +390,68 @@ TEST_F(PublishedPatchTest, PatchFromAnotherVersionThanTheLatestIsNotPublished) {
   EXPECT_EQ(origin.publications().latest(), Version{4});
 }
 
+/// Version 2 is published by its patch, which is told of while it is made.
+struct GrowingPatchTest : PublishedPatchTest {
+  static MadePayload patch(std::uint32_t chunks, bool open) {
+    Manifest manifest = *growing_manifest(kPatch, chunks, open);
+    manifest.snapshot_digest = snapshot_digest(Version{2});
+    return {std::make_shared<const Manifest>(std::move(manifest)), chunk_digests(Version{2}, chunks)};
+  }
+  GrowingPatchTest() {
+    join("a");
+    publish(1);
+    installed("a", 1);
+    origin.handle_publish_begun(now, patch(0, true).manifest);
+    run();
+  }
+
+  static constexpr PayloadId kPatch = patch_of(Version{2}, Version{1});
+};
+
+TEST_F(GrowingPatchTest, IsSentToWhoHasTheBase) {
+  EXPECT_EQ(origin.latest(), Version{2});
+  EXPECT_EQ(announced_to("a"), (std::vector<PayloadId>{Version{1}, kPatch}));
+  join("late");
+  EXPECT_EQ(announced_to("late"), std::vector<PayloadId>{Version{1}}) << "from there the patch leads on";
+  origin.handle_publish_grown(now, patch(kGrowingPartChunks, true));
+  collect();
+  EXPECT_EQ(heard_by("a", Kind::kGrowth).size(), 1u);
+  origin.handle_publish(now, now, patch(2 * kGrowingPartChunks, false));
+  collect();
+  ASSERT_EQ(heard_by("a", Kind::kGrowth).size(), 2u);
+  EXPECT_FALSE(heard_by("a", Kind::kGrowth).back().growth().open());
+  EXPECT_TRUE(origin.holdings().at(kPatch).complete());
+  EXPECT_TRUE(origin.history().all().at(Version{2}).encoding().ended_at);
+  EXPECT_TRUE(asked.empty()) << "neither another patch nor the full payload";
+}
+
+TEST_F(GrowingPatchTest, IsNotBelievedToBeInstalled) {
+  wire::Message message;
+  set_payload(*message.mutable_installed(), kPatch);
+  const Checksum digest = snapshot_digest(Version{2});
+  message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Checksum::kBytes);
+  tell("a", message);
+  EXPECT_EQ(member("a").installed, Version{1});
+}
+
+TEST_F(GrowingPatchTest, IsWithdrawnWhereItTurnsOutTooLarge) {
+  origin.handle_publish_grown(now, patch(kGrowingPartChunks, true));
+  origin.handle_publish_failed(now, Version{2}, "it is too large");
+  run();
+  EXPECT_EQ(origin.latest(), Version{1});
+  EXPECT_FALSE(origin.holdings().contains(kPatch));
+  ASSERT_EQ(heard_by("a", Kind::kNotAvailable).size(), 1u);
+  EXPECT_EQ(payload_of(heard_by("a", Kind::kNotAvailable).front().not_available()), kPatch);
+  publish(2);
+  EXPECT_EQ(origin.latest(), Version{2}) << "under the same number";
+}
+
+TEST_F(GrowingPatchTest, EndsAsWhatItBegan) {
+  publish(2);
+  EXPECT_EQ(origin.latest(), Version{1}) << "who said that it is a patch gives a patch";
+  EXPECT_FALSE(origin.holdings().contains(kPatch));
+}
+
 TEST_F(PublishedPatchTest, AfterARestartAVersionIsWhatItsPatchSays) {
   OriginCore again(config);
   const MadePayload third = patch_made(3, 2), fourth = patch_made(4, 3);

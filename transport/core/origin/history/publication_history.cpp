@@ -48,8 +48,10 @@ void PublicationHistory::erase(Records::iterator record) {
 void PublicationHistory::handle_begun(Instant now, const Manifest& manifest) {
   PublicationRecord& record = add(now, manifest.version);
   record.published_unix_ms = manifest.published_unix_ms;
-  record.snapshot_bytes = manifest.planned_bytes();
-  record.taking_over.began_at = now;
+  const PayloadId payload = manifest.id();
+  record.snapshot_bytes = payload.is_full() ? manifest.planned_bytes() : manifest.snapshot_bytes();
+  PublicationRecord::Making& making = payload.is_full() ? record.taking_over : record.made[payload];
+  making.began_at = now;
 }
 
 void PublicationHistory::handle_published(Instant now, Instant started_at, const Manifest& manifest) {

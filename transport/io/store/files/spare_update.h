@@ -15,7 +15,8 @@
 
 namespace weightcast {
 
-/// The lists of all steps together take no more memory, and once more as much those of the step in progress.
+/// The lists of all steps together take no more memory, and once more as much those of the step in progress. An origin
+/// that encodes these holds an old cell for each change besides.
 inline constexpr std::uint64_t kStepBytesMax = 256 * kMiB;
 
 /// The cells that a patch changed, with their new values: what brings files of its base up to date.
