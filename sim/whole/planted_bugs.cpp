@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/checksum.h"
+#include "base/result.h"
 #include "proto/record.pb.h"
 
 namespace weightcast::sim {
@@ -28,8 +29,8 @@ std::string durable_mark() {
 void mark_records_durable(FileSystem& files, const std::filesystem::path& records) {
   const std::string mark = durable_mark();
   for (const std::string& name : files.list(records).value_or(std::vector<std::string>{})) {
-    const auto file = files.open(records / name, {.write = true});
-    if (file.has_value()) static_cast<void>((*file)->append(std::as_bytes(std::span(mark))));
+    const auto file = files.open(records / name, {.write = true, .append = true});
+    WC_CHECK(file.has_value() && (*file)->append(std::as_bytes(std::span(mark))).has_value());
   }
 }
 

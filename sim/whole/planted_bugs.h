@@ -18,7 +18,7 @@ enum class PlantedBug : std::uint8_t {
   kForgottenBase,           ///< the store is told to keep nothing but the latest version
 };
 
-/// Marks each record in a directory durable. Records that cannot be written stay as they are.
+/// Marks each record in a directory durable.
 void mark_records_durable(FileSystem& files, const std::filesystem::path& records);
 
 }  // namespace weightcast::sim
