@@ -26,6 +26,8 @@ enum class EventKind : std::uint8_t {
   kArchive,      ///< a: read
   kFault,        ///< a: index of the fault that begins
   kFaultEnd,     ///< a: index of the fault that ends
+  kRead,         ///< a: link, b: the end that reads what has arrived
+  kTask,         ///< a: task of a SimClock
 };
 
 struct Event {

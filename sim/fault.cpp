@@ -15,15 +15,28 @@ struct Named {
   std::string_view word;
 };
 constexpr std::array kWords{
-    Named{FaultKind::kKill, "kill"},           Named{FaultKind::kCrash, "crash"},
-    Named{FaultKind::kStall, "stall"},         Named{FaultKind::kThrottle, "throttle"},
-    Named{FaultKind::kPartition, "partition"}, Named{FaultKind::kReset, "reset"},
-    Named{FaultKind::kCorrupt, "corrupt"},     Named{FaultKind::kLoss, "loss"},
-    Named{FaultKind::kDelay, "delay"},         Named{FaultKind::kSlowDisk, "slowdisk"},
-    Named{FaultKind::kFullDisk, "fulldisk"},   Named{FaultKind::kSkew, "skew"},
-    Named{FaultKind::kDrift, "drift"},         Named{FaultKind::kLeave, "leave"},
-    Named{FaultKind::kPublish, "publish"},     Named{FaultKind::kChoke, "choke"},
+    Named{FaultKind::kKill, "kill"},
+    Named{FaultKind::kCrash, "crash"},
+    Named{FaultKind::kStall, "stall"},
+    Named{FaultKind::kThrottle, "throttle"},
+    Named{FaultKind::kPartition, "partition"},
+    Named{FaultKind::kReset, "reset"},
+    Named{FaultKind::kCorrupt, "corrupt"},
+    Named{FaultKind::kLoss, "loss"},
+    Named{FaultKind::kDelay, "delay"},
+    Named{FaultKind::kSlowDisk, "slowdisk"},
+    Named{FaultKind::kFullDisk, "fulldisk"},
+    Named{FaultKind::kSkew, "skew"},
+    Named{FaultKind::kDrift, "drift"},
+    Named{FaultKind::kLeave, "leave"},
+    Named{FaultKind::kPublish, "publish"},
+    Named{FaultKind::kChoke, "choke"},
     Named{FaultKind::kBlock, "block"},
+    Named{FaultKind::kWipe, "wipe"},
+    Named{FaultKind::kDiskErrors, "diskerrors"},
+    Named{FaultKind::kStalledDisk, "stalldisk"},
+    Named{FaultKind::kRot, "rot"},
+    Named{FaultKind::kFailedCall, "failcall"},
 };
 
 bool has_rate(FaultKind kind) {
@@ -82,6 +95,7 @@ class LineParser {
     const std::string_view word = next();
     const auto named = std::find_if(kWords.begin(), kWords.end(), [&](const Named& n) { return n.word == word; });
     if (named == kWords.end()) return bad(fmt::format("'{}' is no fault", word));
+    if (needs_whole_nodes(named->kind)) return bad(fmt::format("only whole nodes have the fault '{}'", word));
     fault.kind = named->kind;
     if (fault.kind != FaultKind::kPublish) WC_TRY(who(fault.node, fault.node_last));
     bool measured = false;
@@ -214,6 +228,8 @@ std::string to_text(const Fault& fault) {
   if (has_time(fault.kind)) text += " by " + time_text(fault.by);
   if (has_share(fault.kind)) text += fmt::format(" by {}", fault.probability);
   if (fault.kind == FaultKind::kCorrupt) text += fmt::format(" by {}", fault.count);
+  if (fault.changes_later > 0) text += fmt::format(" after {} changes", fault.changes_later);
+  if (fault.again_after > 0) text += fmt::format(" again after {}", fault.again_after);
   if (fault.lasts > Duration::zero()) text += " for " + time_text(fault.lasts);
   return text;
 }

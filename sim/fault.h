@@ -12,10 +12,11 @@
 
 namespace weightcast::sim {
 
+/// Kinds of one simulation alone say so: the other neither draws them nor reads them from a file.
 enum class FaultKind : std::uint8_t {
   kKill,       ///< the process dies, and its files stay; it starts again when the fault ends
   kCrash,      ///< the host dies, and unsynced bytes with it; it starts again when the fault ends
-  kStall,      ///< the process stands still (SIGSTOP)
+  kStall,      ///< the process stands still (SIGSTOP); of cores
   kThrottle,   ///< its uplink falls to `rate`
   kChoke,      ///< its downlink falls to `rate`
   kPartition,  ///< nothing passes between it and `peer`, or anybody; with `one_way` only its own frames are held back
@@ -23,13 +24,19 @@ enum class FaultKind : std::uint8_t {
   kCorrupt,    ///< the next `count` chunks that it sends arrive damaged
   kLoss,       ///< each of its frames is lost with `probability`, and sent again later
   kDelay,      ///< its frames take `by` longer
-  kSlowDisk,   ///< its disk writes at `rate`
+  kSlowDisk,   ///< its disk writes at `rate`; of cores
   kFullDisk,   ///< its disk has no space left
-  kSkew,       ///< its clock leaps ahead by `by`
-  kDrift,      ///< its clock runs faster by `probability` (0.001: one second in a thousand)
-  kLeave,      ///< it stops for good and says goodbye
+  kSkew,       ///< its clock leaps ahead by `by`; of cores
+  kDrift,      ///< its clock runs faster by `probability` (0.001: one second in a thousand); of cores
+  kLeave,      ///< it says goodbye and stops (SIGTERM); a whole node starts again when the fault ends
   kPublish,    ///< no fault: the origin publishes the next version
   kBlock,      ///< dials of it are dropped, with `one_way` refused: those of `peer`, or of all workers
+  // Of whole nodes.
+  kWipe,         ///< as kKill, and its disk is emptied: of the origin's, the trainer begins another run, with version 1
+  kDiskErrors,   ///< calls of its disk fail, and read and write less than they should, by chance
+  kStalledDisk,  ///< operations on chunks and off-loop work do not end
+  kRot,          ///< one bit of one stored file changes
+  kFailedCall,   ///< one call of its disk fails: the `changes_later`-th from then, or from its start
 };
 
 /// What happens to one node. Node 0 is the origin, node i the i-th worker.
@@ -37,7 +44,7 @@ struct Fault {
   static constexpr NodeIndex kEverybody = kNone;
 
   FaultKind kind{};
-  Duration at{};     ///< after the first publication
+  Duration at{};     ///< after the first publication, of whole nodes after the start
   Duration lasts{};  ///< zero: for good
   NodeIndex node = 0;
   NodeIndex node_last = 0;  ///< the fault hits all nodes from `node` to this one
@@ -47,13 +54,16 @@ struct Fault {
   Duration by{};
   double probability = 0;
   std::uint32_t count = 1;
+  // Of whole nodes.
+  std::uint64_t changes_later = 0;  ///< kKill, kCrash and kWipe come just before this change of the disk; 0: at once
+  std::uint64_t again_after = 0;    ///< the next start ends the same way, this many changes on; 0: it does not
 
   /// Whether it never ends.
   [[nodiscard]] bool forever() const { return lasts == Duration::zero(); }
   bool operator==(const Fault&) const = default;
 };
 
-/// Reads a fault file: one fault a line, `#` starts a comment.
+/// Reads a fault file for a simulation of cores: one fault a line, `#` starts a comment.
 ///
 ///   at TIME WHAT WHO [from WHO] [oneway | refused] [to RATE] [by AMOUNT] [for TIME]
 ///
@@ -73,9 +83,12 @@ struct Fault {
 /// Errors: kInvalidArgument, naming the line.
 [[nodiscard]] Result<std::vector<Fault>> parse_faults(std::string_view text);
 
-/// One line of a fault file, from which parse_faults() reads the same fault again.
+/// One line of a fault file. Of a fault that a simulation of cores knows, parse_faults() reads it again.
 [[nodiscard]] std::string to_text(const Fault& fault);
 
 [[nodiscard]] std::string_view to_string(FaultKind kind);
+
+/// Whether only whole nodes have such a fault.
+[[nodiscard]] constexpr bool needs_whole_nodes(FaultKind kind) { return kind >= FaultKind::kWipe; }
 
 }  // namespace weightcast::sim

@@ -11,6 +11,8 @@ namespace {
 
 // A lost frame is sent again after a pause that doubles; beyond this many the loss is a partition.
 constexpr int kLossesInARowMax = 5;
+// As transport/io/net/socket.cpp sets keep-alive.
+constexpr Duration kProbedInVain = std::chrono::seconds(60);
 
 Duration time_to_send(std::uint32_t bytes, Rate rate) {
   return rate.limited() ? from_seconds(bytes / rate.bytes_per_s) : Duration::zero();
@@ -23,8 +25,9 @@ Network::Network(const NetworkOptions& options, std::uint32_t nodes, Random& ran
     : options_(options), random_(random), events_(events), handler_(handler), nodes_(nodes) {
   for (NodeIndex node = 0; node < nodes; ++node) {
     nodes_[node].uplink = options.uplink_of(node);
-    nodes_[node].downlink = node == 0 ? Rate{} : options.worker_downlink;
+    nodes_[node].downlink = options.downlink_of(node);
   }
+  for (const auto& [node, delay] : options.delays) nodes_[node].extra_delay = delay;
 }
 
 // ---- frames
@@ -38,12 +41,13 @@ FrameIndex Network::new_frame() {
 }
 
 void Network::free_frame(FrameIndex index) {
-  frames_[index].message.reset();
+  frames_[index].cargo.reset();
   frames_[index].next = free_frames_;
   free_frames_ = index;
 }
 
-void Network::send_message(Instant now, LinkIndex index, NodeIndex from, wire::Message message) {
+void Network::send_control(Instant now, LinkIndex index, NodeIndex from, std::uint64_t bytes, bool is_bulk,
+                           std::unique_ptr<Cargo> cargo) {
   Link& link = links_[index];
   const std::uint8_t end = end_of(link, from);
   if (!link.ends[end].open) return;
@@ -52,14 +56,14 @@ void Network::send_message(Instant now, LinkIndex index, NodeIndex from, wire::M
   frame.kind = FrameKind::kControl;
   frame.link = index;
   frame.from_end = end;
-  frame.bytes = static_cast<std::uint32_t>(FrameHeader::kBytes + message.ByteSizeLong());
-  frame.is_bulk = !message.rate_probe().padding().empty() || !message.rate_probed().padding().empty();
-  frame.message = std::make_unique<wire::Message>(std::move(message));
+  frame.bytes = static_cast<std::uint32_t>(FrameHeader::kBytes + bytes);
+  frame.is_bulk = is_bulk;
+  frame.cargo = std::move(cargo);
   enqueue(now, made);
 }
 
 void Network::send_chunk(Instant now, LinkIndex index, NodeIndex from, PayloadId payload, ChunkIndex chunk,
-                         std::uint32_t bytes, bool damaged) {
+                         std::uint32_t bytes, bool damaged, std::unique_ptr<Cargo> cargo) {
   Link& link = links_[index];
   const std::uint8_t end = end_of(link, from);
   if (!link.ends[end].open) return;
@@ -77,7 +81,7 @@ void Network::send_chunk(Instant now, LinkIndex index, NodeIndex from, PayloadId
   frame.bytes = static_cast<std::uint32_t>(FrameHeader::kBytes) + bytes;
   frame.payload = payload;
   frame.chunk = chunk;
-  link.directions[end].brought_chunks = true;
+  frame.cargo = std::move(cargo);
   enqueue(now, made);
 }
 
@@ -205,14 +209,19 @@ LinkIndex Network::dial(Instant now, NodeIndex from, ConnId conn, NodeIndex to) 
   return index;
 }
 
-void Network::drop_queue(Link& link, std::uint8_t end) {
-  Direction& direction = link.directions[end];
-  while (direction.first != kNone) {
-    const FrameIndex next = frames_[direction.first].next;
-    free_frame(direction.first);
-    direction.first = next;
+void Network::drop(FrameIndex& first, FrameIndex& last) {
+  while (first != kNone) {
+    const FrameIndex next = frames_[first].next;
+    free_frame(first);
+    first = next;
   }
-  direction.last = kNone;
+  last = kNone;
+}
+
+void Network::stop_reading(Link& link, std::uint8_t end) {
+  Direction& direction = link.directions[1 - end];
+  drop(direction.unread_first, direction.unread_last);
+  direction.paused = false;
 }
 
 void Network::close(Instant now, LinkIndex index, NodeIndex from) {
@@ -220,6 +229,7 @@ void Network::close(Instant now, LinkIndex index, NodeIndex from) {
   const std::uint8_t end = end_of(link, from);
   if (!link.ends[end].open) return;
   link.ends[end].open = false;
+  stop_reading(link, end);
   const FrameIndex made = new_frame();
   Frame& frame = frames_[made];
   frame.kind = FrameKind::kEnd;
@@ -228,6 +238,31 @@ void Network::close(Instant now, LinkIndex index, NodeIndex from) {
   frame.from_end = end;
   frame.bytes = FrameHeader::kBytes;
   enqueue(now, made);
+}
+
+void Network::abandon(Instant now, LinkIndex index, NodeIndex from) {
+  Link& link = links_[index];
+  if (link.ends[end_of(link, from)].open) drop_queue(link, end_of(link, from));
+  close(now, index, from);
+}
+
+void Network::pause(LinkIndex index, NodeIndex reader) {
+  Link& link = links_[index];
+  const std::uint8_t end = end_of(link, reader);
+  if (link.ends[end].open) link.directions[1 - end].paused = true;
+}
+
+void Network::resume(Instant now, LinkIndex index, NodeIndex reader) {
+  Link& link = links_[index];
+  const std::uint8_t end = end_of(link, reader);
+  Direction& direction = link.directions[1 - end];
+  direction.paused = false;
+  if (direction.unread_first != kNone) events_.schedule(now, EventKind::kRead, index, end);
+}
+
+void Network::handle_restart(NodeIndex node) {
+  nodes_[node].links.clear();
+  nodes_[node].dark = false;
 }
 
 void Network::reset(Instant now, LinkIndex index) {
@@ -239,20 +274,19 @@ void Network::reset(Instant now, LinkIndex index) {
   }
 }
 
-void Network::reset_links_of(Instant now, NodeIndex node) {
-  for (const LinkIndex link : nodes_[node].links) reset(now, link);
-}
-
-void Network::drop_node(Instant now, NodeIndex index) {
+void Network::drop_node(Instant now, NodeIndex index, bool loses_power) {
   Node& node = nodes_[index];
+  node.dark = loses_power;
   for (const LinkIndex l : node.links) {
     Link& link = links_[l];
     const std::uint8_t end = end_of(link, index);
-    link.ends[end].open = false;
-    drop_queue(link, end);
     const std::uint8_t other = 1 - end;
+    link.ends[end].open = false;
+    link.lost = link.lost || loses_power;
+    drop_queue(link, end);
+    stop_reading(link, end);
     if (!link.ends[other].open) continue;
-    const Instant told = now + delay(link, index, link.ends[other].node);
+    const Instant told = now + (loses_power ? kProbedInVain : delay(link, index, link.ends[other].node));
     events_.schedule(std::max(told, link.directions[end].last_arrival), EventKind::kClosed, l, other);
   }
   if (node.sending != kNone) {
@@ -292,15 +326,10 @@ NodeIndex Network::node_of(const Event& event) const {
     case EventKind::kArrive: return links_[frames_[event.a].link].ends[1 - frames_[event.a].from_end].node;
     case EventKind::kAccept: return links_[event.a].ends[1].node;
     case EventKind::kConnected: return links_[event.a].ends[0].node;
+    case EventKind::kRead:
     case EventKind::kClosed: return links_[event.a].ends[event.b].node;
     default: return kNone;
   }
-}
-
-bool Network::is_behind_chunks(const Event& event) const {
-  if (event.kind != EventKind::kArrive) return false;
-  const Frame& frame = frames_[event.a];
-  return links_[frame.link].directions[frame.from_end].brought_chunks;
 }
 
 void Network::handle(Instant now, const Event& event) {
@@ -321,7 +350,8 @@ void Network::handle(Instant now, const Event& event) {
       serve(now, event.a);
       return;
     }
-    case EventKind::kArrive: return arrive(now, event);
+    case EventKind::kArrive: return arrive(now, event.a);
+    case EventKind::kRead: return read_on(now, event);
     case EventKind::kDial: {
       Link& link = links_[event.a];
       const NodeIndex from = link.ends[0].node, to = link.ends[1].node;
@@ -336,6 +366,7 @@ void Network::handle(Instant now, const Event& event) {
       if (const Fault* block = block_of(from, to)) {
         return fail_dial(now + (block->one_way ? one_way : options_.connect_timeout), event.a, block->one_way);
       }
+      if (nodes_[to].dark) return fail_dial(now + options_.connect_timeout, event.a, false);
       if (!handler_.is_up(to)) return fail_dial(now + one_way, event.a, true);
       return events_.schedule(now + 2 * one_way, EventKind::kAccept, event.a);
     }
@@ -363,6 +394,7 @@ void Network::handle(Instant now, const Event& event) {
       if (!link.ends[end].open) return;
       link.ends[end].open = false;
       drop_queue(link, end);
+      stop_reading(link, end);
       Error why = fail(Errc::kClosed, Op::kReceive, "connection ended");
       if (link.failed && link.ends[1].conn == ConnId{}) {
         why = link.refused ? fail(Errc::kIo, Op::kConnect, "connection refused")
@@ -375,9 +407,28 @@ void Network::handle(Instant now, const Event& event) {
   }
 }
 
-void Network::arrive(Instant now, const Event& event) {
-  Frame frame = std::move(frames_[event.a]);
-  free_frame(event.a);
+void Network::arrive(Instant now, FrameIndex index) {
+  const Frame& frame = frames_[index];
+  Direction& direction = links_[frame.link].directions[frame.from_end];
+  if (!direction.paused && direction.unread_first == kNone) return take(now, index);
+  frames_[index].next = kNone;
+  (direction.unread_first == kNone ? direction.unread_first : frames_[direction.unread_last].next) = index;
+  direction.unread_last = index;
+}
+
+void Network::read_on(Instant now, const Event& event) {
+  Direction& direction = links_[event.a].directions[1 - event.b];
+  while (!direction.paused && direction.unread_first != kNone) {
+    const FrameIndex index = direction.unread_first;
+    direction.unread_first = frames_[index].next;
+    if (direction.unread_first == kNone) direction.unread_last = kNone;
+    take(now, index);
+  }
+}
+
+void Network::take(Instant now, FrameIndex index) {
+  Frame frame = std::move(frames_[index]);
+  free_frame(index);
   Link& link = links_[frame.link];
   Direction& direction = link.directions[frame.from_end];
   direction.in_flight_bytes -= frame.bytes;
@@ -390,10 +441,19 @@ void Network::arrive(Instant now, const Event& event) {
   }
   const auto to_end = static_cast<std::uint8_t>(1 - frame.from_end);
   End& to = link.ends[to_end];
-  if (!to.open || link.failed) return;
+  if (link.failed) return;
+  if (!to.open) {
+    // A host that is back, and knows nothing of the connection, says so.
+    const bool answers = link.lost && from.open && !nodes_[to.node].dark;
+    if (answers)
+      events_.schedule(now + delay(link, to.node, from.node), EventKind::kClosed, frame.link, frame.from_end);
+    return;
+  }
   switch (frame.kind) {
-    case FrameKind::kControl: return handler_.on_message(to.node, to.conn, from.node, *frame.message);
-    case FrameKind::kChunk: return handler_.on_chunk(to.node, to.conn, frame.payload, frame.chunk, frame.damaged);
+    case FrameKind::kControl: return handler_.on_control(to.node, to.conn, from.node, *frame.cargo);
+    case FrameKind::kChunk:
+      direction.brought_chunks = true;
+      return handler_.on_chunk(to.node, to.conn, frame.payload, frame.chunk, frame.damaged, frame.cargo.get());
     case FrameKind::kEnd:
       to.open = false;
       drop_queue(link, to_end);
@@ -401,7 +461,53 @@ void Network::arrive(Instant now, const Event& event) {
   }
 }
 
-// ---- partitions
+// ---- faults
+
+bool Network::begin(Instant now, const Fault& fault) {
+  switch (fault.kind) {
+    case FaultKind::kPartition: partitions_.push_back(fault); return true;
+    case FaultKind::kBlock: blocks_.push_back(fault); return true;
+    case FaultKind::kThrottle:
+    case FaultKind::kChoke:
+    case FaultKind::kReset:
+    case FaultKind::kCorrupt:
+    case FaultKind::kLoss:
+    case FaultKind::kDelay: break;
+    default: return false;
+  }
+  for (NodeIndex index = fault.node; index < nodes_.size() && index <= fault.node_last; ++index) {
+    Node& node = nodes_[index];
+    if (fault.kind == FaultKind::kThrottle) node.uplink = fault.rate;
+    if (fault.kind == FaultKind::kChoke) set_downlink(now, index, fault.rate);
+    if (fault.kind == FaultKind::kCorrupt) node.corrupt_next += fault.count;
+    if (fault.kind == FaultKind::kLoss) node.extra_loss += fault.probability;
+    if (fault.kind == FaultKind::kDelay) node.extra_delay += fault.by;
+    if (fault.kind == FaultKind::kReset) {
+      for (const LinkIndex link : node.links) reset(now, link);
+    }
+  }
+  return true;
+}
+
+bool Network::end(Instant now, const Fault& fault) {
+  switch (fault.kind) {
+    case FaultKind::kPartition: end_partition(now, fault); return true;
+    case FaultKind::kBlock: std::erase(blocks_, fault); return true;
+    case FaultKind::kThrottle:
+    case FaultKind::kChoke:
+    case FaultKind::kLoss:
+    case FaultKind::kDelay: break;
+    default: return false;
+  }
+  for (NodeIndex index = fault.node; index < nodes_.size() && index <= fault.node_last; ++index) {
+    Node& node = nodes_[index];
+    if (fault.kind == FaultKind::kThrottle) node.uplink = options_.uplink_of(index);
+    if (fault.kind == FaultKind::kChoke) set_downlink(now, index, options_.downlink_of(index));
+    if (fault.kind == FaultKind::kLoss) node.extra_loss -= fault.probability;
+    if (fault.kind == FaultKind::kDelay) node.extra_delay -= fault.by;
+  }
+  return true;
+}
 
 bool Network::cut(NodeIndex from, NodeIndex to) const {
   for (const Fault& p : partitions_) {
@@ -466,8 +572,7 @@ std::string Network::describe(const Event& event) const {
       const std::string direction =
           name(link.ends[frame.from_end].node) + " -> " + name(link.ends[1 - frame.from_end].node);
       if (frame.kind == FrameKind::kEnd) return direction + ": end";
-      if (frame.kind == FrameKind::kControl && frame.is_bulk) return direction + ": padding";
-      if (frame.kind == FrameKind::kControl) return direction + ": " + frame.message->ShortDebugString().substr(0, 160);
+      if (frame.kind == FrameKind::kControl) return direction + ": " + frame.cargo->text();
       return fmt::format("{}: version {} chunk {}{}", direction, frame.payload.version.value, frame.chunk.value,
                          frame.damaged ? ", damaged" : "");
     }

@@ -12,30 +12,13 @@
 #include "base/units.h"
 #include "sim/fault.h"
 #include "sim/liar.h"
+#include "sim/network.h"
 #include "transport/core/origin/origin_config.h"
 #include "transport/core/plan/plan.h"
 #include "transport/core/timeouts.h"
 #include "transport/core/worker/worker_core.h"
 
 namespace weightcast::sim {
-
-struct NetworkOptions {
-  Rate origin_uplink = Rate::bits(300e6);  ///< B
-  Rate worker_uplink = Rate::bits(100e6);  ///< b
-  Rate worker_downlink = Rate::bits(100e6);
-  std::map<NodeIndex, Rate> slow_uplinks;  ///< of these workers, whatever they are configured with
-  Duration one_way_delay = std::chrono::microseconds(500);
-  Duration jitter_max{};        ///< each connection draws its share once, so frames of two may overtake one another
-  double loss_probability = 0;  ///< of each frame; faults add to it
-  Duration retransmit_after = std::chrono::milliseconds(200);
-  std::uint32_t in_flight_bytes_max = 4 * kMiB;  ///< of one connection, for its socket buffers
-  Duration connect_timeout = std::chrono::seconds(5);
-
-  [[nodiscard]] Rate uplink_of(NodeIndex node) const {
-    const auto slow = slow_uplinks.find(node);
-    return slow != slow_uplinks.end() ? slow->second : node == 0 ? origin_uplink : worker_uplink;
-  }
-};
 
 struct DiskOptions {
   Rate write_rate{};                                     ///< without a limit a chunk is stored at once

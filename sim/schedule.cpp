@@ -23,47 +23,6 @@ constexpr std::array kKinds{FaultKind::kKill,     FaultKind::kKill,      FaultKi
                             FaultKind::kFullDisk, FaultKind::kSkew,      FaultKind::kDrift,     FaultKind::kLeave,
                             FaultKind::kPublish};
 
-Fault random_fault(Random& random, std::uint32_t workers, Duration span) {
-  Fault fault;
-  fault.kind = one_of(random, kKinds);
-  fault.at = random.duration(Duration::zero(), span);
-  // Short ones end before anyone has noticed, long ones after everyone has.
-  fault.lasts = random.chance(0.5) ? random.duration(milliseconds(1), milliseconds(900))
-                                   : random.duration(milliseconds(900), seconds(12));
-  const bool may_hit_origin = fault.kind != FaultKind::kLeave;
-  fault.node = may_hit_origin && random.chance(0.15) ? 0 : static_cast<NodeIndex>(random.between(1, workers));
-  fault.node_last = fault.node;
-  // Several at once: half of the relays, or a rack.
-  if (fault.node != 0 && random.chance(0.2)) {
-    fault.node_last = static_cast<NodeIndex>(random.between(fault.node, workers));
-  }
-  switch (fault.kind) {
-    case FaultKind::kThrottle: fault.rate = Rate::bits(1e3 * double(random.between(500, 20'000))); break;
-    case FaultKind::kPartition:
-      fault.one_way = random.chance(0.3);
-      if (random.chance(0.6)) fault.peer = static_cast<NodeIndex>(random.between(0, workers));
-      if (fault.peer >= fault.node && fault.peer <= fault.node_last) fault.peer = Fault::kEverybody;
-      break;
-    case FaultKind::kCorrupt: fault.count = static_cast<std::uint32_t>(random.between(1, 4)); break;
-    case FaultKind::kLoss: fault.probability = 0.001 * double(random.between(1, 200)); break;
-    case FaultKind::kDelay: fault.by = random.duration(milliseconds(1), milliseconds(400)); break;
-    case FaultKind::kSkew: fault.by = random.duration(milliseconds(1), seconds(8)); break;
-    case FaultKind::kSlowDisk: fault.rate = Rate{1e6 * double(random.between(1, 20))}; break;
-    case FaultKind::kDrift: fault.probability = 0.0001 * double(random.between(1, 100)); break;
-    default: break;
-  }
-  switch (fault.kind) {
-    case FaultKind::kReset:
-    case FaultKind::kCorrupt:
-    case FaultKind::kSkew:
-    case FaultKind::kPublish:
-    case FaultKind::kLeave: fault.lasts = Duration::zero(); break;
-    default: break;
-  }
-  if (fault.kind == FaultKind::kPublish) fault.node = fault.node_last = 0;
-  return fault;
-}
-
 void add_archive(SimOptions& options) {
   Random random(options.seed ^ 0x6172636869766521);
   if (!random.chance(0.3)) return;
@@ -134,11 +93,60 @@ void add_slow_uplinks(std::uint64_t seed, SimOptions& options) {
   const std::uint64_t nodes = random.between(1, std::max<std::uint64_t>(1, options.workers / 3));
   for (std::uint64_t i = 0; i < nodes; ++i) {
     const auto node = static_cast<NodeIndex>(random.between(1, options.workers));
-    options.network.slow_uplinks[node] = Rate::bits(1e3 * double(random.between(1000, 10'000)));
+    options.network.uplinks[node] = Rate::bits(1e3 * double(random.between(1000, 10'000)));
   }
 }
 
 }  // namespace
+
+Fault random_fault(Random& random, std::uint32_t workers, Duration from, Duration until,
+                   std::span<const FaultKind> kinds) {
+  Fault fault;
+  fault.kind = kinds[random.below(kinds.size())];
+  fault.at = random.duration(from, until);
+  // Short ones end before anyone has noticed, long ones after everyone has.
+  fault.lasts = random.chance(0.5) ? random.duration(milliseconds(1), milliseconds(900))
+                                   : random.duration(milliseconds(900), seconds(12));
+  const bool may_hit_origin =
+      fault.kind != FaultKind::kLeave && fault.kind != FaultKind::kWipe && fault.kind != FaultKind::kBlock;
+  fault.node = may_hit_origin && random.chance(0.15) ? 0 : static_cast<NodeIndex>(random.between(1, workers));
+  fault.node_last = fault.node;
+  // Several at once: half of the relays, or a rack.
+  if (fault.node != 0 && random.chance(0.2)) {
+    fault.node_last = static_cast<NodeIndex>(random.between(fault.node, workers));
+  }
+  switch (fault.kind) {
+    case FaultKind::kChoke:
+    case FaultKind::kThrottle: fault.rate = Rate::bits(1e3 * double(random.between(500, 20'000))); break;
+    case FaultKind::kPartition:
+      fault.one_way = random.chance(0.3);
+      if (random.chance(0.6)) fault.peer = static_cast<NodeIndex>(random.between(0, workers));
+      if (fault.peer >= fault.node && fault.peer <= fault.node_last) fault.peer = Fault::kEverybody;
+      break;
+    case FaultKind::kBlock:
+      fault.one_way = random.chance(0.5);
+      if (random.chance(0.4)) fault.peer = static_cast<NodeIndex>(random.between(1, workers));
+      break;
+    case FaultKind::kCorrupt: fault.count = static_cast<std::uint32_t>(random.between(1, 4)); break;
+    case FaultKind::kLoss: fault.probability = 0.001 * double(random.between(1, 200)); break;
+    case FaultKind::kDelay: fault.by = random.duration(milliseconds(1), milliseconds(400)); break;
+    case FaultKind::kSkew: fault.by = random.duration(milliseconds(1), seconds(8)); break;
+    case FaultKind::kSlowDisk: fault.rate = Rate{1e6 * double(random.between(1, 20))}; break;
+    case FaultKind::kDrift: fault.probability = 0.0001 * double(random.between(1, 100)); break;
+    default: break;
+  }
+  switch (fault.kind) {
+    case FaultKind::kReset:
+    case FaultKind::kCorrupt:
+    case FaultKind::kSkew:
+    case FaultKind::kPublish:
+    case FaultKind::kRot:
+    case FaultKind::kFailedCall: fault.lasts = Duration::zero(); break;
+    default: break;
+  }
+  if (fault.kind == FaultKind::kPublish) fault.node = fault.node_last = 0;
+  return fault;
+}
 
 SimOptions random_schedule(std::uint64_t seed) {
   Random random(seed);
@@ -166,8 +174,10 @@ SimOptions random_schedule(std::uint64_t seed) {
   const std::uint64_t faults = random.between(0, 6);
   std::uint32_t publications = 1;
   for (std::uint64_t i = 0; i < faults; ++i) {
-    options.faults.push_back(random_fault(random, options.workers, span));
-    publications += options.faults.back().kind == FaultKind::kPublish ? 1 : 0;
+    Fault fault = random_fault(random, options.workers, Duration::zero(), span, kKinds);
+    if (fault.kind == FaultKind::kLeave) fault.lasts = Duration::zero();
+    options.faults.push_back(fault);
+    publications += fault.kind == FaultKind::kPublish ? 1 : 0;
   }
   // Drawn from a source of its own: what a seed meant before there were patches it means still, but for them.
   Random patch_random(seed ^ 0x7061746368657321);

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include "base/random.h"
 #include "base/time.h"
 #include "sim/options.h"
 
@@ -13,6 +15,11 @@ namespace weightcast::sim {
 
 /// The same with hostile members, with few faults beside them and more publications.
 [[nodiscard]] SimOptions hostile_schedule(std::uint64_t seed);
+
+/// One random fault between `from` and `until`, of the kinds given, with all that goes with its kind. A kind that is
+/// there twice comes twice as often. It ends, if its kind does.
+[[nodiscard]] Fault random_fault(Random& random, std::uint32_t workers, Duration from, Duration until,
+                                 std::span<const FaultKind> kinds);
 
 /// How many seeds belong to a soak that begins in a second of its own.
 inline constexpr std::uint64_t kSeedsPerSecond = 100'000;

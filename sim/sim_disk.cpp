@@ -20,26 +20,27 @@ void SimDisk::sync(FileRef file, Done done) {
 
 void SimDisk::start(std::function<Status()> operation, Done done) {
   ++under_way_;
-  loop_.after_some_time(delay_max_,
-                        [this, alive = alive_, operation = std::move(operation), done = std::move(done)]() mutable {
-                          if (*alive) perform(std::move(operation), std::move(done));
-                        });
+  clock_.at(clock_.now() + clock_.some_time(delay_max_),
+            [this, alive = alive_, operation = std::move(operation), done = std::move(done)]() mutable {
+              if (*alive) perform(std::move(operation), std::move(done));
+            });
 }
 
 void SimDisk::perform(std::function<Status()> operation, Done done) {
-  if (loop_.now() < stalled_until_) {
-    loop_.at(stalled_until_,
-             [this, alive = alive_, operation = std::move(operation), done = std::move(done)]() mutable {
-               if (*alive) perform(std::move(operation), std::move(done));
-             });
+  if (clock_.now() < stalled_until_) {
+    clock_.at(stalled_until_,
+              [this, alive = alive_, operation = std::move(operation), done = std::move(done)]() mutable {
+                if (*alive) perform(std::move(operation), std::move(done));
+              });
     return;
   }
   Status status = operation();
-  loop_.after_some_time(delay_max_, [this, alive = alive_, status = std::move(status), done = std::move(done)] {
-    if (!*alive) return;
-    --under_way_;
-    done(status);
-  });
+  clock_.at(clock_.now() + clock_.some_time(delay_max_),
+            [this, alive = alive_, status = std::move(status), done = std::move(done)] {
+              if (!*alive) return;
+              --under_way_;
+              done(status);
+            });
 }
 
 }  // namespace weightcast::sim

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "sim/sim_loop.h"
+#include "sim/sim_clock.h"
 #include "transport/io/disk/disk.h"
 
 namespace weightcast::sim {
@@ -13,8 +13,8 @@ namespace weightcast::sim {
 class SimDisk final : public Disk {
  public:
   /// Operations take up to `delay_max` each.
-  explicit SimDisk(SimLoop& loop, Duration delay_max = std::chrono::milliseconds(20))
-      : loop_(loop), delay_max_(delay_max) {}
+  explicit SimDisk(SimClock& clock, Duration delay_max = std::chrono::milliseconds(20))
+      : clock_(clock), delay_max_(delay_max) {}
   ~SimDisk() override { *alive_ = false; }
 
   /// The disk does not answer before that time: no operation takes effect.
@@ -32,7 +32,7 @@ class SimDisk final : public Disk {
   void start(std::function<Status()> operation, Done done);
   void perform(std::function<Status()> operation, Done done);
 
-  SimLoop& loop_;
+  SimClock& clock_;
   const Duration delay_max_;
   Instant stalled_until_{};
   std::size_t under_way_ = 0;

@@ -48,6 +48,9 @@ class SimFileSystem final : public FileSystem {
     std::size_t files_kept_open = 16;
     bool can_allocate = true;  ///< false: the file system has no fallocate()
     bool has_memory = false;   ///< a second file system below kMemory, which a power cut empties
+    // Planted bugs.
+    bool forgets_directory_syncs = false;  ///< syncs of directories do nothing, and succeed
+    bool ignores_readers = false;          ///< nobody else ever seems to have a file open
   };
 
   explicit SimFileSystem(std::uint64_t seed) : SimFileSystem(seed, Options()) {}

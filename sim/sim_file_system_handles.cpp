@@ -133,7 +133,7 @@ class SimFileSystem::OpenFile final : public File {
   Status check_unshared() override {
     WC_TRY(alive(Op::kOpen));
     WC_TRY(owner_.call(Op::kOpen, name_));
-    if (inode_->opens + inode_->opens_elsewhere == 1) return {};
+    if (inode_->opens + inode_->opens_elsewhere == 1 || owner_.options_.ignores_readers) return {};
     return fail(Errc::kBusy, Op::kOpen, name_ + ": may be open elsewhere");
   }
 
@@ -191,7 +191,7 @@ class SimFileSystem::OpenDirectory final : public Directory {
   Status sync() override {
     WC_TRY(alive(Op::kSync));
     WC_TRY(owner_.change(Op::kSync, path_));
-    owner_.sync_names(inode_);
+    if (!owner_.options_.forgets_directory_syncs) owner_.sync_names(inode_);
     return {};
   }
 

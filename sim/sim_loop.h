@@ -1,54 +1,46 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
-#include "base/random.h"
+#include "sim/sim_clock.h"
 #include "transport/io/event_loop.h"
 
 namespace weightcast::sim {
 
-/// An event loop without threads and without a clock. Time stands still while an event runs, and then jumps to the next
-/// event. Off-loop work runs in one piece at a moment that the seed chooses, so the seed also chooses the order of
-/// several jobs. One thread.
+/// The event loop of one simulated process, on the clock that all processes share. Off-loop work runs in one piece, at
+/// a moment that the seed chooses, so the seed also chooses the order of several jobs. Destroying the loop ends the
+/// process: tasks that have not run never will.
 class SimLoop final : public EventLoop {
  public:
-  explicit SimLoop(std::uint64_t seed) : random_(seed) {}
+  explicit SimLoop(SimClock& clock) : clock_(clock) {}
   ~SimLoop() override;
 
-  [[nodiscard]] Instant now() const override { return now_; }
-  [[nodiscard]] UnixMillis unix_ms() const override;
-  void post(std::function<void()> task) override { at(now_, std::move(task)); }
+  [[nodiscard]] Instant now() const override { return clock_.now(); }
+  [[nodiscard]] UnixMillis unix_ms() const override { return clock_.unix_ms(); }
+  void post(std::function<void()> task) override { at(now(), std::move(task)); }
   std::shared_ptr<Job> offload(std::function<void()> work, std::function<void()> done) override;
   [[nodiscard]] Duration processor_time() const override { return {}; }
   [[nodiscard]] unsigned threads_per_job_max() const override { return 1; }
   [[nodiscard]] unsigned jobs_at_once_max() const override { return 2; }
 
-  /// Runs `task` at that time. Tasks of one time run in the order of these calls.
+  /// Runs `task` at that time, unless the process has ended by then.
   void at(Instant when, std::function<void()> task);
-  /// Runs `task` after a time that the seed chooses, at most `longest`.
-  void after_some_time(Duration longest, std::function<void()> task) {
-    at(now_ + random_.duration(Duration(1), longest), std::move(task));
-  }
-
-  /// Runs the earliest event, whatever its time. False if there is none, now or ever.
-  bool run_one();
-  /// Runs until `holds`, or until no event is left before `limit`. Whether it holds.
-  bool run_until(const std::function<bool()>& holds, Duration limit = std::chrono::hours(1));
+  /// No off-loop work runs before that time, because it would wait for a disk that does not answer.
+  void stall_until(Instant when) { stalled_until_ = when; }
 
  protected:
-  void handle_due_changed() override {}
-  void handle_deferred() override { deferred_ = true; }
+  void handle_due_changed() override;
+  void handle_deferred() override;
 
  private:
-  Random random_;
-  Instant now_{std::chrono::hours(1)};
-  std::uint64_t order_ = 0;
-  std::map<std::pair<Instant, std::uint64_t>, std::function<void()>> events_;
-  bool deferred_ = false;
+  SimClock& clock_;
+  Instant stalled_until_{};
+  std::optional<Instant> wakes_at_;  // for the timers
+  bool deferred_soon_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>();  // expires with the process
 };
 
 }  // namespace weightcast::sim

@@ -25,7 +25,10 @@ SimResult simulate(const SimOptions& options) { return Simulation(options).run()
 Simulation::Simulation(const SimOptions& options)
     : options_(options),
       random_(options.seed),
-      network_(options.network, options.workers + 1, random_, events_, *this) {
+      network_(options.network, options.workers + 1, random_, events_, *this),
+      verdict_(options.seed) {
+  for (const Fault& fault : options_.faults) verdict_.add_term(to_text(fault));
+  for (const LiarOptions& liar : options_.liars) verdict_.add_term(to_text(liar));
   signer_->lie(options.nodes.origin_lies);
   for (NodeIndex node = 0; node <= options_.workers; ++node) {
     Node& made = nodes_.emplace_back(options_.disk);
@@ -46,7 +49,7 @@ SimResult Simulation::run() {
     events_.schedule(Instant(options_.publish_at + fault.at + fault.lasts), EventKind::kFaultEnd, i);
     ++faults_left_;
   }
-  while (!result_.violation && !(faults_left_ == 0 && everyone_done())) {
+  while (!violation() && !(faults_left_ == 0 && everyone_done())) {
     if (!step(Instant::max())) {
       violate("nothing will ever happen again, and work is left");
       break;
@@ -60,7 +63,8 @@ SimResult Simulation::run() {
                           to_seconds(options_.settle_max), latest_.value, missing));
     }
   }
-  if (!result_.violation) check_accounting();
+  if (!violation()) check_accounting();
+  result_.violation = violation();
   result_.simulated = now_ - Instant{};
   result_.settled = std::max(Duration::zero(), now_ - quiet_since_);
   result_.origin_egress_bytes = network_.chunk_bytes_sent(0);
@@ -229,12 +233,10 @@ void Simulation::stop_node(NodeIndex index, bool host_too) {
   node.told.clear();
   node.archive_requests.clear();
   // They find nobody; but a frame has to be taken off its link.
-  for (auto* waiting : {&node.unread, &node.deferred}) {
-    for (const Event& event : std::exchange(*waiting, {})) {
-      const bool is_frame =
-          event.kind != EventKind::kTimer && event.kind != EventKind::kDisk && event.kind != EventKind::kArchive;
-      if (is_frame) network_.handle(now_, event);
-    }
+  for (const Event& event : std::exchange(node.deferred, {})) {
+    const bool is_frame =
+        event.kind != EventKind::kTimer && event.kind != EventKind::kDisk && event.kind != EventKind::kArchive;
+    if (is_frame) network_.handle(now_, event);
   }
 }
 
@@ -273,10 +275,6 @@ void Simulation::deliver(const Event& event) {
       node.deferred.push_back(event);
       return;
     }
-    if ((node.reading_paused || !node.unread.empty()) && network_.is_behind_chunks(event)) {
-      node.unread.push_back(event);
-      return;
-    }
   }
   switch (event.kind) {
     case EventKind::kTimer: return handle_timer(event);
@@ -284,22 +282,13 @@ void Simulation::deliver(const Event& event) {
     case EventKind::kArchive: return handle_archive(event);
     default: break;
   }
-  if (options_.thorough && event.kind != EventKind::kTransmitted) remember(kNone, network_.describe(event));
+  if (options_.thorough && event.kind != EventKind::kTransmitted) remember(network_.describe(event));
   network_.handle(now_, event);
 }
 
 void Simulation::resume(NodeIndex index) {
   // In the order in which they came; what they cause comes after them, as it is scheduled for now or later.
   for (const Event& event : std::exchange(nodes_[index].deferred, {})) deliver(event);
-}
-
-void Simulation::read_on(NodeIndex index) {
-  Node& node = nodes_[index];
-  while (!node.reading_paused && !node.unread.empty()) {
-    const Event event = node.unread.front();
-    node.unread.pop_front();
-    network_.handle(now_, event);
-  }
 }
 
 }  // namespace weightcast::sim

@@ -15,6 +15,7 @@
 #include "sim/options.h"
 #include "sim/payload_map.h"
 #include "sim/stand_in_keys.h"
+#include "sim/verdict.h"
 #include "transport/core/origin/origin_core.h"
 #include "transport/core/worker/worker_core.h"
 
@@ -65,7 +66,7 @@ class Simulation final : private NetworkHandler {
   [[nodiscard]] Instant local(NodeIndex node) const;  ///< by that node's clock
   [[nodiscard]] OriginCore& origin() { return *nodes_[0].origin; }
   [[nodiscard]] WorkerCore* worker(NodeIndex node) { return nodes_[node].worker; }  ///< null while it is down
-  [[nodiscard]] const std::optional<std::string>& violation() const { return result_.violation; }
+  [[nodiscard]] const std::optional<std::string>& violation() const { return verdict_.violation(); }
 
   /// How a node's disk fails its store from now on.
   struct DiskTroubles {
@@ -110,7 +111,6 @@ class Simulation final : private NetworkHandler {
     PayloadMap<ChunkSet> handed;  // to the store, and intact
     std::uint64_t storing_bytes = 0;
     bool reading_paused = false;
-    std::deque<Event> unread;  // behind a slow disk
     std::uint32_t stalls = 0;
     std::deque<Event> deferred;  // by a stall
     Duration clock_offset{};
@@ -162,11 +162,6 @@ class Simulation final : private NetworkHandler {
     Instant local_at{};  // by the origin's clock
   };
 
-  struct Trace {
-    Instant at{};
-    std::string text;
-  };
-
   // Beyond this the node stops reading from its connections, as the daemon does.
   static constexpr std::uint64_t kStoringBytesMax = 24 * kMiB;
 
@@ -201,7 +196,6 @@ class Simulation final : private NetworkHandler {
   void resume(NodeIndex node);
   /// As the daemon's driver: nothing is read while the disk has too much to write.
   void throttle_reading(NodeIndex node);
-  void read_on(NodeIndex node);
   [[nodiscard]] bool everyone_done();
   /// Whether no fault keeps it from getting everything in the end.
   [[nodiscard]] bool must_finish(NodeIndex node) const;
@@ -242,13 +236,13 @@ class Simulation final : private NetworkHandler {
   ConnId on_accept(NodeIndex node, NodeIndex dialler, LinkIndex link) override;
   void on_connected(NodeIndex node, ConnId conn) override;
   void on_closed(NodeIndex node, ConnId conn, const Error& why) override;
-  void on_message(NodeIndex node, ConnId conn, NodeIndex from, const wire::Message& message) override;
+  void on_control(NodeIndex node, ConnId conn, NodeIndex from, Cargo& cargo) override;
   void take_message(NodeIndex node, ConnId conn, const wire::Message& message);
-  void on_chunk(NodeIndex node, ConnId conn, PayloadId id, ChunkIndex chunk, bool damaged) override;
+  void on_chunk(NodeIndex node, ConnId conn, PayloadId id, ChunkIndex chunk, bool damaged, Cargo* cargo) override;
   void on_chunk_sent(NodeIndex node, ConnId conn) override;
 
   // Invariants.
-  void violate(std::string what);
+  void violate(const std::string& what) { verdict_.violate(now_ - Instant{}, what); }
   [[nodiscard]] const LiarOptions* liar_options(NodeIndex node) const;
   /// Once all is over: honest members have their place, and liars are named.
   void check_accounting();
@@ -268,7 +262,7 @@ class Simulation final : private NetworkHandler {
   /// worker that has the whole payload.
   void check_told();
   [[nodiscard]] bool has_intact(const Node& node, PayloadId id, ChunkIndex chunk) const;
-  void remember(NodeIndex node, std::string text);
+  void remember(std::string event) { verdict_.remember(now_ - Instant{}, std::move(event)); }
 
   SimOptions options_;
   Random random_;
@@ -293,7 +287,7 @@ class Simulation final : private NetworkHandler {
   NodeIndex done_below_ = 1;                // workers below have everything: what to check after every event
   std::vector<Instant> published_at_;       // by publication
   std::vector<std::pair<NodeIndex, PayloadId>> newly_told_;
-  std::deque<Trace> trace_;
+  Verdict verdict_;
   SimResult result_;
 };
 

@@ -121,7 +121,6 @@ void Simulation::handle_disk(const Event& event) {
       break;
   }
   pump(index);
-  read_on(index);
 }
 
 }  // namespace weightcast::sim

@@ -4,22 +4,15 @@
 namespace weightcast::sim {
 
 void Simulation::begin_fault(const Fault& fault) {
-  remember(kNone, "fault: " + to_text(fault));
+  remember("fault: " + to_text(fault));
   if (fault.kind == FaultKind::kPublish) return publish();
-  if (fault.kind == FaultKind::kPartition) return network_.begin_partition(fault);
-  if (fault.kind == FaultKind::kBlock) return network_.begin_block(fault);
+  if (network_.begin(now_, fault)) return;
   for (NodeIndex index = fault.node; index < nodes_.size() && index <= fault.node_last; ++index) {
     Node& node = nodes_[index];
     switch (fault.kind) {
       case FaultKind::kKill: stop_node(index, false); break;
       case FaultKind::kCrash: stop_node(index, true); break;
       case FaultKind::kStall: ++node.stalls; break;
-      case FaultKind::kThrottle: network_.set_uplink(index, fault.rate); break;
-      case FaultKind::kChoke: network_.set_downlink(now_, index, fault.rate); break;
-      case FaultKind::kReset: network_.reset_links_of(now_, index); break;
-      case FaultKind::kCorrupt: network_.corrupt_next(index, fault.count); break;
-      case FaultKind::kLoss: network_.add_loss(index, fault.probability); break;
-      case FaultKind::kDelay: network_.add_delay(index, fault.by); break;
       case FaultKind::kSlowDisk: node.disk.set_rate(fault.rate); break;
       case FaultKind::kFullDisk: node.disk.full = true; break;
       case FaultKind::kSkew: node.clock_offset += fault.by; break;
@@ -46,9 +39,8 @@ void Simulation::begin_fault(const Fault& fault) {
 }
 
 void Simulation::end_fault(const Fault& fault) {
-  remember(kNone, "over: " + to_text(fault));
-  if (fault.kind == FaultKind::kPartition) return network_.end_partition(now_, fault);
-  if (fault.kind == FaultKind::kBlock) return network_.end_block(fault);
+  remember("over: " + to_text(fault));
+  if (network_.end(now_, fault)) return;
   for (NodeIndex index = fault.node; index < nodes_.size() && index <= fault.node_last; ++index) {
     Node& node = nodes_[index];
     switch (fault.kind) {
@@ -59,14 +51,6 @@ void Simulation::end_fault(const Fault& fault) {
         resume(index);
         if (index == 0) publish_what_waits();
         break;
-      case FaultKind::kThrottle:
-        network_.set_uplink(index, options_.network.uplink_of(index));
-        break;
-      case FaultKind::kChoke:
-        network_.set_downlink(now_, index, index == 0 ? Rate{} : options_.network.worker_downlink);
-        break;
-      case FaultKind::kLoss: network_.add_loss(index, -fault.probability); break;
-      case FaultKind::kDelay: network_.add_delay(index, -fault.by); break;
       case FaultKind::kSlowDisk: node.disk.set_rate(std::nullopt); break;
       case FaultKind::kFullDisk: node.disk.full = false; break;
       case FaultKind::kDrift:

@@ -11,25 +11,10 @@
 namespace weightcast::sim {
 namespace {
 
-constexpr std::size_t kTraceMax = 60;
 // Reports travel, and the origin looks at paces twice a second.
 constexpr Duration kJudgedAfter = std::chrono::seconds(2);
 
 }  // namespace
-
-void Simulation::remember(NodeIndex node, std::string text) {
-  if (trace_.size() == kTraceMax) trace_.pop_front();
-  trace_.push_back({now_, node == kNone ? std::move(text) : name_of(node) + " says: " + text});
-}
-
-void Simulation::violate(std::string what) {
-  if (result_.violation) return;
-  std::string text = fmt::format("seed {}, {:.6f} s: {}\n", options_.seed, to_seconds(now_ - Instant{}), what);
-  for (const Fault& fault : options_.faults) text += "  with: " + to_text(fault) + "\n";
-  for (const LiarOptions& liar : options_.liars) text += "  with: " + to_text(liar) + "\n";
-  for (const Trace& t : trace_) text += fmt::format("  {:.6f} {}\n", to_seconds(t.at - Instant{}), t.text);
-  result_.violation = std::move(text);
-}
 
 const LiarOptions* Simulation::liar_options(NodeIndex node) const {
   const auto found = std::ranges::find(options_.liars, node, &LiarOptions::node);
@@ -56,8 +41,7 @@ std::string Simulation::proof_against(NodeIndex node) const {
   const std::set<NodeIndex>& witnesses = liar.damage_reported_by;
   // A child that alone complains of two parents is the suspect, and its word convicts nobody. On slow links of rates
   // that nobody knows all honest children may be suspects.
-  const auto trusted =
-      std::ranges::count_if(witnesses, [&](NodeIndex witness) { return !nodes_[witness].suspected; });
+  const auto trusted = std::ranges::count_if(witnesses, [&](NodeIndex witness) { return !nodes_[witness].suspected; });
   // Where other things go wrong, too, a single witness may be the suspect itself.
   if (trusted > 0 && witnesses.size() >= (only_liars() ? 1 : 2)) {
     return fmt::format("has sent damaged chunks, as {} workers say", witnesses.size());

@@ -30,7 +30,8 @@ void Simulation::on_closed(NodeIndex node, ConnId conn, const Error& why) {
   pump(node);
 }
 
-void Simulation::on_message(NodeIndex node, ConnId conn, NodeIndex from, const wire::Message& message) {
+void Simulation::on_control(NodeIndex node, ConnId conn, NodeIndex from, Cargo& cargo) {
+  const wire::Message& message = static_cast<MessageCargo&>(cargo).message;
   if (!nodes_[node].core) return;
   // A liar says on some connections that it speaks the newest version, whatever its release.
   const bool is_honest = liar_options(from) == nullptr && liar_options(node) == nullptr;
@@ -65,8 +66,9 @@ void Simulation::take_message(NodeIndex node, ConnId conn, const wire::Message& 
   pump(node);
 }
 
-void Simulation::on_chunk(NodeIndex node, ConnId conn, PayloadId id, ChunkIndex chunk, bool damaged) {
+void Simulation::on_chunk(NodeIndex node, ConnId conn, PayloadId id, ChunkIndex chunk, bool damaged, Cargo* /*cargo*/) {
   if (!nodes_[node].core) return;
+  if (nodes_[node].reading_paused) network_.pause(link_of(node, conn), node);  // it had brought none before
   const Payload& payload = payloads_.at(id);
   ++result_.chunks_delivered;
   if (options_.on_delivery) {

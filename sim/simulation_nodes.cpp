@@ -32,7 +32,7 @@ void Simulation::pump(NodeIndex index) {
   Node& node = nodes_[index];
   while (std::optional<Action> next = node.core->poll_action()) {
     std::visit([&](auto& a) { perform(index, a); }, *next);
-    if (result_.violation) return;
+    if (violation()) return;
   }
   if (!newly_told_.empty()) check_told();
   arm(index);
@@ -92,7 +92,10 @@ void Simulation::perform(NodeIndex node, action::Send& send) {
     if (send.message.has_announce()) note_told(network_.other_end(link, node), send.message.announce().assignment());
     if (send.message.has_assignment()) note_told(network_.other_end(link, node), send.message.assignment());
   }
-  network_.send_message(now_, link, node, std::move(send.message));
+  // Padding takes as long as chunks do.
+  const bool is_bulk = !send.message.rate_probe().padding().empty() || !send.message.rate_probed().padding().empty();
+  const std::size_t bytes = send.message.ByteSizeLong();
+  network_.send_control(now_, link, node, bytes, is_bulk, std::make_unique<MessageCargo>(std::move(send.message)));
 }
 
 void Simulation::perform(NodeIndex node, action::SendChunk& send) {
@@ -195,6 +198,10 @@ void Simulation::throttle_reading(NodeIndex index) {
   if (behind == node.reading_paused) return;
   node.reading_paused = behind;
   node.worker->handle_disk_behind(local(index), behind);
+  for (const LinkIndex link : network_.links_of(index)) {
+    if (!network_.brings_chunks(link, index)) continue;
+    behind ? network_.pause(link, index) : network_.resume(now_, link, index);
+  }
 }
 
 void Simulation::perform(NodeIndex index, action::FinishPayload& finish) {
@@ -243,7 +250,7 @@ void Simulation::perform(NodeIndex node, action::Refused& refused) {
 void Simulation::perform(NodeIndex node, action::Log& log) {
   if (options_.log) options_.log(now_ - Instant{}, node, log);
   if (node == 0 && !options_.liars.empty()) note_named();
-  remember(node, std::move(log.text));
+  remember(name_of(node) + " says: " + log.text);
 }
 
 }  // namespace weightcast::sim

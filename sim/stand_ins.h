@@ -8,7 +8,8 @@
 
 #include "base/digest/content_digest.h"
 #include "base/peer_identity.h"
-#include "sim/event_queue.h"
+#include "proto/wire.pb.h"
+#include "sim/network.h"
 #include "transport/core/action.h"
 
 /// Stand-ins for addresses and bytes, since a simulation of cores has neither.
@@ -43,6 +44,17 @@ inline PeerIdentity identity_of(NodeIndex node, std::string name) {
   for (std::size_t i = 0; i < sizeof node; ++i) identity.key.bytes[i] = std::byte(node >> (8 * i));
   return identity;
 }
+
+/// A control message of a core.
+struct MessageCargo final : Cargo {
+  explicit MessageCargo(wire::Message said) : message(std::move(said)) {}
+  [[nodiscard]] std::string text() const override {
+    const bool is_padding = !message.rate_probe().padding().empty() || !message.rate_probed().padding().empty();
+    return is_padding ? "padding" : message.ShortDebugString().substr(0, 160);
+  }
+
+  const wire::Message message;
+};
 
 inline ContentDigest wrong(ContentDigest digest) {
   digest.bytes[0] ^= std::byte{1};

@@ -1,19 +1,24 @@
 #pragma once
 
-#include <memory>
+#include <cstdint>
+#include <filesystem>
 
 #include "base/files/file_system.h"
-#include "transport/io/store/store.h"
 
 namespace weightcast::sim {
 
-/// `files`, except that syncs of directories do nothing and succeed.
-[[nodiscard]] std::unique_ptr<FileSystem> forget_directory_syncs(FileSystem& files);
-/// `files`, except that while `*recovering` each record reads as if its version were marked durable.
-[[nodiscard]] std::unique_ptr<FileSystem> mark_records_durable(FileSystem& files, const bool* recovering);
-/// `files`, except that nobody else ever seems to have a file open.
-[[nodiscard]] std::unique_ptr<FileSystem> ignore_readers(FileSystem& files);
-/// `store`, except that retain() keeps only the payloads of the latest version.
-[[nodiscard]] std::unique_ptr<Store> forget_bases(std::unique_ptr<Store> store);
+/// Mistakes that a world can make on purpose, one in each layer, to show that the invariants notice them. They sit in
+/// the simulated parts below and around a node, so the node's own code knows nothing of them.
+enum class PlantedBug : std::uint8_t {
+  kNothing,
+  kForgottenDirectorySync,  ///< the store's syncs of directories do nothing
+  kBelievedRecord,          ///< recovery finds every record marked durable
+  kIgnoredPause,            ///< connections are read while the disk is behind
+  kIgnoredReaders,          ///< the store writes into files that readers have open
+  kForgottenBase,           ///< the store is told to keep nothing but the latest version
+};
+
+/// Marks each record in a directory durable.
+void mark_records_durable(FileSystem& files, const std::filesystem::path& records);
 
 }  // namespace weightcast::sim

@@ -7,56 +7,17 @@
 
 #include "base/time.h"
 #include "base/units.h"
-#include "sim/whole/cables.h"
+#include "sim/fault.h"
+#include "sim/network.h"
+#include "sim/whole/planted_bugs.h"
 #include "transport/core/origin/origin_config.h"
 #include "transport/core/plan/plan.h"
 
 namespace weightcast::sim {
 
-/// Mistakes that a world can make on purpose, one in each layer, to show that the invariants notice them. They sit in
-/// the simulated parts below and around a node, so the node's own code knows nothing of them.
-enum class PlantedBug : std::uint8_t {
-  kNothing,
-  kForgottenDirectorySync,  ///< the store's syncs of directories do nothing
-  kBelievedRecord,          ///< recovery finds every record marked durable
-  kIgnoredPause,            ///< connections are read while the disk is behind
-  kIgnoredReaders,          ///< the store writes into files that readers have open
-  kForgottenBase,           ///< the store is not told which versions patches are made from
-};
-
-/// What goes wrong with one host, and when.
-struct HostFault {
-  enum class Kind : std::uint8_t {
-    kKill,         ///< kill -9
-    kPowerCut,     ///< unsynced writes and names are lost, kept or torn
-    kStop,         ///< SIGTERM
-    kWipe,         ///< kill -9, and the disk is emptied; never the origin's
-    kNoSpace,      ///< the disk is full
-    kDiskErrors,   ///< EIO and short reads and writes, by chance
-    kStalledDisk,  ///< operations on chunks and off-loop work do not end
-    kBitRot,       ///< one bit of one stored file changes
-    kIsolate,      ///< nothing passes between it and anybody
-    kPartition,    ///< nothing passes between it and `other`
-    kReset,        ///< its connections with `other` break
-    kSlowUplink,   ///< its uplink has a fiftieth of its rate
-    kCorrupt,      ///< a tenth of the chunks that it sends have a wrong bit
-    kFailedCall,   ///< one call of its disk fails with EIO or ENOSPC: the `changes_later`-th from then, or from its
-                   ///< start
-    kBlackout,     ///< a power cut of all hosts
-    kFreshRun,     ///< as kWipe, of the origin: the trainer begins another run, with version 1
-  };
-  Kind kind{};
-  HostIndex host = 0;
-  HostIndex other = 0;
-  Duration at{};
-  Duration lasts{};                 ///< for a fault that ends a process: until the process starts again
-  std::uint64_t changes_later = 0;  ///< such a fault comes just before this change of the disk; 0: at once
-  std::uint64_t again_after = 0;    ///< the next start ends the same way, this many changes on; 0: it does not
-};
-
 struct HostOptions {
   Rate uplink{};
-  Duration latency = std::chrono::microseconds(200);
+  Duration delay = std::chrono::microseconds(100);  ///< of each frame from or to it
   Duration disk_delay_max = std::chrono::milliseconds(2);
   std::uint32_t versions_kept = 2;
   bool single_copy = false;
@@ -69,7 +30,7 @@ struct HostOptions {
 
 /// An inference engine that opens the files of the current version, and keeps them open for a while.
 struct Reader {
-  HostIndex host = 0;
+  NodeIndex host = 0;
   Duration at{};
   Duration lasts{};
 };
@@ -86,16 +47,16 @@ struct WorldOptions {
   double sparse_share = 0;      ///< of the versions; they are published as changes to the version before
   double reshaped_share = 0;    ///< of the versions; their tensors have other shapes than the version before
   bool reuses_numbers = false;  ///< the trainer gives the number of a refused version to its next one
-  std::vector<Duration> publish_at;
+  NetworkOptions network = {.one_way_delay = {}, .in_flight_bytes_max = 64 * kKiB};  ///< but for what hosts say
+  std::vector<Fault> faults;                                                         ///< and publications
   std::vector<Reader> readers;
   std::uint64_t storing_bytes_max = 32 * kKiB;
-  std::vector<HostFault> faults;
   Duration calm_at = std::chrono::seconds(15);  ///< when all faults end
   PlantedBug bug = PlantedBug::kNothing;
 };
 
 struct WorldResult {
-  /// Counts of events, to be added up over many worlds.
+  /// Counts of events.
   struct Counts {
     std::uint64_t events = 0;
     std::uint64_t published = 0;
@@ -105,8 +66,6 @@ struct WorldResult {
     std::uint64_t readers = 0;                        ///< that opened a version
     std::uint64_t patches = 0, packed = 0, full = 0;  ///< installations, by what brought them
     std::uint64_t hash = 0;                           ///< of all that happened
-
-    Counts& operator+=(const Counts& other);
   };
 
   std::optional<std::string> violation;  ///< the first: seed, time, host, what

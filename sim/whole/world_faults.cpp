@@ -22,68 +22,61 @@ void list_files(FileSystem& disk, const std::filesystem::path& folder, std::vect
 
 }  // namespace
 
-void WorldRun::begin(const HostFault& fault) {
-  using Kind = HostFault::Kind;
-  Host& host = *hosts_[fault.host];
-  const Instant now = clock_.now();
-  const auto after = [this, &fault](std::function<void()> task) {
-    clock_.at(clock_.now() + fault.lasts, std::move(task));
-  };
-  say(host, fmt::format("fault {}", static_cast<int>(fault.kind)));
+void WorldRun::begin(const Fault& fault) {
+  if (fault.kind == FaultKind::kPublish) return publish();
+  say("fault: " + to_text(fault));
+  if (!fault.forever()) {
+    lasting_.push_back(fault);
+    clock_.at(clock_.now() + fault.lasts, [this, fault] { end(fault); });
+  }
+  if (cables_.network().begin(clock_.now(), fault)) return;
+  for (NodeIndex i = fault.node; i < hosts_.size() && i <= fault.node_last; ++i) begin(*hosts_[i], fault);
+}
+
+void WorldRun::begin(Host& host, const Fault& fault) {
   switch (fault.kind) {
-    case Kind::kKill:
-    case Kind::kPowerCut:
-    case Kind::kWipe:
-    case Kind::kFreshRun:
+    case FaultKind::kKill:
+    case FaultKind::kCrash:
+    case FaultKind::kWipe:
       if (fault.changes_later == 0 || !host.runs()) return die(host, fault);
       return arm(host, fault);
-    case Kind::kBlackout:
-      for (auto& each : hosts_) die(*each, fault);
-      return;
-    case Kind::kFailedCall:
+    case FaultKind::kFailedCall:
       host.has_sound_disk = false;
       if (host.runs()) return arm(host, fault);
       host.starts_with = fault;
       return;
-    case Kind::kStop: return stop(host, fault.lasts);
-    case Kind::kNoSpace: {
+    case FaultKind::kLeave: return stop(host, fault.lasts);
+    case FaultKind::kFullDisk:
       host.has_sound_disk = false;
-      host.disk->set_capacity(host.disk->used_bytes() + random_.below(options_.snapshot_bytes));
-      after([&host] { host.disk->set_capacity(SimFileSystem::kUnlimited); });
-      break;
-    }
-    case Kind::kDiskErrors: {
+      return host.disk->set_capacity(host.disk->used_bytes() + random_.below(options_.snapshot_bytes));
+    case FaultKind::kDiskErrors: {
       FileFaults faults;
       faults.error = 0.02;
       faults.no_space = 0.01;
       faults.short_io = 0.2;
       host.has_sound_disk = false;
-      host.disk->set_faults(faults);
-      after([&host] { host.disk->set_faults({}); });
-      break;
+      return host.disk->set_faults(faults);
     }
-    case Kind::kStalledDisk:
-      host.stalled_until = std::max(host.stalled_until, now + fault.lasts);
+    case FaultKind::kStalledDisk:
+      host.stalled_until = std::max(host.stalled_until, clock_.now() + fault.lasts);
       if (!host.runs()) return;
       host.chunks->stall_until(host.stalled_until);
       host.loop->stall_until(host.stalled_until);
-      break;
-    case Kind::kBitRot: return rot(host);
-    case Kind::kIsolate:
-      for (HostIndex i = 0; i < hosts_.size(); ++i) {
-        if (i != fault.host) cables_.partition(fault.host, i, now + fault.lasts);
-      }
-      break;
-    case Kind::kPartition: cables_.partition(fault.host, fault.other, now + fault.lasts); break;
-    case Kind::kReset: cables_.reset(fault.host, fault.other); break;
-    case Kind::kSlowUplink:
-      cables_.set_uplink(fault.host, Rate{options_.hosts[fault.host].uplink.bytes_per_s / 50});
-      after([this, i = fault.host] { cables_.set_uplink(i, options_.hosts[i].uplink); });
-      break;
-    case Kind::kCorrupt:
-      cables_.set_corruption(fault.host, 0.1);
-      after([this, i = fault.host] { cables_.set_corruption(i, 0); });
-      break;
+      return;
+    case FaultKind::kRot: return rot(host);
+    default: WC_CHECK(false);  // of cores alone
+  }
+}
+
+void WorldRun::end(const Fault& fault) {
+  const auto found = std::ranges::find(lasting_, fault);
+  if (found == lasting_.end()) return;  // when all faults ended
+  say("over: " + to_text(fault));
+  lasting_.erase(found);
+  if (cables_.network().end(clock_.now(), fault)) return;
+  for (NodeIndex i = fault.node; i < hosts_.size() && i <= fault.node_last; ++i) {
+    if (fault.kind == FaultKind::kFullDisk) hosts_[i]->disk->set_capacity(SimFileSystem::kUnlimited);
+    if (fault.kind == FaultKind::kDiskErrors) hosts_[i]->disk->set_faults({});
   }
 }
 
@@ -119,14 +112,17 @@ void WorldRun::rot(Host& host) {
 
 void WorldRun::calm() {
   calm_ = true;
-  say(*hosts_[0], "all faults have ended");
+  say("all faults have ended");
+  while (!lasting_.empty()) end(Fault(lasting_.back()));
   for (auto& host : hosts_) {
-    host->disk->set_faults({});
-    host->disk->set_capacity(SimFileSystem::kUnlimited);
     host->stalled_until = {};
+    if (host->runs()) {
+      host->chunks->stall_until({});
+      host->loop->stall_until({});
+    }
     while (!host->readers.empty()) close_reader(*host, host->readers.front().number);
     if (host->ends_with) {
-      HostFault fault = *host->ends_with;
+      Fault fault = *host->ends_with;
       fault.lasts = Duration(1);
       fault.again_after = 0;
       die(*host, fault);

@@ -83,6 +83,13 @@ void WorldRun::check_step(Host& host) {
       const PayloadId by = stored->manifest.id();
       ++(by.is_packed() ? result_.counts.packed : by.is_patch() ? result_.counts.patches : result_.counts.full);
     }
+    if (options_.bug == PlantedBug::kForgottenBase) {
+      std::vector<PayloadId> kept;
+      for (const auto& [payload, holding] : host.node->core().holdings()) {
+        if (payload.version >= current) kept.push_back(payload);
+      }
+      host.store->retain(kept);
+    }
     result_.counts.hash = result_.counts.hash * 31 + used.second.value * 7 + host.index;
     check_all(host);
   }
@@ -154,13 +161,14 @@ void WorldRun::check_version(Host& host, FileSystem& disk, const std::filesystem
 
 void WorldRun::violate(const Host& host, const std::string& what) {
   if (over()) return;
-  result_.violation = fmt::format("seed {}, {:.6f} s, {}: {}", options_.seed, to_seconds(clock_.now() - began_),
-                                  host.config.name, what);
-  log_info("VIOLATION {}", *result_.violation);
+  verdict_.violate(clock_.now() - began_, host.config.name + ": " + what);
+  log_info("VIOLATION {}", *verdict_.violation());
 }
 
-void WorldRun::say(const Host& host, const std::string& what) const {
-  log_info("{:.6f} {}: {}", to_seconds(clock_.now() - began_), host.config.name, what);
+void WorldRun::say(std::string event) {
+  const Duration at = clock_.now() - began_;
+  log_info("{:.6f} {}", to_seconds(at), event);
+  verdict_.remember(at, std::move(event));
 }
 
 }  // namespace weightcast::sim

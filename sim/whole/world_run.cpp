@@ -6,15 +6,24 @@
 #include <cerrno>
 #include <utility>
 
-#include "sim/whole/planted_bugs.h"
+#include "sim/stand_ins.h"
 
 namespace weightcast::sim {
 namespace {
 
-constexpr std::uint16_t kPort = 7100;
 constexpr Duration kRetry = std::chrono::milliseconds(500);
 // Between two looks at everything that every disk holds, in events.
 constexpr std::uint64_t kCheckEvery = 400;
+
+NetworkOptions network_of(const WorldOptions& options) {
+  NetworkOptions network = options.network;
+  network.worker_downlink = {};
+  for (NodeIndex i = 0; i < options.hosts.size(); ++i) {
+    network.uplinks[i] = options.hosts[i].uplink;
+    network.delays[i] = options.hosts[i].delay;
+  }
+  return network;
+}
 
 }  // namespace
 
@@ -24,15 +33,19 @@ RunVersion in_use(const Store& store) {
   return earlier == nullptr ? RunVersion() : RunVersion(earlier->run, earlier->manifest.version);
 }
 
+WorldResult simulate(const WorldOptions& options) { return WorldRun(options).run(); }
+
 WorldRun::WorldRun(const WorldOptions& options)
     : options_(options),
       random_(options.seed),
       run_ids_(options.seed ^ 0x72756e5f6964),
       clock_(random_.next()),
-      cables_(clock_, random_.next(), static_cast<std::uint32_t>(options.hosts.size())),
-      weights_(random_, options.snapshot_bytes, options.files) {
+      cables_(clock_, random_.next(), network_of(options), static_cast<std::uint32_t>(options.hosts.size())),
+      weights_(random_, options.snapshot_bytes, options.files),
+      verdict_(options.seed) {
+  for (const Fault& fault : options_.faults) verdict_.add_term(to_text(fault));
   if (options.bug == PlantedBug::kIgnoredPause) cables_.ignore_pauses();
-  for (HostIndex i = 0; i < options.hosts.size(); ++i) hosts_.push_back(make_host(i));
+  for (NodeIndex i = 0; i < options.hosts.size(); ++i) hosts_.push_back(make_host(i));
 }
 
 WorldRun::~WorldRun() {
@@ -52,18 +65,18 @@ WorldResult WorldRun::run() {
       start_later(*host, at);
     }
   }
-  for (const HostFault& fault : options_.faults) clock_.at(began_ + fault.at, [this, fault] { begin(fault); });
-  for (const Duration at : options_.publish_at) clock_.at(began_ + at, [this] { publish(); });
+  for (const Fault& fault : options_.faults) clock_.at(began_ + fault.at, [this, fault] { begin(fault); });
   for (const Reader& reader : options_.readers) clock_.at(began_ + reader.at, [this, reader] { open_current(reader); });
   clock_.at(began_ + options_.calm_at, [this] { calm(); });
   run_until(began_ + options_.calm_at + Duration(1), [] { return false; });
   publish_last();
   for (auto& host : hosts_) check_all(*host);
+  result_.violation = verdict_.violation();
   result_.counts.hash = result_.counts.hash * 31 + static_cast<std::uint64_t>(clock_.now().time_since_epoch().count());
   return result_;
 }
 
-std::unique_ptr<Host> WorldRun::make_host(HostIndex index) {
+std::unique_ptr<Host> WorldRun::make_host(NodeIndex index) {
   const HostOptions& options = options_.hosts[index];
   auto host = std::make_unique<Host>();
   host->index = index;
@@ -71,9 +84,9 @@ std::unique_ptr<Host> WorldRun::make_host(HostIndex index) {
   DaemonConfig& config = host->config;
   config.role = index == 0 ? Role::kOrigin : Role::kWorker;
   config.state = kState;
-  config.listen = {Cables::address_of(index), kPort};
-  if (index != 0) config.origin = Endpoint{Cables::address_of(0), kPort};
-  config.name = Cables::name_of(index);
+  config.listen = {host_of(index), kPort};
+  if (index != 0) config.origin = Endpoint{host_of(0), kPort};
+  config.name = index == 0 ? "origin" : member_name(index);
   config.model_id = "model";
   config.uplink = options.uplink;
   config.downlink = options.uplink;
@@ -86,14 +99,15 @@ std::unique_ptr<Host> WorldRun::make_host(HostIndex index) {
   config.leaf_only = options.leaf_only;
   config.streams = options.streams;
   config.storing_bytes_max = options_.storing_bytes_max;
-  cables_.set_uplink(index, options.uplink);
-  cables_.set_latency(index, options.latency);
   return host;
 }
 
-std::unique_ptr<SimFileSystem> WorldRun::make_disk(HostIndex index) {
-  return std::make_unique<SimFileSystem>(random_.next(),
-                                         SimFileSystem::Options{.has_memory = options_.hosts[index].in_memory});
+std::unique_ptr<SimFileSystem> WorldRun::make_disk(NodeIndex index) {
+  return std::make_unique<SimFileSystem>(
+      random_.next(),
+      SimFileSystem::Options{.has_memory = options_.hosts[index].in_memory,
+                             .forgets_directory_syncs = options_.bug == PlantedBug::kForgottenDirectorySync,
+                             .ignores_readers = options_.bug == PlantedBug::kIgnoredReaders});
 }
 
 void WorldRun::start(Host& host) {
@@ -102,28 +116,19 @@ void WorldRun::start(Host& host) {
   ++host.process;
   host.disk->restart();
   if (host.starts_with) arm(host, *std::exchange(host.starts_with, std::nullopt));
-  cables_.power_on(host.index);
-  host.loop = std::make_unique<HostLoop>(clock_, random_.next());
-  host.network = cables_.attach(host.index, *host.loop);
-  FileSystem* files = host.disk.get();
-  if (options_.bug == PlantedBug::kForgottenDirectorySync) {
-    host.buggy_files = forget_directory_syncs(*files);
-    files = host.buggy_files.get();
-  } else if (options_.bug == PlantedBug::kBelievedRecord) {
-    host.buggy_files = mark_records_durable(*files, &host.recovering);
-    files = host.buggy_files.get();
-  } else if (options_.bug == PlantedBug::kIgnoredReaders) {
-    host.buggy_files = ignore_readers(*files);
-    files = host.buggy_files.get();
+  host.loop = std::make_unique<SimLoop>(clock_);
+  host.network = cables_.attach(host.index);
+  FileSystem* const files = host.disk.get();
+  if (options_.bug == PlantedBug::kBelievedRecord) {
+    host.disk->observe([](FileSystem& disk) { mark_records_durable(disk, kState / "records"); });
   }
   const auto open_store = [this, &host, files](StoreOptions options) -> Result<std::unique_ptr<Store>> {
     auto disk = std::make_unique<SimDisk>(clock_, options_.hosts[host.index].disk_delay_max);
     host.chunks = disk.get();
     WC_ASSIGN(std::unique_ptr<Store> store, Store::open(*host.loop, *files, std::move(options), std::move(disk)));
-    if (options_.bug == PlantedBug::kForgottenBase) store = forget_bases(std::move(store));
+    host.store = store.get();
     return store;
   };
-  host.recovering = true;
   const auto entropy = [this, &host] { return host.index == 0 ? run_ids_.next() : random_.next(); };
   const auto reopen = [this, &host, process = host.process] {
     clock_.at(clock_.now() + Duration(1), [this, &host, process] {
@@ -142,7 +147,6 @@ void WorldRun::start(Host& host) {
     if (!decided) environment.choose_place = [](std::uint64_t) { return StorePlace{kVersionsInMemory, "simulated"}; };
   }
   Result<std::unique_ptr<Node>> node = open_node(host.config, std::move(environment));
-  host.recovering = false;
   if (node.has_value()) host.node = std::move(*node);
   if (bury(host)) return;
   if (!node.has_value()) {
@@ -174,16 +178,16 @@ void WorldRun::start_later(Host& host, Duration after) {
 void WorldRun::end_process(Host& host) {
   host.node.reset();
   host.chunks = nullptr;
+  host.store = nullptr;
   host.network.reset();
-  if (host.buggy_files) old_files_.push_back(std::move(host.buggy_files));
   host.loop.reset();
   host.stopping = false;
   host.ends_with.reset();
   if (host.index == 0) publishing_ = false;
 }
 
-void WorldRun::arm(Host& host, const HostFault& fault) {
-  if (fault.kind == HostFault::Kind::kFailedCall) {
+void WorldRun::arm(Host& host, const Fault& fault) {
+  if (fault.kind == FaultKind::kFailedCall) {
     return host.disk->fail_call(fault.changes_later, random_.chance(0.5) ? EIO : ENOSPC);
   }
   host.ends_with = fault;
@@ -192,26 +196,26 @@ void WorldRun::arm(Host& host, const HostFault& fault) {
 
 bool WorldRun::bury(Host& host) {
   if (!host.loop || !host.disk->killed()) return false;
-  die(host, host.ends_with.value_or(HostFault{HostFault::Kind::kKill}));
+  die(host, host.ends_with.value_or(Fault{}));
   return true;
 }
 
-void WorldRun::die(Host& host, const HostFault& fault) {
+void WorldRun::die(Host& host, const Fault& fault) {
   if (!host.loop) return;
-  const bool loses_power = fault.kind == HostFault::Kind::kPowerCut || fault.kind == HostFault::Kind::kBlackout;
+  const bool loses_power = fault.kind == FaultKind::kCrash;
   say(host, loses_power ? "loses power" : "is killed");
-  cables_.silence(host.index);
   if (loses_power) {
-    cables_.power_cut(host.index);
+    cables_.network().lose_power(clock_.now(), host.index);
     host.disk->power_cut();
     host.readers.clear();
     host.lost_power = true;
   } else {
+    cables_.network().drop_node(clock_.now(), host.index);
     host.disk->kill();
   }
-  const HostFault ended = fault;  // which may be the process's own
+  const Fault ended = fault;  // which may be the process's own
   end_process(host);
-  if (ended.kind == HostFault::Kind::kWipe || ended.kind == HostFault::Kind::kFreshRun) {
+  if (ended.kind == FaultKind::kWipe) {
     wipe(host);
   } else if (ended.again_after > 0) {
     host.starts_with = ended;

@@ -14,6 +14,9 @@
 #include "base/random.h"
 #include "sim/sim_disk.h"
 #include "sim/sim_file_system.h"
+#include "sim/sim_loop.h"
+#include "sim/verdict.h"
+#include "sim/whole/cables.h"
 #include "sim/whole/weights.h"
 #include "sim/whole/world.h"
 #include "transport/node/node.h"
@@ -28,21 +31,20 @@ using RunVersion = std::pair<std::uint32_t, Version>;
 /// One machine: a disk, and the process on it while it runs. Members of the process are in the order in which they are
 /// made.
 struct Host {
-  HostIndex index = 0;
+  NodeIndex index = 0;
   DaemonConfig config;
   std::unique_ptr<SimFileSystem> disk;
 
   std::uint64_t process = 0;  ///< counts
-  std::unique_ptr<HostLoop> loop;
-  std::unique_ptr<Network> network;
-  std::unique_ptr<FileSystem> buggy_files;
+  std::unique_ptr<SimLoop> loop;
+  std::unique_ptr<weightcast::Network> network;
   SimDisk* chunks = nullptr;
+  Store* store = nullptr;
   std::unique_ptr<Node> node;
-  bool recovering = false;
   bool stopping = false;
-  bool lost_power = false;               ///< and has not been started since
-  std::optional<HostFault> ends_with;    ///< killed in the middle of a change, by this
-  std::optional<HostFault> starts_with;  ///< what happens to its next start
+  bool lost_power = false;           ///< and has not been started since
+  std::optional<Fault> ends_with;    ///< killed in the middle of a change, by this
+  std::optional<Fault> starts_with;  ///< what happens to its next start
   Instant stalled_until{};
 
   RunVersion durable;        ///< the latest that was reported so
@@ -80,15 +82,15 @@ class WorldRun {
 
  private:
   // The lives of hosts.
-  std::unique_ptr<Host> make_host(HostIndex index);
-  std::unique_ptr<SimFileSystem> make_disk(HostIndex index);
+  std::unique_ptr<Host> make_host(NodeIndex index);
+  std::unique_ptr<SimFileSystem> make_disk(NodeIndex index);
   void start(Host& host);
   void start_later(Host& host, Duration after);
   /// Destroys what is there of the process, in the order in which the daemon does.
   void end_process(Host& host);
-  void die(Host& host, const HostFault& fault);
+  void die(Host& host, const Fault& fault);
   /// What is to happen in the middle of the process's changes from now on.
-  void arm(Host& host, const HostFault& fault);
+  void arm(Host& host, const Fault& fault);
   /// Whether the process was to die in the middle of something, and has.
   bool bury(Host& host);
   void wipe(Host& host);
@@ -97,7 +99,9 @@ class WorldRun {
   bool run_until(Instant end, const std::function<bool()>& holds);
 
   // Faults.
-  void begin(const HostFault& fault);
+  void begin(const Fault& fault);
+  void begin(Host& host, const Fault& fault);
+  void end(const Fault& fault);
   void rot(Host& host);
   /// Ends all faults.
   void calm();
@@ -121,9 +125,10 @@ class WorldRun {
   void check_disk(Host& host);
   void check_node(Host& host);
   void check_version(Host& host, FileSystem& disk, const std::filesystem::path& directory, Version version);
-  [[nodiscard]] bool over() const { return result_.violation.has_value(); }
+  [[nodiscard]] bool over() const { return verdict_.violation().has_value(); }
   void violate(const Host& host, const std::string& what);
-  void say(const Host& host, const std::string& what) const;
+  void say(const Host& host, const std::string& what) { say(host.config.name + ": " + what); }
+  void say(std::string event);
 
   const WorldOptions options_;
   Random random_;
@@ -131,11 +136,11 @@ class WorldRun {
   // Before the clock, whose events may hold open files.
   std::vector<std::unique_ptr<Host>> hosts_;
   std::vector<std::unique_ptr<FileSystem>> old_files_;
-  SimLoop clock_;
+  SimClock clock_;
   Cables cables_;
   Weights weights_;
   Instant began_{};
-  std::map<HostIndex, RunVersion> host_current_;
+  std::map<NodeIndex, RunVersion> host_current_;
   std::uint32_t run_ = 1;                                              // the trainer's; counts
   std::map<Version, std::map<std::uint32_t, FileDigests>> published_;  // or asked to be, by run
   std::set<RunVersion> refused_;
@@ -147,6 +152,8 @@ class WorldRun {
   bool publishing_ = false;
   bool calm_ = false;
   unsigned failed_starts_ = 0;
+  std::vector<Fault> lasting_;  // which have begun and not ended
+  Verdict verdict_;
   WorldResult result_;
 };
 

@@ -11,6 +11,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
+struct Number final : Cargo {
+  explicit Number(std::uint32_t number) : value(number) {}
+  [[nodiscard]] std::string text() const override { return std::to_string(value); }
+
+  const std::uint32_t value;
+};
+
 /// Node 0 says numbers to node 1, over one connection that node 1 dials.
 class Pair : private NetworkHandler {
  public:
@@ -22,11 +29,11 @@ class Pair : private NetworkHandler {
   Network& network() { return network_; }
   [[nodiscard]] Instant now() const { return now_; }
   [[nodiscard]] const std::vector<std::uint32_t>& heard() const { return heard_; }
+  [[nodiscard]] const std::vector<NodeIndex>& told_of_the_end() const { return told_; }
+  [[nodiscard]] LinkIndex link() const { return link_; }
 
   void say(std::uint32_t number) {
-    wire::Message message;
-    message.mutable_joined()->set_peer_id(number);
-    network_.send_message(now_, link_, 0, std::move(message));
+    network_.send_control(now_, link_, 0, sizeof number, false, std::make_unique<Number>(number));
   }
 
   void run_for(Duration span) {
@@ -47,11 +54,11 @@ class Pair : private NetworkHandler {
     return ConnId{1};
   }
   void on_connected(NodeIndex, ConnId) override {}
-  void on_closed(NodeIndex, ConnId, const Error&) override {}
-  void on_message(NodeIndex, ConnId, NodeIndex, const wire::Message& message) override {
-    heard_.push_back(message.joined().peer_id());
+  void on_closed(NodeIndex node, ConnId, const Error&) override { told_.push_back(node); }
+  void on_control(NodeIndex, ConnId, NodeIndex, Cargo& cargo) override {
+    heard_.push_back(static_cast<Number&>(cargo).value);
   }
-  void on_chunk(NodeIndex, ConnId, PayloadId, ChunkIndex, bool) override {}
+  void on_chunk(NodeIndex, ConnId, PayloadId, ChunkIndex, bool, Cargo*) override {}
   void on_chunk_sent(NodeIndex, ConnId) override {}
 
   Random random_;
@@ -60,6 +67,7 @@ class Pair : private NetworkHandler {
   Instant now_{};
   LinkIndex link_ = kNone;
   std::vector<std::uint32_t> heard_;
+  std::vector<NodeIndex> told_;
 };
 
 Fault partition_of_everybody(Duration at) {
@@ -73,19 +81,56 @@ TEST(Network, KeepsTheOrderOfAConnectionWhenOnePartitionFollowsTheOther) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Pair pair(seed);
     const Fault first = partition_of_everybody(1s), second = partition_of_everybody(2s);
-    pair.network().begin_partition(first);
+    pair.network().begin(pair.now(), first);
     pair.say(1);
     pair.run_for(100ms);
-    pair.network().end_partition(pair.now(), first);
+    pair.network().end(pair.now(), first);
     // The sender has not tried the first message again yet.
-    pair.network().begin_partition(second);
+    pair.network().begin(pair.now(), second);
     pair.say(2);
     pair.run_for(2s);
     EXPECT_TRUE(pair.heard().empty());
-    pair.network().end_partition(pair.now(), second);
+    pair.network().end(pair.now(), second);
     pair.run_for(2s);
     EXPECT_THAT(pair.heard(), testing::ElementsAre(1, 2)) << "seed " << seed;
   }
+}
+
+TEST(Network, KeepsInOrderWhatArrivesWhileItsReaderPauses) {
+  Pair pair(1);
+  pair.network().pause(pair.link(), 1);
+  pair.say(1);
+  pair.run_for(1s);
+  EXPECT_TRUE(pair.heard().empty());
+  pair.say(2);
+  pair.network().resume(pair.now(), pair.link(), 1);
+  pair.say(3);
+  pair.run_for(1s);
+  EXPECT_THAT(pair.heard(), testing::ElementsAre(1, 2, 3));
+}
+
+TEST(Network, TellsNobodyThatAHostHasLostPowerUntilItIsBackAndHearsOfTheConnection) {
+  Pair pair(1);
+  pair.network().lose_power(pair.now(), 1);
+  pair.say(1);
+  pair.run_for(10s);
+  EXPECT_TRUE(pair.told_of_the_end().empty());
+  pair.network().handle_restart(1);
+  pair.run_for(10s);
+  EXPECT_TRUE(pair.told_of_the_end().empty());
+  pair.say(2);
+  pair.run_for(1s);
+  EXPECT_THAT(pair.told_of_the_end(), testing::ElementsAre(0));
+  EXPECT_TRUE(pair.heard().empty());
+}
+
+TEST(Network, GivesAHostUpThatStaysWithoutPower) {
+  Pair pair(1);
+  pair.network().lose_power(pair.now(), 1);
+  pair.run_for(59s);
+  EXPECT_TRUE(pair.told_of_the_end().empty());
+  pair.run_for(2s);
+  EXPECT_THAT(pair.told_of_the_end(), testing::ElementsAre(0));
 }
 
 }  // namespace

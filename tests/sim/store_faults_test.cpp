@@ -199,7 +199,7 @@ void fail_each_call_after_install(bool single_copy, const std::function<void(Sto
     ASSERT_TRUE(host.receive(single_copy ? patch_to(2) : snapshot(2)).has_value());
     host.files.set_faults({.lossy_sync = 1});
     host.files.fail_call(call, EIO);
-    static_cast<void>(host.loop->run_until([] { return false; }, std::chrono::minutes(1)));
+    static_cast<void>(host.clock->run_until([] { return false; }, std::chrono::minutes(1)));
     host.files.fail_call(1'000'000, EIO);  // in case that it has not come to pass
     host.note_durable();
     look(host, lost);
@@ -378,7 +378,7 @@ class Schedule {
       case 12: {
         const Duration time = random_.duration(Duration(0), std::chrono::seconds(30));
         tell(fmt::format("{:.3f} s pass", to_seconds(time)));
-        static_cast<void>(host_.loop->run_until([this] { return host_.files.killed(); }, time));
+        static_cast<void>(host_.clock->run_until([this] { return host_.files.killed(); }, time));
         return;
       }
       case 13: return add_foreign();

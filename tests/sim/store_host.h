@@ -52,8 +52,9 @@ class StoreHost {
   /// A new process. False if the store did not open.
   [[nodiscard]] bool start() {
     end_process();
-    loop = std::make_unique<SimLoop>(seed_ + ++starts_);
-    auto own_disk = std::make_unique<SimDisk>(*loop);
+    clock = std::make_unique<SimClock>(seed_ + ++starts_);
+    loop = std::make_unique<SimLoop>(*clock);
+    auto own_disk = std::make_unique<SimDisk>(*clock);
     disk = own_disk.get();
     auto opened = Store::open(*loop, files, store_options, std::move(own_disk));
     if (opened.has_value()) {
@@ -66,13 +67,14 @@ class StoreHost {
   void end_process() {
     store.reset();
     loop.reset();
+    clock.reset();
   }
 
   template <typename T>
   Result<T> await(const std::function<void(std::function<void(Result<T>)>)>& ask) {
     std::optional<Result<T>> result;
     ask([&](Result<T> r) { result = std::move(r); });
-    if (!loop->run_until([&] { return result.has_value(); })) {
+    if (!clock->run_until([&] { return result.has_value(); })) {
       return fail(Errc::kTimedOut, Op::kVerify, "nothing called back");
     }
     return *result;
@@ -100,7 +102,7 @@ class StoreHost {
         --left;
       });
     }
-    if (!loop->run_until([&] { return left == 0; })) return fail(Errc::kTimedOut, Op::kVerify, "writes that never end");
+    if (!clock->run_until([&] { return left == 0; })) return fail(Errc::kTimedOut, Op::kVerify, "writes that never end");
     return status;
   }
 
@@ -135,7 +137,7 @@ class StoreHost {
   }
 
   Status await_durable(Version version) {
-    const bool so = loop->run_until([&] {
+    const bool so = clock->run_until([&] {
       const StoredVersion* stored = store->find(version);
       return stored == nullptr || stored->durable || files.killed();
     });
@@ -145,7 +147,7 @@ class StoreHost {
 
   /// Until a deleted version's files may be reused, or the process ends.
   void await_spare() {
-    static_cast<void>(loop->run_until([&] { return store->spare() != kNoVersion || files.killed(); }));
+    static_cast<void>(clock->run_until([&] { return store->spare() != kNoVersion || files.killed(); }));
   }
 
   void note_durable() {
@@ -169,6 +171,7 @@ class StoreHost {
 
   SimFileSystem files;
   StoreOptions store_options;
+  std::unique_ptr<SimClock> clock;
   std::unique_ptr<SimLoop> loop;
   SimDisk* disk = nullptr;
   std::unique_ptr<Store> store;

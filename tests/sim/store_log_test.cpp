@@ -71,15 +71,15 @@ TEST_F(StoreLogTest, WritesThePatchesAndAnAnchorFromTimeToTime) {
   EXPECT_EQ(names("anchors"), (std::vector<std::string>{"000000000001", "000000000001.record"}));
   EXPECT_EQ(names("patches").size(), 2u) << "those that the log needs";
   receive(patch_to(4));
-  ASSERT_TRUE(host.loop->run_until([&] { return names("anchors").front() == "000000000004"; }));
-  ASSERT_TRUE(host.loop->run_until([&] { return names("patches").empty(); }));
+  ASSERT_TRUE(host.clock->run_until([&] { return names("anchors").front() == "000000000004"; }));
+  ASSERT_TRUE(host.clock->run_until([&] { return names("patches").empty(); }));
   EXPECT_EQ(names("anchors").size(), 2u);
 }
 
 TEST_F(StoreLogTest, AVersionThatCameWholeBecomesAnAnchor) {
   ASSERT_NO_FATAL_FAILURE(receive_up_to(2));
   receive(snapshot(5));
-  ASSERT_TRUE(host.loop->run_until([&] { return names("anchors").size() == 2; }));
+  ASSERT_TRUE(host.clock->run_until([&] { return names("anchors").size() == 2; }));
   EXPECT_EQ(names("anchors").front(), "000000000005");
   cut_power();
   ASSERT_TRUE(host.start()) << host.open_error->message();
@@ -90,7 +90,7 @@ TEST_F(StoreLogTest, APackedPayloadIsNotKeptForTheLog) {
   ASSERT_NO_FATAL_FAILURE(receive_up_to(1));
   const Status received = host.receive(packed_payload(snapshot(2), 8192));
   ASSERT_TRUE(received.has_value()) << received.error().message();
-  ASSERT_TRUE(host.loop->run_until([&] { return names("patches").empty(); }));
+  ASSERT_TRUE(host.clock->run_until([&] { return names("patches").empty(); }));
   EXPECT_EQ(names("anchors").front(), "000000000001") << "the next one is not made yet";
 }
 
@@ -165,7 +165,7 @@ TEST_F(StoreLogTest, VersionsMoveToMemoryAndBack) {
   expect_current(3);
   EXPECT_EQ(host.store->find(Version{3})->path.parent_path(), kState / "versions");
   ASSERT_TRUE(host.await_durable(Version{3}).has_value());
-  ASSERT_TRUE(host.loop->run_until([&] { return names("anchors").empty(); }));
+  ASSERT_TRUE(host.clock->run_until([&] { return names("anchors").empty(); }));
   cut_power();
   ASSERT_TRUE(host.start()) << host.open_error->message();
   expect_current(3);
@@ -203,7 +203,7 @@ TEST_F(StoreLogTest, WhatRotsInMemoryBecomesNoAnchor) {
   host.files.flip_bit(kVersionsInMemory / "versions" / "000000000003" / "d/b", 100, 3);
   std::optional<Version> lost;
   host.store->on_lost([&](Version version, const Error&) { lost = version; });
-  ASSERT_TRUE(host.loop->run_until([&] { return lost.has_value(); }));
+  ASSERT_TRUE(host.clock->run_until([&] { return lost.has_value(); }));
   EXPECT_EQ(lost, Version{3});
   EXPECT_EQ(names("anchors").front(), "000000000001");
 }
@@ -247,7 +247,7 @@ TEST_F(StoreLogSingleCopyTest, TheJournalStaysUntilTheLogHoldsTheStep) {
     installed = std::move(stored);
     seen = journals() == std::vector<std::string>{kStep};
   });
-  ASSERT_TRUE(host.loop->run_until([&] { return installed.has_value(); }));
+  ASSERT_TRUE(host.clock->run_until([&] { return installed.has_value(); }));
   ASSERT_TRUE(installed->has_value()) << installed->error().message();
   EXPECT_FALSE((*installed)->durable);
   EXPECT_TRUE(seen);
@@ -259,14 +259,14 @@ TEST_F(StoreLogSingleCopyTest, AStepWaitsForTheAnchorThatIsBeingWritten) {
   host.store_options.log.patches_max = 1;
   host.store_options.anchor_disk_share = 0.0001;  // else too soon for anybody to wait
   ASSERT_NO_FATAL_FAILURE(receive_up_to(2));
-  ASSERT_TRUE(host.loop->run_until([&] { return names("anchors").back() == "000000000002.tmp"; }));
+  ASSERT_TRUE(host.clock->run_until([&] { return names("anchors").back() == "000000000002.tmp"; }));
   std::vector<bool> anchored;  // when readers were told to let go, and when it was done
   host.store->on_pending_in_place_update(
       [&] { anchored.push_back(exists(host.files, kState / "anchors" / "000000000002")); });
   receive(patch_to(3));
   EXPECT_EQ(anchored, (std::vector<bool>{true, true})) << "it goes first, and nobody lets go for it";
   expect_current(3);
-  ASSERT_TRUE(host.loop->run_until([&] { return names("anchors").front() == "000000000003"; }));
+  ASSERT_TRUE(host.clock->run_until([&] { return names("anchors").front() == "000000000003"; }));
 }
 
 TEST_F(StoreLogSingleCopyTest, AStepThatWaitsTooLongSaysForWhatAndTheOnlyCopyStays) {
@@ -278,7 +278,7 @@ TEST_F(StoreLogSingleCopyTest, AStepThatWaitsTooLongSaysForWhatAndTheOnlyCopySta
       host.await<StoredVersion>([&](auto done) { host.store->finish(patch_to(2).manifest.id(), std::move(done)); })
           .has_value());
   host.files.set_faults({.no_space = 1});
-  static_cast<void>(host.loop->run_until([] { return false; }, std::chrono::seconds(1)));
+  static_cast<void>(host.clock->run_until([] { return false; }, std::chrono::seconds(1)));
   EXPECT_FALSE(host.store->find(Version{2})->durable);
   host.files.set_faults({});
   ASSERT_TRUE(host.begin(patch_to(3).manifest).has_value());

@@ -105,7 +105,7 @@ TEST(StoreRun, FollowsAnotherRunAndKeepsTheVersionInUseUntilItHasOneOfThat) {
   EXPECT_EQ(host.in_use(), RunVersion(2, Version{6}));
   EXPECT_EQ(host.store->find(Version{6})->path, kState / "versions/000000000006@2");
   ASSERT_TRUE(host.await_durable(Version{6}).has_value());
-  EXPECT_TRUE(host.loop->run_until([&] { return !exists(host.files, kState / "versions/000000000006"); }));
+  EXPECT_TRUE(host.clock->run_until([&] { return !exists(host.files, kState / "versions/000000000006"); }));
   EXPECT_EQ(*host.files.list(kState / "versions"), std::vector<std::string>{"000000000006@2"});
   EXPECT_EQ(*host.files.list(kState / "records"), std::vector<std::string>{"000000000006@2"});
   ASSERT_TRUE(host.start());
@@ -121,10 +121,10 @@ TEST(StoreRun, AVersionOfTheRunBeforeStaysWhileItIsPinned) {
   ASSERT_TRUE(host.start());
   host.store->pin({Version{5}});
   ASSERT_TRUE(host.get({2, Version{1}}, true).has_value());
-  static_cast<void>(host.loop->run_until([] { return false; }, std::chrono::seconds(1)));
+  static_cast<void>(host.clock->run_until([] { return false; }, std::chrono::seconds(1)));
   EXPECT_TRUE(host.holds(kState / "versions/000000000005", published({1, Version{5}})));
   host.store->pin({});
-  EXPECT_TRUE(host.loop->run_until([&] { return !exists(host.files, kState / "versions/000000000005"); }));
+  EXPECT_TRUE(host.clock->run_until([&] { return !exists(host.files, kState / "versions/000000000005"); }));
 }
 
 TEST(StoreRun, MakesARunOfItsOwnIfAskedToAndKeepsIt) {

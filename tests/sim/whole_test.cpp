@@ -59,13 +59,14 @@ WorldOptions stalled_world(PlantedBug bug) {
   world.snapshot_bytes = 2000 * kKiB;
   world.packing = Packing::kNever;
   world.topology = Topology::kStar;
-  world.publish_at = {std::chrono::milliseconds(100)};
+  world.faults.push_back({.kind = FaultKind::kPublish, .at = std::chrono::milliseconds(100)});
   world.bug = bug;
   // Long enough for the worker to try its ancestors again, on new connections.
-  world.faults.push_back({.kind = HostFault::Kind::kStalledDisk,
-                          .host = 1,
+  world.faults.push_back({.kind = FaultKind::kStalledDisk,
                           .at = std::chrono::milliseconds(150),
-                          .lasts = std::chrono::seconds(12)});
+                          .lasts = std::chrono::seconds(12),
+                          .node = 1,
+                          .node_last = 1});
   return world;
 }
 
@@ -84,12 +85,16 @@ TEST(WholeWorld, AStopAtAnyMomentOfAPublicationEndsCleanly) {
     for (HostOptions& host : world.hosts) host.uplink = Rate{20e6};
     world.snapshot_bytes = 1000 * kKiB;
     world.packing = Packing::kAlways;
-    world.publish_at = {std::chrono::milliseconds(50), std::chrono::milliseconds(100)};
+    for (const int at_ms : {50, 100}) {
+      world.faults.push_back({.kind = FaultKind::kPublish, .at = std::chrono::milliseconds(at_ms)});
+    }
     world.calm_at = std::chrono::seconds(6);
-    world.faults.push_back({.kind = HostFault::Kind::kStop,
-                            .host = static_cast<HostIndex>(ms / 2 % 2),
+    const auto node = static_cast<NodeIndex>(ms / 2 % 2);
+    world.faults.push_back({.kind = FaultKind::kLeave,
                             .at = std::chrono::milliseconds(ms),
-                            .lasts = std::chrono::milliseconds(100)});
+                            .lasts = std::chrono::milliseconds(100),
+                            .node = node,
+                            .node_last = node});
     const WorldResult result = simulate(world);
     EXPECT_EQ(result.violation, std::nullopt);
   }
