@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "patch/codec/codec.h"
 #include "patch/snapshot/finite.h"
-#include "trainer/learner/learner.h"
 
 namespace weightcast::bench {
 namespace {
@@ -128,13 +127,6 @@ std::optional<TrainingRun> read_run(FileSystem& files, const std::filesystem::pa
   return training_run(json);
 }
 
-Status learn(FileSystem& files, const std::vector<Setting>& settings, StepObserver observer) {
-  WC_ASSIGN(const LearnerConfig config, make_config(settings));
-  WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config, std::move(observer)));
-  const std::atomic<bool> stop = false;
-  return learner->run(stop);
-}
-
 /// The directory of the weights that all runs start from. The learner finds there what is done.
 Result<std::filesystem::path> warm_up(FileSystem& files, const TrainingSuite& suite,
                                       const std::filesystem::path& directory) {
@@ -147,6 +139,15 @@ Result<std::filesystem::path> warm_up(FileSystem& files, const TrainingSuite& su
 }
 
 }  // namespace
+
+Status learn(FileSystem& files, const std::vector<Setting>& settings, StepObserver observer,
+             std::shared_ptr<const Task> task) {
+  WC_ASSIGN(const LearnerConfig config, make_config(settings));
+  WC_ASSIGN(const std::unique_ptr<Learner> learner,
+            Learner::make(files, config, std::move(observer), std::move(task)));
+  const std::atomic<bool> stop = false;
+  return learner->run(stop);
+}
 
 Result<std::vector<TrainingRun>> run_training_suite(const TrainingSuite& suite, const std::filesystem::path& directory,
                                                     const std::function<void(const TrainingRun&)>& told) {

@@ -40,6 +40,14 @@ TEST(PokerTask, BeginsWithRulesAndAHand) {
   EXPECT_THAT(prompt.messages[0].content, HasSubstr("Board: [], Pot: 3, To call: 1, Stack: 99, Odds: 0."));
 }
 
+TEST(PokerTask, LeavesTheRulesOutWhereAsked) {
+  const Prompt rules = make_task("poker", {})->get()->prompt(7).value();
+  const Prompt state = make_task("poker", {{"prompt", "state"}})->get()->prompt(7).value();
+  EXPECT_THAT(state.messages[0].content, testing::StartsWith("Hand: ["));
+  EXPECT_THAT(rules.messages[0].content, testing::EndsWith("\n" + state.messages[0].content));
+  EXPECT_THAT(make_task("poker", {{"prompt", "stat"}}).error().message(), HasSubstr("the nearest is 'state'"));
+}
+
 TEST(PokerTask, WhoAlwaysFoldsLosesTheBlinds) {
   // 1 with the button, 2 without: unless the other has folded first.
   const auto task = *make_task("poker", {{"hands", "4"}, {"opponent", "loose_aggressive"}});
