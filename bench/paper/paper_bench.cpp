@@ -179,10 +179,15 @@ Result<PaperItem> paper_item(std::string_view name) {
 
 void make_quick(PaperItem& item) {
   item.seeds = 1;
-  const std::initializer_list<Setting> tiny{
-      {"init_hidden_size", "16"},        {"init_intermediate_size", "16"},      {"init_num_hidden_layers", "1"},
-      {"init_num_attention_heads", "2"}, {"init_num_key_value_heads", "1"},     {"rollout_batch_size", "16"},
-      {"group_size", "4"},               {"eval_interval", "1"},                {"eval_prompts", "4"}};
+  const std::initializer_list<Setting> tiny{{"init_hidden_size", "16"},
+                                            {"init_intermediate_size", "16"},
+                                            {"init_num_hidden_layers", "1"},
+                                            {"init_num_attention_heads", "2"},
+                                            {"init_num_key_value_heads", "1"},
+                                            {"rollout_batch_size", "16"},
+                                            {"group_size", "4"},
+                                            {"eval_interval", "1"},
+                                            {"eval_prompts", "4"}};
   if (item.training) {
     item.training->seeds.resize(1);
     item.training->steps = 3;

@@ -24,7 +24,7 @@ constexpr Column kColumns[] = {{kPokerRuleNames[0], .571, -.195},
                                {kFrozenModel, -1.677, 1.245}};
 
 /// What the task's texts are made of, so that a turn is some forty tokens instead of two hundred bytes.
-std::vector<std::string> words() {
+std::vector<std::string> poker_words() {
   std::vector<std::string> words{"Hand: [",
                                  "], Board: [",
                                  "], Pot: ",
@@ -48,9 +48,9 @@ std::vector<std::string> words() {
   return words;
 }
 
-PokerSuite suite() {
+PokerSuite poker_suite() {
   PokerSuite suite;
-  suite.words = words();
+  suite.words = poker_words();
   suite.settings = {{"task", "poker"},
                     {"chat_template", "none"},
                     {"init_hidden_size", "64"},
@@ -115,15 +115,15 @@ void draw(const PokerOutcome& outcome, std::string_view name, Figure& figure) {
   panel.series.push_back({"neither wins", true, {{0, 0}, {last, 0}}});
 }
 
-void evaluate(const PokerSuite& suite, const PokerOutcome& outcome, PaperResult& result) {
+void evaluate_table(const PokerSuite& suite, const PokerOutcome& outcome, PaperResult& result) {
   for (const Column& column : kColumns) {
     const PokerCell& cell = *cells_of(outcome, kWarmedUp, column.opponent).at(0);
     result.rows.push_back({fmt::format("{}, against {}: net chips a hand", kWarmedUp, column.opponent), column.before,
                            'P', cell.mean, half_width(cell)});
   }
   const PokerCell& before = *cells_of(outcome, kWarmedUp, kFrozenModel).at(0);
-  result.rows.push_back({fmt::format("{}: answers that are not allowed, %", kWarmedUp), {}, 'P',
-                         100 * before.refused_share});
+  result.rows.push_back(
+      {fmt::format("{}: answers that are not allowed, %", kWarmedUp), {}, 'P', 100 * before.refused_share});
   result.claims.push_back({"the frozen model beats the warmed-up one (interval below 0)", before.high < 0});
   for (const PokerCase& c : suite.cases) {
     bool is_worse_against_rules = true;
@@ -131,8 +131,11 @@ void evaluate(const PokerSuite& suite, const PokerOutcome& outcome, PaperResult&
       std::vector<double> means;
       for (const PokerCell* cell : cells_of(outcome, c.name, column.opponent)) {
         means.push_back(cell->mean);
-        result.rows.push_back({fmt::format("{}, seed {}, against {}", c.name, cell->seed, column.opponent), {}, 'P',
-                               cell->mean, half_width(*cell)});
+        result.rows.push_back({fmt::format("{}, seed {}, against {}", c.name, cell->seed, column.opponent),
+                               {},
+                               'P',
+                               cell->mean,
+                               half_width(*cell)});
       }
       const Estimate all = estimate_of(means);
       result.rows.push_back({fmt::format("{}, against {}: net chips a hand", c.name, column.opponent), column.after,
@@ -149,12 +152,16 @@ void evaluate(const PokerSuite& suite, const PokerOutcome& outcome, PaperResult&
       refused.push_back(100 * cell->refused_share);
     }
     const Estimate not_allowed = estimate_of(refused);
-    result.rows.push_back({fmt::format("{}: answers that are not allowed, %", c.name), {}, 'P', not_allowed.mean,
+    result.rows.push_back({fmt::format("{}: answers that are not allowed, %", c.name),
+                           {},
+                           'P',
+                           not_allowed.mean,
                            not_allowed.half_width});
-    result.claims.push_back({fmt::format("{}: from loss to profit against the frozen model, in two of three seeds", c.name),
-                             3 * profits >= 2 * suite.seeds.size()});
-    result.claims.push_back({fmt::format("{}: it wins less against each rule than before", c.name),
-                             is_worse_against_rules});
+    result.claims.push_back(
+        {fmt::format("{}: from loss to profit against the frozen model, in two of three seeds", c.name),
+         3 * profits >= 2 * suite.seeds.size()});
+    result.claims.push_back(
+        {fmt::format("{}: it wins less against each rule than before", c.name), is_worse_against_rules});
   }
   result.figure = {"Net chips a hand in training, against the frozen model",
                    fmt::format("rollouts of the policy that learns, means of {} steps", kStepsOfAPoint),
@@ -171,8 +178,8 @@ std::vector<PaperItem> poker_items() {
   item.name = "echo2-table7";
   item.of = "ECHO-2, table 7";
   item.fitted = "the frozen model, so that it beats the warmed-up one; the learning rate";
-  item.poker = suite();
-  item.evaluate_poker = evaluate;
+  item.poker = poker_suite();
+  item.evaluate_poker = evaluate_table;
   std::vector<PaperItem> items;
   items.push_back(std::move(item));
   return items;

@@ -19,14 +19,13 @@ namespace weightcast::bench {
 namespace {
 
 constexpr std::uint64_t kCellBytesMax = std::uint64_t{1} << 20;
-constexpr std::size_t kDigestDigits = 16;
 
 /// Columns that the learner's metrics have: ours, theirs.
-constexpr std::pair<const char*, const char*> kMetrics[] = {{"reward", "critic/score/mean"},
-                                                            {"loss", "actor/pg_loss"},
-                                                            {"kl", "rollout_corr/kl"},
-                                                            {"entropy", "actor/entropy"},
-                                                            {"tokens", "perf/total_num_tokens"}};
+constexpr std::pair<const char*, const char*> kPokerMetrics[] = {{"reward", "critic/score/mean"},
+                                                                 {"loss", "actor/pg_loss"},
+                                                                 {"kl", "rollout_corr/kl"},
+                                                                 {"entropy", "actor/entropy"},
+                                                                 {"tokens", "perf/total_num_tokens"}};
 
 /// Weights that somebody plays with, and the digest of all that they follow from.
 struct Model {
@@ -96,7 +95,7 @@ class PokerRuns {
     WC_ASSIGN(const std::vector<Metrics> steps_done, read_metrics(files_, path / "metrics.jsonl"));
     run.seed = seed;
     for (const Metrics& metrics : steps_done) {
-      for (const auto& [ours, theirs] : kMetrics) {
+      for (const auto& [ours, theirs] : kPokerMetrics) {
         const auto found = metrics.find(theirs);
         run.columns[ours].push_back(found == metrics.end() ? std::numeric_limits<double>::quiet_NaN() : found->second);
       }

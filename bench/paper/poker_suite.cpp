@@ -33,9 +33,9 @@ nlohmann::json to_json(const PokerSuite& suite) {
 }
 
 nlohmann::json to_json(const PokerCell& cell) {
-  return {{"policy", cell.policy}, {"seed", cell.seed},   {"opponent", cell.opponent},
-          {"mean", cell.mean},     {"low", cell.low},     {"high", cell.high},
-          {"hands", cell.hands},   {"refused_share", cell.refused_share}};
+  return {
+      {"policy", cell.policy}, {"seed", cell.seed}, {"opponent", cell.opponent}, {"mean", cell.mean},
+      {"low", cell.low},       {"high", cell.high}, {"hands", cell.hands},       {"refused_share", cell.refused_share}};
 }
 
 std::optional<PokerCell> poker_cell(const nlohmann::json& json) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,25 +30,25 @@ struct PokerCase {
 /// Training runs of the product's learner at poker, in this process: each case under each seed, from the weights of
 /// `base`, against one frozen model.
 struct PokerSuite {
-  std::vector<Setting> settings;  ///< of the learner, for all runs
+  std::vector<Setting> settings;   ///< of the learner, for all runs
   std::vector<std::string> words;  ///< that are tokens; see word_tokenizer_json()
   PokerTableOptions table;
   PokerWarmUp base;
-  PokerWarmUp opponent;             ///< how the frozen model begins
-  std::uint64_t opponent_steps = 0; ///< training steps against `base` that it makes then
-  std::uint64_t opponent_seed = 0;  ///< of those
+  PokerWarmUp opponent;              ///< how the frozen model begins
+  std::uint64_t opponent_steps = 0;  ///< training steps against `base` that it makes then
+  std::uint64_t opponent_seed = 0;   ///< of those
   std::vector<PokerCase> cases;
   std::vector<std::uint64_t> seeds;
   std::uint64_t steps = 0;
-  std::uint64_t deals = 500;        ///< of a match; see PokerMatchOptions
+  std::uint64_t deals = 500;  ///< of a match; see PokerMatchOptions
   std::uint64_t match_seed = 0;
 };
 
 /// A policy against an opponent: net chips a hand, with a 95 % interval by bootstrap over the sequences of hands.
 struct PokerCell {
-  std::string policy;     ///< "warmed up", or the name of a case
-  std::uint64_t seed = 0; ///< of the run; 0 for what all runs start from
-  std::string opponent;   ///< a rule's name, or kFrozenModel
+  std::string policy;      ///< "warmed up", or the name of a case
+  std::uint64_t seed = 0;  ///< of the run; 0 for what all runs start from
+  std::string opponent;    ///< a rule's name, or kFrozenModel
   double mean = 0, low = 0, high = 0;
   std::uint64_t hands = 0;
   double refused_share = 0;  ///< of the policy's answers

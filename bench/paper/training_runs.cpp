@@ -20,7 +20,6 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr std::uint64_t kRunBytesMax = std::uint64_t{16} << 20;
 constexpr std::uint64_t kTen = 10;
-constexpr std::size_t kDigestDigits = 16;
 
 /// Columns that the learner's metrics have: ours, theirs.
 constexpr std::pair<const char*, const char*> kMetrics[] = {
@@ -143,8 +142,7 @@ Result<std::filesystem::path> warm_up(FileSystem& files, const TrainingSuite& su
 Status learn(FileSystem& files, const std::vector<Setting>& settings, StepObserver observer,
              std::shared_ptr<const Task> task) {
   WC_ASSIGN(const LearnerConfig config, make_config(settings));
-  WC_ASSIGN(const std::unique_ptr<Learner> learner,
-            Learner::make(files, config, std::move(observer), std::move(task)));
+  WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config, std::move(observer), std::move(task)));
   const std::atomic<bool> stop = false;
   return learner->run(stop);
 }

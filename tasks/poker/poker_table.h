@@ -63,9 +63,9 @@ class PokerTable {
   std::uint64_t seed_;
   PokerTableOptions options_;
   std::optional<HoldemHand> hand_;
-  double win_share_ = 0;         // of who is to act
-  std::uint32_t hands_ = 0;      // that have been dealt
-  std::int64_t won_ = 0;         // by player 0
+  double win_share_ = 0;     // of who is to act
+  std::uint32_t hands_ = 0;  // that have been dealt
+  std::int64_t won_ = 0;     // by player 0
   bool is_over_ = false;
   std::array<std::uint32_t, 2> answered_{}, refused_{};
   std::array<std::string, 2> notices_;  // that go before the player's next question

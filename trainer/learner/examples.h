@@ -16,10 +16,10 @@ namespace weightcast {
 /// What supervised fine-tuning learns from: conversations with right answers, of a file or of the task itself.
 class Examples {
  public:
-  /// Reads sft_data: a JSON object {"prompt", "response"} or {"messages"} with the assistant's last, per line; of several
-  /// answers each is learned, and the messages are those of PromptCodec::conversation_ids().
-  /// Errors: kInvalidArgument, which names file, line and reason; kUnsupported if there is no file, and the task knows
-  /// no solutions.
+  /// Reads sft_data: a JSON object {"prompt", "response"} or {"messages"} with the assistant's last, per line; of
+  /// several answers each is learned, and the messages are those of PromptCodec::conversation_ids(). Errors:
+  /// kInvalidArgument, which names file, line and reason; kUnsupported if there is no file, and the task knows no
+  /// solutions.
   [[nodiscard]] static Result<Examples> make(FileSystem& files, const LearnerConfig& config, const Task& task,
                                              const PromptCodec& codec, const PromptOrder& prompts);
 

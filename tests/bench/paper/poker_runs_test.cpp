@@ -13,7 +13,7 @@
 namespace weightcast::bench {
 namespace {
 
-PokerSuite tiny_suite() {
+PokerSuite tiny_poker_suite() {
   PaperItem item = paper_item("echo2-table7").value();
   make_quick(item);
   item.poker->cases.resize(1);
@@ -37,7 +37,7 @@ std::vector<std::filesystem::path> matches_in(const std::filesystem::path& direc
 TEST(PokerRuns, TrainAndPlayEachOpponentAndKeepWhatIsDone) {
   const TempDir dir;
   const std::filesystem::path directory = dir.file("runs");
-  const PokerSuite suite = tiny_suite();
+  const PokerSuite suite = tiny_poker_suite();
   const PokerOutcome first = run(suite, directory);
   ASSERT_EQ(first.runs.size(), 1u);
   EXPECT_EQ(first.runs[0].columns.at("reward").size(), suite.steps);
@@ -72,7 +72,7 @@ TEST(PokerRuns, TrainAndPlayEachOpponentAndKeepWhatIsDone) {
 
 TEST(PokerRuns, SayWhatIsWrongWithASetting) {
   const TempDir dir;
-  PokerSuite suite = tiny_suite();
+  PokerSuite suite = tiny_poker_suite();
   suite.settings.push_back({"learning_rat", "1"});
   const auto outcome = run_poker_suite(suite, dir.file("runs"), [](const PokerCell&) {});
   ASSERT_FALSE(outcome.has_value());

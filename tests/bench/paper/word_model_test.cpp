@@ -14,7 +14,8 @@ namespace weightcast::bench {
 namespace {
 
 TEST(WordModel, WordsAreTokensAndAllElseIsBytes) {
-  const Tokenizer tokenizer = Tokenizer::parse(word_tokenizer_json(std::vector<std::string>{"Ah", "A", "hand"})).value();
+  const Tokenizer tokenizer =
+      Tokenizer::parse(word_tokenizer_json(std::vector<std::string>{"Ah", "A", "hand"})).value();
   const auto ids = [&](std::string_view text) { return tokenizer.encode(text, {.special_tokens = false}).value(); };
   EXPECT_EQ(tokenizer.vocab_size(), 262);
   EXPECT_EQ(ids("xAhA"), (std::vector<TokenId>{'x', 259, 260})) << "the longer of two counts";

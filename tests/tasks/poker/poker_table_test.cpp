@@ -70,9 +70,10 @@ TEST(PokerTable, EqualAnswersInExchangedPlacesGetTheSameCards) {
     for (const unsigned raiser : {0u, 1u}) {
       PokerTable table = table_of(seed, {2, PokerPrompt::kState});
       while (!table.is_over()) {
-        ASSERT_TRUE(table.handle_answer(table.to_act() == raiser || table.turn().hand.choice().to_call > 0
-                                            ? "Action: All-in"
-                                            : "Action: Check")
+        ASSERT_TRUE(table
+                        .handle_answer(table.to_act() == raiser || table.turn().hand.choice().to_call > 0
+                                           ? "Action: All-in"
+                                           : "Action: Check")
                         .has_value());
       }
       won.at(raiser) = table.won(raiser);

@@ -81,7 +81,8 @@ TEST(PromptCodec, RefusesAConversationThatIsNoRollout) {
   const auto why = [&](const std::vector<ChatMessage>& conversation) {
     return codec.conversation_ids(conversation).error().message();
   };
-  EXPECT_THAT(why({{"user", "a"}, {"assistant", "b"}, {"assistant", "c"}}), HasSubstr("an answer has the role 'assistant'"));
+  EXPECT_THAT(why({{"user", "a"}, {"assistant", "b"}, {"assistant", "c"}}),
+              HasSubstr("an answer has the role 'assistant'"));
   EXPECT_THAT(why({{"user", "a"}, {"assistant", "b"}, {"tool", "c"}}), HasSubstr("an answer has the role 'tool'"));
   EXPECT_THAT(why({{"user", "a"}, {"assistant", "b"}, {"user", "c"}, {"user", "d"}}),
               HasSubstr("the user's has the role 'user'"));
