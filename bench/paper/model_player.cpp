@@ -34,7 +34,8 @@ class ModelPlayer::State {
   Status open(const LearnerConfig& config) {
     CompletionOptions options = completion_options(config, codec_, config.temperature, config.top_p);
     options.cache_bytes_max = kCacheBytesMax;
-    WC_ASSIGN(completer_, Completer::make(decoder_, std::move(options)));
+    WC_ASSIGN(Completer made, Completer::make(decoder_, std::move(options)));
+    completer_.emplace(std::move(made));
     return {};
   }
 

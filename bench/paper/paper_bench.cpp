@@ -203,8 +203,10 @@ void make_quick(PaperItem& item) {
     }
     item.poker->opponent_steps = std::min<std::uint64_t>(item.poker->opponent_steps, 1);
     item.poker->deals = 4;
-    item.poker->settings.insert(item.poker->settings.end(), tiny);
-    item.poker->settings.push_back({"eval_interval", "0"});
+    for (std::vector<Setting>* settings : {&item.poker->settings, &item.poker->training}) {
+      settings->insert(settings->end(), tiny);
+      settings->push_back({"eval_interval", "0"});
+    }
   }
   shrink(item.suite, 16);
   for (RolloutCase& c : item.suite.cases) {

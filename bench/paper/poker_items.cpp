@@ -68,16 +68,16 @@ PokerSuite poker_suite() {
                     {"reward_time_max", "3600"},
                     {"episode_time_max", "36000"},
                     {"sft_batch_size", "32"},
-                    {"sft_learning_rate", "2e-3"},
-                    {"rollout_batch_size", "256"},
+                    {"sft_learning_rate", "2e-3"}};
+  suite.training = {{"rollout_batch_size", "256"},
                     {"group_size", "16"},
                     {"updates_per_step", "2"},
-                    {"learning_rate", "5e-4"},
+                    {"learning_rate", "1e-3"},
                     {"weight_decay", "0"},
                     {"checkpoint_interval", "10"}};
   suite.table = {2, PokerPrompt::kState};
-  suite.base = {{PokerRule::kTightPassive, PokerRule::kLooseAggressive, PokerRule::kPotOdds}, 500, 400, 1};
-  suite.opponent = {{PokerRule::kLooseAggressive}, 1500, 600, 2};
+  suite.base = {{PokerRule::kPotOdds}, 600, 300, 1};
+  suite.opponent = {{PokerRule::kLooseAggressive}, 1500, 300, 2};
   suite.cases = {{kOurs, {}}, {kLiteral, {{"pg_variant", "echo2"}, {"tis_cap", "0"}, {"ratio_high", "2"}}}};
   suite.seeds = {42, 123, 456};
   suite.steps = 60;

@@ -77,6 +77,7 @@ class PokerRuns {
   Result<Model> train(const Model& model, const Opponent& opponent, const std::vector<Setting>& of_case,
                       std::uint64_t seed, std::uint64_t steps, TrainingRun& run) {
     std::vector<Setting> settings = suite_.settings;
+    settings.insert(settings.end(), suite_.training.begin(), suite_.training.end());
     settings.insert(settings.end(), of_case.begin(), of_case.end());
     settings.push_back({"seed", fmt::format("{}", seed)});
     settings.push_back({"total_training_steps", fmt::format("{}", steps)});

@@ -18,6 +18,7 @@ nlohmann::json to_json(const PokerSuite& suite) {
   nlohmann::json cases = nlohmann::json::array();
   for (const PokerCase& c : suite.cases) cases.push_back({{"name", c.name}, {"settings", settings_json(c.settings)}});
   return {{"settings", settings_json(suite.settings)},
+          {"training", settings_json(suite.training)},
           {"words", suite.words},
           {"hands", suite.table.hands},
           {"prompt", kPokerPromptNames.at(static_cast<std::size_t>(suite.table.prompt))},

@@ -31,6 +31,7 @@ struct PokerCase {
 /// `base`, against one frozen model.
 struct PokerSuite {
   std::vector<Setting> settings;   ///< of the learner, for all runs
+  std::vector<Setting> training;   ///< of those alone that train by rewards
   std::vector<std::string> words;  ///< that are tokens; see word_tokenizer_json()
   PokerTableOptions table;
   PokerWarmUp base;

@@ -78,10 +78,9 @@ TEST(PokerMatch, IsZeroSum) {
 }
 
 TEST(PokerMatch, AStrongerRuleWins) {
-  // Odds against a player who asks for a draw.
-  const RulePlayer rule(PokerRule::kPotOdds);
-  const Gambler gambler;
-  const Interval interval = bootstrap_interval(match_of(rule, gambler, options_of(300)).chips_per_hand, 1);
+  // Who calls where that pays, and bets, against who folds all but the best cards and never bets.
+  const RulePlayer pot_odds(PokerRule::kPotOdds), tight_passive(PokerRule::kTightPassive);
+  const Interval interval = bootstrap_interval(match_of(pot_odds, tight_passive, options_of(400)).chips_per_hand, 1);
   EXPECT_GT(interval.low, 0) << interval.mean;
 }
 

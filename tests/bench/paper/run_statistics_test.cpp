@@ -27,8 +27,8 @@ TEST(RunStatistics, BootstrapsTheMeanOfAKnownSample) {
   // 400 values of mean 3 and standard deviation 10: its mean has a standard error of 0.5, and 1.96 of those either way.
   std::vector<double> values;
   for (int i = 0; i < 200; ++i) {
-    values.push_back(13);
-    values.push_back(-7);
+    values.push_back(13 + i * 1e-6);
+    values.push_back(-7 - i * 1e-6);
   }
   const Interval interval = bootstrap_interval(values, 1);
   EXPECT_DOUBLE_EQ(interval.mean, 3);

@@ -49,7 +49,8 @@ TEST(PokerTable, AsksAndAnswersAreEachPlayersConversation) {
     EXPECT_THAT(conversation[0].content, StartsWith("You play no-limit Texas hold'em"));
     for (std::size_t i = 0; i < conversation.size(); ++i) {
       EXPECT_EQ(conversation[i].role, i % 2 == 0 ? "user" : "assistant");
-      if (i > 0 && i % 2 == 0) EXPECT_THAT(conversation[i].content, StartsWith("Hand: ["));
+      if (i == 0 || i % 2 == 1) continue;
+      EXPECT_THAT(conversation[i].content, StartsWith("Hand: ["));
     }
     EXPECT_EQ(table.refused(player), 0u);
   }
