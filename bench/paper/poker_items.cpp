@@ -80,7 +80,7 @@ PokerSuite poker_suite() {
   suite.opponent = {{PokerRule::kLooseAggressive}, 1500, 300, 2};
   suite.cases = {{kOurs, {}}, {kLiteral, {{"pg_variant", "echo2"}, {"tis_cap", "0"}, {"ratio_high", "2"}}}};
   suite.seeds = {42, 123, 456};
-  suite.steps = 60;
+  suite.steps = 50;
   suite.deals = 500;
   suite.match_seed = 7;
   return suite;

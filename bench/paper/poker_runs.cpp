@@ -90,6 +90,7 @@ class PokerRuns {
     settings.push_back({"output_dir", path.string()});
     PokerOptions options;
     static_cast<PokerTableOptions&>(options) = suite_.table;
+    options.position = PokerPosition::kDrawn;  // as in a match
     options.opponent = opponent.player;
     WC_ASSIGN(std::unique_ptr<Task> task, PokerTask::make(std::move(options)));
     WC_TRY(learn(files_, settings, {}, std::move(task)));

@@ -4,12 +4,13 @@
 
 #include <optional>
 
+#include "base/draws.h"
 #include "base/text.h"
 
 namespace weightcast {
 namespace {
 
-constexpr unsigned kPolicy = 0;
+constexpr std::uint64_t kPositionStream = 4;  // after those of PokerTable
 
 /// One episode. Invariant: unless it is over, the policy is to act at table_.
 class PokerEnvironment final : public Environment {
@@ -18,28 +19,30 @@ class PokerEnvironment final : public Environment {
 
   Result<Prompt> reset(std::uint64_t seed) override {
     WC_ASSIGN(table_, PokerTable::make(seed, options_));
-    WC_TRY(let_opponent_act());  // the policy has the button in the first hand, and acts
-    const std::span<const ChatMessage> conversation = table_->conversation(kPolicy);
+    const bool is_drawn = options_.position == PokerPosition::kDrawn;
+    policy_ = is_drawn ? static_cast<unsigned>(drawn(seed, kPositionStream, 0) % 2) : 0;
+    WC_TRY(let_opponent_act());  // who has the button acts, so the policy does in the second hand at the latest
+    const std::span<const ChatMessage> conversation = table_->conversation(policy_);
     return Prompt{
         {conversation.begin(), conversation.end()}, fmt::format("poker/{}", seed), {{"seed", std::to_string(seed)}}};
   }
 
   Result<StepResult> step(std::string_view answer) override {
-    const std::int64_t before = table_->won(kPolicy);
+    const std::int64_t before = table_->won(policy_);
     WC_TRY(table_->handle_answer(answer));
     WC_TRY(let_opponent_act());
     StepResult result;
-    result.reward = static_cast<double>(table_->won(kPolicy) - before);
-    result.success = table_->won(kPolicy) > 0;
+    result.reward = static_cast<double>(table_->won(policy_) - before);
+    result.success = table_->won(policy_) > 0;
     result.done = table_->is_over();
-    if (!result.done) result.observation = table_->conversation(kPolicy).back().content;
+    if (!result.done) result.observation = table_->conversation(policy_).back().content;
     return result;
   }
 
  private:
   /// Goes on until the policy is to act, through as many hands as that takes.
   Status let_opponent_act() {
-    while (!table_->is_over() && table_->to_act() != kPolicy) {
+    while (!table_->is_over() && table_->to_act() != policy_) {
       const PokerTurn turn = table_->turn();
       WC_ASSIGN(const std::vector<std::string> answers, options_.opponent->answers(std::span(&turn, 1)));
       WC_TRY(table_->handle_answer(answers.at(0)));
@@ -49,12 +52,17 @@ class PokerEnvironment final : public Environment {
 
   const PokerOptions& options_;
   std::optional<PokerTable> table_;
+  unsigned policy_ = 0;  // which player it is
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Task>> PokerTask::make(PokerOptions options) {
   WC_TRY(PokerTable::make(0, options));
+  if (options.position == PokerPosition::kDrawn && options.hands < 2) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure,
+                "poker: a position is drawn for 2 hands at least; in a single one the policy may have no turn");
+  }
   return std::unique_ptr<Task>(new PokerTask(std::move(options)));
 }
 

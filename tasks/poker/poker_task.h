@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "tasks/poker/poker_player.h"
 #include "tasks/poker/poker_table.h"
@@ -9,16 +11,26 @@
 
 namespace weightcast {
 
+/// Where the policy sits, and so whether it has the button in the first hand.
+enum class PokerPosition {
+  kButton,  ///< as player 0, who has it
+  kDrawn,   ///< as player 0 or 1, by the episode's seed
+};
+
+inline constexpr std::array<std::string_view, 2> kPokerPositionNames{"button", "drawn"};
+
 struct PokerOptions : PokerTableOptions {
+  PokerPosition position = PokerPosition::kButton;
   std::shared_ptr<const PokerPlayer> opponent;  ///< not null
 };
 
-/// Heads-up no-limit Texas hold'em against a player: a rule, or anybody who answers. The policy is player 0 of a
-/// PokerTable. The reward of a turn is what the policy has won in hands that ended in it, in chips. Success: more chips
+/// Heads-up no-limit Texas hold'em against a player: a rule, or anybody who answers. The policy is a player of
+/// a PokerTable. The reward of a turn is what the policy has won in hands that ended in it, in chips. Success: more chips
 /// than at the beginning.
 class PokerTask final : public Task {
  public:
-  /// Errors: those of PokerTable::make().
+  /// Errors: those of PokerTable::make(); kInvalidArgument if a position is to be drawn for a single hand, which may end
+  /// before the policy acts.
   [[nodiscard]] static Result<std::unique_ptr<Task>> make(PokerOptions options);
 
   std::string_view name() const override { return "poker"; }
