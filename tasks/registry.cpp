@@ -118,11 +118,15 @@ Result<std::unique_ptr<Task>> make_knights(const OptionReader& reader) {
 }
 
 Result<std::unique_ptr<Task>> make_poker(const OptionReader& reader) {
-  WC_TRY(reader.check(std::array{"opponent"sv, "hands"sv}));
+  WC_TRY(reader.check(std::array{"opponent"sv, "hands"sv, "position"sv, "prompt"sv}));
   PokerOptions options;
-  WC_TRY(take_choice(reader, "poker", "opponent", kPokerRuleNames, options.opponent));
+  PokerRule opponent = PokerRule::kPotOdds;
+  WC_TRY(take_choice(reader, "poker", "opponent", kPokerRuleNames, opponent));
+  WC_TRY(take_choice(reader, "poker", "position", kPokerPositionNames, options.position));
+  WC_TRY(take_choice(reader, "poker", "prompt", kPokerPromptNames, options.prompt));
   WC_TRY(reader.take("hands", options.hands));
-  return PokerTask::make(options);
+  options.opponent = std::make_shared<RulePlayer>(opponent);
+  return PokerTask::make(std::move(options));
 }
 
 Result<std::unique_ptr<Task>> make_sokoban(const OptionReader& reader) {

@@ -24,7 +24,8 @@ using TaskOptions = std::map<std::string, std::string>;
 ///   knights_and_knaves  people_min (2), people_max (8), reward (exact | graded)
 ///   math                data (JSONL), answer_method, question_column (question), answer_column (answer),
 ///                       answer_form (marked | boxed | whole), rows
-///   poker               opponent (pot_odds | loose_aggressive | tight_passive), hands (4)
+///   poker               opponent (pot_odds | loose_aggressive | tight_passive), hands (4),
+///                       position (button | drawn), prompt (rules | state)
 ///   sokoban             rows (6), columns (6), boxes (2), steps_min (4), actions_per_turn (5), steps_max (120)
 [[nodiscard]] Result<std::unique_ptr<Task>> make_task(std::string_view name, const TaskOptions& options,
                                                       std::string_view data = {});

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
@@ -15,6 +16,7 @@
 #include "base/settings/nearest_name.h"
 #include "base/text.h"
 #ifdef WEIGHTCAST_TORCH
+#include "bench/paper/poker_runs.h"
 #include "bench/paper/run_statistics.h"
 #include "bench/paper/training_runs.h"
 #endif
@@ -28,6 +30,7 @@ std::vector<PaperItem> all_items() {
   std::vector<PaperItem> items = echo2_items();
   for (PaperItem& item : flash_items()) items.push_back(std::move(item));
   for (PaperItem& item : staleness_items()) items.push_back(std::move(item));
+  for (PaperItem& item : poker_items()) items.push_back(std::move(item));
   return items;
 }
 
@@ -79,9 +82,26 @@ Figure figure_of(const PaperItem& item, const StepTimes& times) {
   return figure;
 }
 
+#ifdef WEIGHTCAST_TORCH
+Result<PaperResult> play_poker(const PaperItem& item, const std::filesystem::path& directory) {
+  WC_ASSIGN(const PokerOutcome outcome, run_poker_suite(*item.poker, directory / item.name, [](const PokerCell& cell) {
+              fmt::print("{}, seed {}, against {}: {:.2f} ({:.2f} to {:.2f}) chips a hand, {:.1f} % refused\n",
+                         cell.policy, cell.seed, cell.opponent, cell.mean, cell.low, cell.high,
+                         100 * cell.refused_share);
+              std::fflush(stdout);
+            }));
+  PaperResult result;
+  result.runs = nlohmann::json::array();
+  for (const TrainingRun& run : outcome.runs) result.runs.push_back(to_json(run));
+  item.evaluate_poker(*item.poker, outcome, result);
+  return result;
+}
+#endif
+
 /// What an item that trains comes to.
 Result<PaperResult> train(const PaperItem& item, const std::filesystem::path& directory) {
 #ifdef WEIGHTCAST_TORCH
+  if (item.poker) return play_poker(item, directory);
   WC_ASSIGN(const std::vector<TrainingRun> runs,
             run_training_suite(*item.training, directory / item.name, [](const TrainingRun& run) {
               const std::vector<double>& rewards = run.columns.at("reward");
@@ -145,7 +165,7 @@ std::vector<std::string_view> paper_item_names() {
 std::vector<std::string_view> simulated_item_names() {
   std::vector<std::string_view> names;
   for (const PaperItem& item : all_items()) {
-    if (!item.training) names.push_back(item.name);
+    if (!item.trains()) names.push_back(item.name);
   }
   return names;
 }
@@ -159,20 +179,33 @@ Result<PaperItem> paper_item(std::string_view name) {
 
 void make_quick(PaperItem& item) {
   item.seeds = 1;
+  const std::initializer_list<Setting> tiny{{"init_hidden_size", "16"},
+                                            {"init_intermediate_size", "16"},
+                                            {"init_num_hidden_layers", "1"},
+                                            {"init_num_attention_heads", "2"},
+                                            {"init_num_key_value_heads", "1"},
+                                            {"rollout_batch_size", "16"},
+                                            {"group_size", "4"},
+                                            {"eval_interval", "1"},
+                                            {"eval_prompts", "4"}};
   if (item.training) {
     item.training->seeds.resize(1);
     item.training->steps = 3;
     item.training->warm_up_steps = 2;
-    for (const Setting& setting : std::initializer_list<Setting>{{"init_hidden_size", "16"},
-                                                                 {"init_intermediate_size", "16"},
-                                                                 {"init_num_hidden_layers", "1"},
-                                                                 {"init_num_attention_heads", "2"},
-                                                                 {"init_num_key_value_heads", "1"},
-                                                                 {"rollout_batch_size", "16"},
-                                                                 {"group_size", "4"},
-                                                                 {"eval_interval", "1"},
-                                                                 {"eval_prompts", "4"}}) {
-      item.training->settings.push_back(setting);
+    item.training->settings.insert(item.training->settings.end(), tiny);
+  }
+  if (item.poker) {
+    item.poker->seeds.resize(1);
+    item.poker->steps = 3;
+    for (PokerWarmUp* warm_up : {&item.poker->base, &item.poker->opponent}) {
+      warm_up->tables = 2;
+      warm_up->updates = 2;
+    }
+    item.poker->opponent_steps = std::min<std::uint64_t>(item.poker->opponent_steps, 1);
+    item.poker->deals = 4;
+    for (std::vector<Setting>* settings : {&item.poker->settings, &item.poker->training}) {
+      settings->insert(settings->end(), tiny);
+      settings->push_back({"eval_interval", "0"});
     }
   }
   shrink(item.suite, 16);
@@ -196,6 +229,10 @@ nlohmann::json config_of(const PaperItem& item) {
     config["seeds"] = item.training->seeds;
     config["training"] = to_json(*item.training);
   }
+  if (item.poker) {
+    config["seeds"] = item.poker->seeds;
+    config["poker"] = to_json(*item.poker);
+  }
   return config;
 }
 
@@ -205,7 +242,7 @@ std::string config_digest(const PaperItem& item) {
 }
 
 Result<PaperResult> run_paper_item(const PaperItem& item, const std::filesystem::path& directory) {
-  if (item.training) return train(item, directory);
+  if (item.trains()) return train(item, directory);
   std::vector<RolloutSuite> runs;
   for (std::uint64_t seed = 1; seed <= item.seeds; ++seed) {
     RolloutSuite suite = item.suite;

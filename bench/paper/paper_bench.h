@@ -25,8 +25,8 @@ void make_quick(PaperItem& item);
 [[nodiscard]] std::string config_digest(const PaperItem& item);
 
 /// Simulates the item's cases under each seed, or trains, and evaluates them. Training runs are kept in DIRECTORY/NAME;
-/// other items do not use the directory. Errors: those of run_rollout_suite(), of the item's formulas and of
-/// run_training_suite().
+/// other items do not use the directory. Errors: those of run_rollout_suite(), of the item's formulas, of
+/// run_training_suite() and of run_poker_suite().
 [[nodiscard]] Result<PaperResult> run_paper_item(const PaperItem& item, const std::filesystem::path& directory);
 
 /// {name, of, fitted, config_digest, config, rows: [{what, paper, source, ours, half_width}], claims: [{what, holds}],

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "bench/paper/poker_suite.h"
 #include "bench/paper/training_suite.h"
 #include "bench/rollout/rollout_bench.h"
 #include "plot/figure.h"
@@ -66,6 +67,11 @@ struct PaperItem {
   /// Of an item that trains: its runs, and what fills in the result then. It has no suite, and no `evaluate`.
   std::optional<TrainingSuite> training = {};
   std::function<void(const std::vector<TrainingRun>&, PaperResult&)> evaluate_runs = {};
+  /// The same of an item that trains at poker.
+  std::optional<PokerSuite> poker = {};
+  std::function<void(const PokerSuite&, const PokerOutcome&, PaperResult&)> evaluate_poker = {};
+
+  [[nodiscard]] bool trains() const { return training || poker; }
 };
 
 /// Cost and capacity: ECHO-2 (arXiv 2602.02192), table 2, figures 3a and 3c.
@@ -75,5 +81,7 @@ struct PaperItem {
 /// Reward by staleness: the extension of ECHO-2 by sparse patches, tables 1 and 2, figures 2 and 3; ECHO-2, figures 3b
 /// and 6. They train.
 [[nodiscard]] std::vector<PaperItem> staleness_items();
+/// ECHO-2, table 7: heads-up poker. It trains.
+[[nodiscard]] std::vector<PaperItem> poker_items();
 
 }  // namespace weightcast::bench

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/random.h"
 #include "base/result.h"
 
 namespace weightcast::bench {
@@ -15,6 +16,7 @@ namespace {
 constexpr std::array kT = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
                            2.201,  2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
                            2.080,  2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042};
+constexpr std::size_t kResamples = 4000;
 constexpr std::size_t kLossesBefore = 5;
 constexpr double kLossFactor = 10;
 constexpr std::size_t kLowSteps = 10;
@@ -38,6 +40,20 @@ Estimate estimate_of(std::span<const double> values) {
   for (const double value : values) squares += (value - estimate.mean) * (value - estimate.mean);
   estimate.half_width = kT[values.size() - 2] * std::sqrt(squares / (count - 1) / count);
   return estimate;
+}
+
+Interval bootstrap_interval(std::span<const double> values, std::uint64_t seed) {
+  WC_CHECK(!values.empty());
+  const auto count = static_cast<double>(values.size());
+  Random random(seed);
+  std::vector<double> means(kResamples);
+  for (double& mean : means) {
+    for (std::size_t i = 0; i < values.size(); ++i) mean += values[random.below(values.size())];
+    mean /= count;
+  }
+  std::ranges::sort(means);
+  return {std::accumulate(values.begin(), values.end(), 0.0) / count, means[kResamples / 40],
+          means[kResamples - kResamples / 40]};
 }
 
 double last_mean(std::span<const double> values, std::size_t count) {

@@ -20,6 +20,15 @@ struct Estimate {
 /// Of 1 to 31 values that are numbers.
 [[nodiscard]] Estimate estimate_of(std::span<const double> values);
 
+/// A mean and its 95 % interval.
+struct Interval {
+  double mean = 0, low = 0, high = 0;
+};
+
+/// Of one value at least: the 2.5th and the 97.5th of a hundred of the means of 4000 resamples with replacement, which
+/// follow from `seed` (Efron, percentile bootstrap).
+[[nodiscard]] Interval bootstrap_interval(std::span<const double> values, std::uint64_t seed);
+
 /// The mean of the last `count` entries that are numbers, or of all if there are fewer; NaN without any.
 [[nodiscard]] double last_mean(std::span<const double> values, std::size_t count);
 

@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "patch/codec/codec.h"
 #include "patch/snapshot/finite.h"
-#include "trainer/loop/learner.h"
 
 namespace weightcast::bench {
 namespace {
@@ -21,7 +20,6 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr std::uint64_t kRunBytesMax = std::uint64_t{16} << 20;
 constexpr std::uint64_t kTen = 10;
-constexpr std::size_t kDigestDigits = 16;
 
 /// Columns that the learner's metrics have: ours, theirs.
 constexpr std::pair<const char*, const char*> kMetrics[] = {
@@ -128,13 +126,6 @@ std::optional<TrainingRun> read_run(FileSystem& files, const std::filesystem::pa
   return training_run(json);
 }
 
-Status learn(FileSystem& files, const std::vector<Setting>& settings, StepObserver observer) {
-  WC_ASSIGN(const LearnerConfig config, make_config(settings));
-  WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config, std::move(observer)));
-  const std::atomic<bool> stop = false;
-  return learner->run(stop);
-}
-
 /// The directory of the weights that all runs start from. The learner finds there what is done.
 Result<std::filesystem::path> warm_up(FileSystem& files, const TrainingSuite& suite,
                                       const std::filesystem::path& directory) {
@@ -147,6 +138,14 @@ Result<std::filesystem::path> warm_up(FileSystem& files, const TrainingSuite& su
 }
 
 }  // namespace
+
+Status learn(FileSystem& files, const std::vector<Setting>& settings, StepObserver observer,
+             std::shared_ptr<const Task> task) {
+  WC_ASSIGN(const LearnerConfig config, make_config(settings));
+  WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config, std::move(observer), std::move(task)));
+  const std::atomic<bool> stop = false;
+  return learner->run(stop);
+}
 
 Result<std::vector<TrainingRun>> run_training_suite(const TrainingSuite& suite, const std::filesystem::path& directory,
                                                     const std::function<void(const TrainingRun&)>& told) {

@@ -2,12 +2,19 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "base/files/file_system.h"
 #include "base/result.h"
 #include "bench/paper/training_suite.h"
+#include "trainer/loop/learner.h"
 
 namespace weightcast::bench {
+
+/// Makes one run of the learner. `task`: see Learner::make(). Errors: those of make_config() and of the learner.
+[[nodiscard]] Status learn(FileSystem& files, const std::vector<Setting>& settings, StepObserver observer,
+                           std::shared_ptr<const Task> task = {});
 
 /// Makes the suite's runs one after the other. Each that is done lies in DIRECTORY/DIGEST.json, and is taken from there
 /// the next time: a suite that was interrupted goes on with the run that it was in. `told` gets each run.

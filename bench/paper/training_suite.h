@@ -63,7 +63,8 @@ struct TrainingRun {
 
 /// [[name, value], ...]
 [[nodiscard]] nlohmann::json settings_json(const std::vector<Setting>& settings);
-/// SHA-256 of `json` as text, in hexadecimal digits.
+/// SHA-256 of `json` as text, in hexadecimal digits; so many of them name a file.
 [[nodiscard]] std::string digest_of(const nlohmann::json& json);
+inline constexpr std::size_t kDigestDigits = 16;
 
 }  // namespace weightcast::bench

@@ -6,110 +6,64 @@
 
 #include "base/draws.h"
 #include "base/text.h"
-#include "tasks/poker/poker_text.h"
-#include "tasks/poker/win_share.h"
 
 namespace weightcast {
 namespace {
 
-constexpr unsigned kPolicy = 0;
-constexpr unsigned kWinShareSamples = 200;  // within 0.04 of the truth
-constexpr std::uint32_t kHandsMax = 1000;
-constexpr std::uint64_t kDeckStream = 1;
+constexpr std::uint64_t kPositionStream = 4;  // after those of PokerTable
 
-constexpr std::string_view kPokerRules =
-    "You play no-limit Texas hold'em against one player. Blinds are 1 and 2, and both begin each hand with 100 chips. "
-    "Odds are your chance to win against unknown cards. Answer with one action, such as \"Action: Call\" or \"Action: "
-    "Raise 50\"; 50 is then your whole bet of this round. What is not allowed counts as a check, or else a fold.\n";
-
-/// One episode. Invariant: unless it is over, the policy is to act in hand_.
+/// One episode. Invariant: unless it is over, the policy is to act at table_.
 class PokerEnvironment final : public Environment {
  public:
   explicit PokerEnvironment(const PokerOptions& options) : options_(options) {}
 
   Result<Prompt> reset(std::uint64_t seed) override {
-    seed_ = seed;
-    hands_ = refused_ = 0;
-    won_ = 0;
-    WC_TRY(deal());  // the policy has the button in the first hand, and acts
-    return Prompt{{{"user", std::string(kPokerRules) + observation()}},
-                  fmt::format("poker/{}", seed),
-                  {{"seed", std::to_string(seed)}}};
+    WC_ASSIGN(table_, PokerTable::make(seed, options_));
+    const bool is_drawn = options_.position == PokerPosition::kDrawn;
+    policy_ = is_drawn ? static_cast<unsigned>(drawn(seed, kPositionStream, 0) % 2) : 0;
+    WC_TRY(let_opponent_act());  // who has the button acts, so the policy does in the second hand at the latest
+    const std::span<const ChatMessage> conversation = table_->conversation(policy_);
+    return Prompt{
+        {conversation.begin(), conversation.end()}, fmt::format("poker/{}", seed), {{"seed", std::to_string(seed)}}};
   }
 
   Result<StepResult> step(std::string_view answer) override {
-    const HoldemChoice choice = hand_->choice();
-    std::optional<HoldemAction> action = parse_poker_action(answer, choice);
-    const bool is_refused = !action.has_value();
-    refused_ += is_refused ? 1 : 0;
-    if (is_refused) {
-      action = {choice.to_call == 0 ? HoldemAction::Kind::kCheckOrCall : HoldemAction::Kind::kFold, 0};
-    }
-    WC_TRY(hand_->act(*action));
-    std::int64_t won = 0;
-    WC_TRY(let_opponent_act(won));
-    won_ += won;
+    const std::int64_t before = table_->won(policy_);
+    WC_TRY(table_->handle_answer(answer));
+    WC_TRY(let_opponent_act());
     StepResult result;
-    result.reward = static_cast<double>(won);
-    result.success = won_ > 0;
-    result.done = hands_ > options_.hands;
-    if (result.done) return result;
-    if (is_refused) {
-      result.observation = fmt::format("That was no action that is allowed ({} so far): it counted as a {}.\n",
-                                       refused_, action->kind == HoldemAction::Kind::kFold ? "fold" : "check");
-    }
-    result.observation += observation();
+    result.reward = static_cast<double>(table_->won(policy_) - before);
+    result.success = table_->won(policy_) > 0;
+    result.done = table_->is_over();
+    if (!result.done) result.observation = table_->conversation(policy_).back().content;
     return result;
   }
 
  private:
-  Status deal() {
-    const std::array<Card, kDeckCards> deck = shuffled_deck(drawn(seed_, kDeckStream, hands_));
-    HoldemStakes stakes;
-    stakes.button = hands_ % 2;
-    WC_ASSIGN(hand_, HoldemHand::deal(std::span(deck).first<9>(), stakes));
-    ++hands_;
+  /// Goes on until the policy is to act, through as many hands as that takes.
+  Status let_opponent_act() {
+    while (!table_->is_over() && table_->to_act() != policy_) {
+      const PokerTurn turn = table_->turn();
+      WC_ASSIGN(const std::vector<std::string> answers, options_.opponent->answers(std::span(&turn, 1)));
+      WC_TRY(table_->handle_answer(answers.at(0)));
+    }
     return {};
   }
 
-  /// Goes on until the policy is to act, through as many hands as that takes, and adds up what it wins in them.
-  Status let_opponent_act(std::int64_t& won) {
-    for (;;) {
-      if (hand_->is_over()) {
-        won += static_cast<std::int64_t>(hand_->stacks()[kPolicy]) -
-               static_cast<std::int64_t>(hand_->stakes().stacks[kPolicy]);
-        if (hands_ == options_.hands) {
-          ++hands_;
-          return {};
-        }
-        WC_TRY(deal());
-      }
-      if (hand_->to_act() == kPolicy) return {};
-      WC_TRY(hand_->act(rule_action(options_.opponent, hand_->choice(), hand_->pot(), odds())));
-    }
-  }
-
-  [[nodiscard]] double odds() const {
-    return win_share(hand_->hole(hand_->to_act()), hand_->board(), kWinShareSamples);
-  }
-  [[nodiscard]] std::string observation() const { return poker_observation(*hand_, odds()); }
-
   const PokerOptions& options_;
-  std::uint64_t seed_ = 0;
-  std::optional<HoldemHand> hand_;
-  std::uint32_t hands_ = 0;    // that have been dealt; one more when the last is over
-  std::uint32_t refused_ = 0;  // answers
-  std::int64_t won_ = 0;
+  std::optional<PokerTable> table_;
+  unsigned policy_ = 0;  // which player it is
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Task>> PokerTask::make(const PokerOptions& options) {
-  if (options.hands == 0 || options.hands > kHandsMax) {
+Result<std::unique_ptr<Task>> PokerTask::make(PokerOptions options) {
+  WC_TRY(PokerTable::make(0, options));
+  if (options.position == PokerPosition::kDrawn && options.hands < 2) {
     return fail(Errc::kInvalidArgument, Op::kConfigure,
-                fmt::format("poker: hands are {}; they are 1 to {}", options.hands, kHandsMax));
+                "poker: a position is drawn for 2 hands at least; in a single one the policy may have no turn");
   }
-  return std::unique_ptr<Task>(new PokerTask(options));
+  return std::unique_ptr<Task>(new PokerTask(std::move(options)));
 }
 
 Result<Prompt> PokerTask::prompt(std::uint64_t index) const { return PokerEnvironment(options_).reset(index); }

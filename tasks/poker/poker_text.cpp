@@ -54,4 +54,14 @@ std::optional<HoldemAction> parse_poker_action(std::string_view answer, const Ho
   return HoldemAction{HoldemAction::Kind::kRaise, raise_to};
 }
 
+std::string poker_action_text(const HoldemAction& action, const HoldemChoice& choice) {
+  switch (action.kind) {
+    case HoldemAction::Kind::kFold: return "Action: Fold";
+    case HoldemAction::Kind::kCheckOrCall: return choice.to_call == 0 ? "Action: Check" : "Action: Call";
+    case HoldemAction::Kind::kRaise: break;
+  }
+  if (choice.raise && action.raise_to == choice.raise->most) return "Action: All-in";
+  return fmt::format("Action: Raise {}", action.raise_to);
+}
+
 }  // namespace weightcast

@@ -17,4 +17,8 @@ namespace weightcast {
 /// and a check against one, too.
 [[nodiscard]] std::optional<HoldemAction> parse_poker_action(std::string_view answer, const HoldemChoice& choice);
 
+/// The answer that does `action`, which `choice` allows: parse_poker_action() gives it back. "Action: All-in" for a
+/// raise to the most.
+[[nodiscard]] std::string poker_action_text(const HoldemAction& action, const HoldemChoice& choice);
+
 }  // namespace weightcast

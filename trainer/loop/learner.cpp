@@ -441,13 +441,14 @@ class Loop final : public Learner {
 
 }  // namespace
 
-Result<std::unique_ptr<Learner>> Learner::make(FileSystem& files, const LearnerConfig& config, StepObserver observer) {
+Result<std::unique_ptr<Learner>> Learner::make(FileSystem& files, const LearnerConfig& config, StepObserver observer,
+                                               std::shared_ptr<const Task> task) {
   at::set_num_threads(static_cast<int>(config.threads));
   if (openblas_set_num_threads != nullptr) openblas_set_num_threads(static_cast<int>(config.threads));
   WC_TRY(loss_options(config));
   if (config.rank > 0) return make_follower(files, config);
   WC_ASSIGN(LoopMeter meter, LoopMeter::make(config));
-  WC_ASSIGN(std::unique_ptr<RunState> state, RunState::open(files, config));
+  WC_ASSIGN(std::unique_ptr<RunState> state, RunState::open(files, config, std::move(task)));
   return std::unique_ptr<Learner>(std::make_unique<Loop>(std::move(state), std::move(meter), std::move(observer)));
 }
 

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "base/settings/log_line.h"
 #include "observe/metrics_text.h"
+#include "tasks/task.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/config.h"
 #include "trainer/metrics/metrics.h"
@@ -36,10 +37,12 @@ using StepObserver = std::function<Status(LearnerStep)>;
 class Learner {
  public:
   /// What a person should know is written to stderr. `observer`, if there is one, is told before the first training
-  /// step of this start and after each; not in a rank other than 0. Errors: kBusy (another process runs there); those
-  /// of the configuration, the model, the task and the checkpoint.
+  /// step of this start and after each; not in a rank other than 0. `task`, if there is one, is learned instead of the
+  /// one that the configuration names. Errors: kBusy (another process runs there); those of the configuration, the
+  /// model, the task and the checkpoint.
   [[nodiscard]] static Result<std::unique_ptr<Learner>> make(FileSystem& files, const LearnerConfig& config,
-                                                             StepObserver observer = {});
+                                                             StepObserver observer = {},
+                                                             std::shared_ptr<const Task> task = {});
   virtual ~Learner() = default;
 
   /// Returns when all steps are done, or soon after `stop` was set; then a checkpoint is written. Also after an error,

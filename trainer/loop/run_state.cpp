@@ -34,7 +34,8 @@ Result<std::string> text_of(const Checkpoint& checkpoint, const std::string& nam
 
 }  // namespace
 
-Result<std::unique_ptr<RunState>> RunState::open(FileSystem& files, const LearnerConfig& config) {
+Result<std::unique_ptr<RunState>> RunState::open(FileSystem& files, const LearnerConfig& config,
+                                                 std::shared_ptr<const Task> task) {
   if (config.output_dir.empty()) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, "output_dir is empty; name the directory of the run");
   }
@@ -50,6 +51,7 @@ Result<std::unique_ptr<RunState>> RunState::open(FileSystem& files, const Learne
   WC_ASSIGN(const std::optional<Checkpoint> checkpoint,
             read_newest_checkpoint(files, directory / "checkpoints", warnings));
   for (const std::string& warning : warnings) state->console.warn(warning);
+  state->task = std::move(task);
   WC_TRY(state->build());
   if (checkpoint) {
     WC_TRY(state->resume(*checkpoint));
@@ -85,8 +87,10 @@ Status RunState::build() {
   if (!config.task_data.empty()) {
     WC_ASSIGN(data, read_file(files, config.task_data, kTaskDataBytesMax));
   }
-  WC_ASSIGN(task, open_task(config.task, config.task_options, data, config.task_program,
-                            [this](const std::string& what) { console.print(what); }));
+  if (!task) {
+    WC_ASSIGN(task, open_task(config.task, config.task_options, data, config.task_program,
+                              [this](const std::string& what) { console.print(what); }));
+  }
   WC_ASSIGN(InitialModel model, make_initial_model(files, config));
   model_files = std::move(model.files);
   WC_ASSIGN(Tokenizer tokenizer, Tokenizer::parse(model_files.at("tokenizer.json")));

@@ -29,7 +29,8 @@ namespace weightcast {
 class RunState {
  public:
   /// Errors: as Learner::make().
-  [[nodiscard]] static Result<std::unique_ptr<RunState>> open(FileSystem& files, const LearnerConfig& config);
+  [[nodiscard]] static Result<std::unique_ptr<RunState>> open(FileSystem& files, const LearnerConfig& config,
+                                                              std::shared_ptr<const Task> task = {});
   RunState(const RunState&) = delete;
   RunState& operator=(const RunState&) = delete;
 

@@ -14,30 +14,27 @@ namespace {
 constexpr std::uint64_t kFileBytesMax = std::uint64_t{4} << 30;
 constexpr std::uint64_t kExampleStream = 5;
 
-/// The conversation before the answer, and the answer.
-Result<std::pair<Prompt, std::string>> parse_example(const std::string& line) {
+/// The conversation, which ends with an answer.
+Result<std::vector<ChatMessage>> parse_example(const std::string& line) {
   const auto wrong = [](const char* why) { return fail(Errc::kInvalidArgument, Op::kParse, why); };
   const auto json = parse_json(line);
   if (!json.is_object()) return wrong("no JSON object");
-  Prompt prompt;
-  prompt.tag = "example";
+  std::vector<ChatMessage> messages;
   try {
     if (json.contains("prompt")) {
-      prompt.messages = {{"user", json.at("prompt").get<std::string>()}};
-      return std::pair(std::move(prompt), json.at("response").get<std::string>());
+      return std::vector<ChatMessage>{{"user", json.at("prompt").get<std::string>()},
+                                      {"assistant", json.at("response").get<std::string>()}};
     }
     for (const auto& message : json.at("messages")) {
-      prompt.messages.push_back({message.at("role").get<std::string>(), message.at("content").get<std::string>()});
+      messages.push_back({message.at("role").get<std::string>(), message.at("content").get<std::string>()});
     }
   } catch (const nlohmann::json::exception& error) {
     return wrong(error.what());
   }
-  if (prompt.messages.size() < 2 || prompt.messages.back().role != "assistant") {
+  if (messages.size() < 2 || messages.back().role != "assistant") {
     return wrong("'messages' do not end with the assistant's answer to another message");
   }
-  std::string response = std::move(prompt.messages.back().content);
-  prompt.messages.pop_back();
-  return std::pair(std::move(prompt), std::move(response));
+  return messages;
 }
 
 }  // namespace
@@ -62,7 +59,7 @@ Result<Examples> Examples::make(FileSystem& files, const LearnerConfig& config, 
     };
     auto example = parse_example(text.substr(begin, end - begin));
     if (!example.has_value()) return in_line(std::move(example).error());
-    auto sample = examples.sample_of(example->first, example->second);
+    auto sample = examples.sample_of(*example);
     if (!sample.has_value()) return in_line(std::move(sample).error());
     examples.from_file_.push_back(std::move(*sample));
     begin = end + 1;
@@ -71,14 +68,11 @@ Result<Examples> Examples::make(FileSystem& files, const LearnerConfig& config, 
   return fail(Errc::kInvalidArgument, Op::kParse, fmt::format("{}: no example", printable(config.sft_data)));
 }
 
-Result<Sample> Examples::sample_of(const Prompt& prompt, std::string_view response) const {
-  WC_ASSIGN(const std::vector<TokenId> prompt_ids, codec_.prompt_ids(prompt));
-  WC_ASSIGN(const std::vector<TokenId> response_ids, codec_.response_ids(response));
+Result<Sample> Examples::sample_of(std::span<const ChatMessage> messages) const {
+  WC_ASSIGN(ConversationIds ids, codec_.conversation_ids(messages));
   Sample sample;
-  sample.tokens.assign(prompt_ids.begin(), prompt_ids.end());
-  sample.tokens.insert(sample.tokens.end(), response_ids.begin(), response_ids.end());
-  sample.loss_mask.assign(prompt_ids.size(), 0);
-  sample.loss_mask.resize(sample.tokens.size(), 1);
+  sample.tokens.assign(ids.tokens.begin(), ids.tokens.end());
+  sample.loss_mask = std::move(ids.is_answer);
   sample.weights.assign(sample.loss_mask.begin(), sample.loss_mask.end());
   return sample;
 }
@@ -93,10 +87,11 @@ Result<std::vector<Sample>> Examples::batch(std::uint64_t update) const {
           from_file_[shuffled(from_file_.size(), drawn(config_.seed, kExampleStream, epoch))[n % from_file_.size()]]);
       continue;
     }
-    WC_ASSIGN(const Prompt prompt, prompts_.training(n));
+    WC_ASSIGN(Prompt prompt, prompts_.training(n));
     const std::optional<std::string> solution = task_.solution(prompt.metadata);
     if (!solution) return fail(Errc::kUnsupported, Op::kConfigure, "a prompt without a solution");
-    WC_ASSIGN(Sample sample, sample_of(prompt, *solution));
+    prompt.messages.push_back({"assistant", *solution});
+    WC_ASSIGN(Sample sample, sample_of(prompt.messages));
     samples.push_back(std::move(sample));
   }
   return samples;

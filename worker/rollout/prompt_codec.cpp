@@ -89,6 +89,31 @@ Result<std::vector<TokenId>> PromptCodec::response_ids(std::string_view response
   return ids;
 }
 
+Result<ConversationIds> PromptCodec::conversation_ids(std::span<const ChatMessage> messages) const {
+  constexpr std::string_view kAssistant = "assistant";
+  const auto answer = std::ranges::find(messages, kAssistant, &ChatMessage::role);
+  Prompt prompt;
+  prompt.tag = "conversation";
+  prompt.messages.assign(messages.begin(), answer);
+  WC_ASSIGN(std::vector<TokenId> tokens, prompt_ids(prompt));
+  ConversationIds ids{std::move(tokens), {}};
+  ids.is_answer.resize(ids.tokens.size(), 0);
+  bool is_answer = true;  // what is to come
+  for (const ChatMessage& message : std::span(answer, messages.end())) {
+    if (message.role != (is_answer ? kAssistant : "user")) {
+      return fail(Errc::kInvalidArgument, Op::kEncode,
+                  fmt::format("the message after {} has the role '{}'; user and assistant take turns",
+                              is_answer ? "the user's" : "an answer", printable(cut_text(message.role, 40))));
+    }
+    WC_ASSIGN(const std::vector<TokenId> added,
+              is_answer ? response_ids(message.content) : observation_ids(message.content, true));
+    ids.tokens.insert(ids.tokens.end(), added.begin(), added.end());
+    ids.is_answer.resize(ids.tokens.size(), is_answer ? 1 : 0);
+    is_answer = !is_answer;
+  }
+  return ids;
+}
+
 std::string PromptCodec::response_text(std::span<const TokenId> ids) const {
   if (!ids.empty() && ids.back() == end_token_) ids = ids.first(ids.size() - 1);
   Result<std::string> text = tokenizer_.decode(ids);

@@ -25,6 +25,12 @@ struct PromptOptions {
 /// Errors: kInvalidArgument (no such name).
 [[nodiscard]] Result<std::optional<QwenChat>> parse_chat_template(std::string_view name);
 
+/// A conversation as tokens, and which of them the assistant said: 1 for those, with the token that ends an answer.
+struct ConversationIds {
+  std::vector<TokenId> tokens;
+  std::vector<std::uint8_t> is_answer;
+};
+
 /// Prompts and responses as tokens. A response ends with <|im_end|> under a chat template, else with the first of
 /// <|endoftext|>, <|end_of_text|> and </s> that the tokenizer has.
 class PromptCodec {
@@ -39,6 +45,10 @@ class PromptCodec {
   [[nodiscard]] Result<std::vector<TokenId>> observation_ids(std::string_view observation, bool is_ended) const;
   /// With the token that ends it.
   [[nodiscard]] Result<std::vector<TokenId>> response_ids(std::string_view response) const;
+  /// A conversation as a rollout has it: all messages before the first answer are its prompt, and what follows an
+  /// answer is an observation. Errors: kInvalidArgument, unless from there on the user and the assistant take turns;
+  /// those of the above.
+  [[nodiscard]] Result<ConversationIds> conversation_ids(std::span<const ChatMessage> messages) const;
   /// Without the token that ends it. Ids that are no tokens make an empty text, which no task rewards.
   [[nodiscard]] std::string response_text(std::span<const TokenId> ids) const;
 

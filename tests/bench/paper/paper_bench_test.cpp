@@ -39,7 +39,7 @@ TEST(PaperBench, EveryItemRuns) {
     PaperItem item = *paper_item(name);
     make_quick(item);
 #ifndef WEIGHTCAST_TORCH
-    if (item.training) continue;
+    if (item.trains()) continue;
 #endif
     const auto result = run_paper_item(item, dir.file("runs"));
     ASSERT_TRUE(result.has_value()) << result.error().message();

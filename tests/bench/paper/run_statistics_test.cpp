@@ -23,6 +23,26 @@ TEST(RunStatistics, GivesTheMeanAndStudentsInterval) {
   EXPECT_FALSE(one.contains(5)) << "one value says nothing of others";
 }
 
+TEST(RunStatistics, BootstrapsTheMeanOfAKnownSample) {
+  // 400 values of mean 3 and standard deviation 10: its mean has a standard error of 0.5, and 1.96 of those either way.
+  std::vector<double> values;
+  for (int i = 0; i < 200; ++i) {
+    values.push_back(13 + i * 1e-6);
+    values.push_back(-7 - i * 1e-6);
+  }
+  const Interval interval = bootstrap_interval(values, 1);
+  EXPECT_DOUBLE_EQ(interval.mean, 3);
+  EXPECT_NEAR(interval.low, 3 - 0.98, 0.08);
+  EXPECT_NEAR(interval.high, 3 + 0.98, 0.08);
+  EXPECT_EQ(bootstrap_interval(values, 1).low, interval.low) << "it follows from the seed";
+  EXPECT_NE(bootstrap_interval(values, 2).low, interval.low);
+  const Interval equal = bootstrap_interval(std::vector<double>{2, 2, 2}, 1);
+  EXPECT_EQ(equal.low, 2);
+  EXPECT_EQ(equal.high, 2);
+  const Interval skewed = bootstrap_interval(std::vector<double>{0, 0, 0, 0, 0, 0, 0, 0, 0, 100}, 1);
+  EXPECT_GT(skewed.high - skewed.mean, skewed.mean - skewed.low) << "as the sample is";
+}
+
 TEST(RunStatistics, TakesTheLastEntriesThatAreNumbers) {
   const std::vector<double> values{1, 2, kNaN, 4, kNaN};
   EXPECT_DOUBLE_EQ(last_mean(values, 2), 3);

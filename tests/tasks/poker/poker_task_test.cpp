@@ -40,6 +40,30 @@ TEST(PokerTask, BeginsWithRulesAndAHand) {
   EXPECT_THAT(prompt.messages[0].content, HasSubstr("Board: [], Pot: 3, To call: 1, Stack: 99, Odds: 0."));
 }
 
+TEST(PokerTask, LeavesTheRulesOutWhereAsked) {
+  const Prompt rules = make_task("poker", {})->get()->prompt(7).value();
+  const Prompt state = make_task("poker", {{"prompt", "state"}})->get()->prompt(7).value();
+  EXPECT_THAT(state.messages[0].content, testing::StartsWith("Hand: ["));
+  EXPECT_THAT(rules.messages[0].content, testing::EndsWith("\n" + state.messages[0].content));
+  EXPECT_THAT(make_task("poker", {{"prompt", "stat"}}).error().message(), HasSubstr("the nearest is 'state'"));
+}
+
+TEST(PokerTask, DrawsThePositionWhereAsked) {
+  const auto button = make_task("poker", {{"hands", "2"}}).value();
+  const auto drawn = make_task("poker", {{"hands", "2"}, {"position", "drawn"}}).value();
+  std::size_t moved = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const std::string with = button->prompt(seed)->messages[0].content, place = drawn->prompt(seed)->messages[0].content;
+    EXPECT_EQ(drawn->prompt(seed)->messages[0].content, place) << "the same seed gives the same episode";
+    moved += with == place ? 0 : 1;
+    EXPECT_THAT(with, HasSubstr("Pot: 3, To call: 1,"));
+  }
+  EXPECT_GT(moved, 8u);
+  EXPECT_LT(moved, 32u);
+  EXPECT_THAT(make_task("poker", {{"hands", "1"}, {"position", "drawn"}}).error().message(),
+              HasSubstr("a position is drawn for 2 hands at least"));
+}
+
 TEST(PokerTask, WhoAlwaysFoldsLosesTheBlinds) {
   // 1 with the button, 2 without: unless the other has folded first.
   const auto task = *make_task("poker", {{"hands", "4"}, {"opponent", "loose_aggressive"}});

@@ -43,5 +43,19 @@ TEST(PokerText, RefusesWhatIsNoActionOrNotAllowed) {
   EXPECT_FALSE(parse_poker_action("Action: Raise 50", kLast));
 }
 
+TEST(PokerText, AnActionsTextIsReadAsThatAction) {
+  EXPECT_EQ(poker_action_text(kFold, kBet), "Action: Fold");
+  EXPECT_EQ(poker_action_text(kCall, kBet), "Action: Call");
+  EXPECT_EQ(poker_action_text(kCall, kNoBet), "Action: Check");
+  EXPECT_EQ(poker_action_text(raise_to(50), kBet), "Action: Raise 50");
+  EXPECT_EQ(poker_action_text(raise_to(98), kBet), "Action: All-in");
+  for (const HoldemChoice& choice : {kNoBet, kBet, kLast}) {
+    for (const HoldemAction& action : {kFold, kCall, raise_to(20), raise_to(98)}) {
+      if (action.kind == HoldemAction::Kind::kRaise && !choice.raise) continue;
+      EXPECT_EQ(parse_poker_action(poker_action_text(action, choice), choice), action);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weightcast

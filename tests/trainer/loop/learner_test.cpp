@@ -530,7 +530,9 @@ TEST_F(LearnerTest, LearnsFromExamplesInAFile) {
   std::ofstream(dir.file("sft.jsonl")) << R"({"prompt": "1+1=", "response": "2"})"
                                        << "\n"
                                        << R"({"messages": [{"role": "user", "content": "1+2="},)"
-                                       << R"( {"role": "assistant", "content": "3"}]})"
+                                       << R"( {"role": "assistant", "content": "3"},)"
+                                       << R"( {"role": "user", "content": "2+2="},)"
+                                       << R"( {"role": "assistant", "content": "4"}]})"
                                        << "\n";
   ASSERT_TRUE(run("a", {{"sft_data", dir.file("sft.jsonl")},
                         {"sft_steps", "40"},

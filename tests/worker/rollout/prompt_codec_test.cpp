@@ -52,6 +52,44 @@ TEST(PromptCodec, TurnsOfAnEpisodeAreOneConversation) {
   }
 }
 
+TEST(PromptCodec, AConversationIsWhatARolloutOfItHas) {
+  for (const PromptOptions& options : {PromptOptions{}, PromptOptions{.chat_style = QwenChat::kQwen3}}) {
+    const PromptCodec codec = codec_of(options);
+    const std::vector<ChatMessage> conversation{
+        {"system", "Play."}, {"user", "Go."}, {"assistant", "up"}, {"user", "A wall."}, {"assistant", "left"}};
+    std::vector<TokenId> ids = codec.prompt_ids({{conversation[0], conversation[1]}, "tag", {}}).value();
+    std::vector<std::uint8_t> is_answer(ids.size(), 0);
+    const auto append = [&](const std::vector<TokenId>& more, std::uint8_t answer) {
+      ids.insert(ids.end(), more.begin(), more.end());
+      is_answer.resize(ids.size(), answer);
+    };
+    append(codec.response_ids("up").value(), 1);
+    append(codec.observation_ids("A wall.", true).value(), 0);
+    append(codec.response_ids("left").value(), 1);
+    const ConversationIds found = codec.conversation_ids(conversation).value();
+    EXPECT_EQ(found.tokens, ids);
+    EXPECT_EQ(found.is_answer, is_answer);
+    // Before the answer it is what the answer goes on from.
+    const ConversationIds asked = codec.conversation_ids(std::span(conversation).first(4)).value();
+    EXPECT_EQ(asked.tokens, std::vector<TokenId>(ids.begin(), ids.begin() + asked.tokens.size()));
+    EXPECT_EQ(asked.tokens.size(), ids.size() - codec.response_ids("left")->size());
+  }
+}
+
+TEST(PromptCodec, RefusesAConversationThatIsNoRollout) {
+  const PromptCodec codec = codec_of({.max_prompt_length = 8});
+  const auto why = [&](const std::vector<ChatMessage>& conversation) {
+    return codec.conversation_ids(conversation).error().message();
+  };
+  EXPECT_THAT(why({{"user", "a"}, {"assistant", "b"}, {"assistant", "c"}}),
+              HasSubstr("an answer has the role 'assistant'"));
+  EXPECT_THAT(why({{"user", "a"}, {"assistant", "b"}, {"tool", "c"}}), HasSubstr("an answer has the role 'tool'"));
+  EXPECT_THAT(why({{"user", "a"}, {"assistant", "b"}, {"user", "c"}, {"user", "d"}}),
+              HasSubstr("the user's has the role 'user'"));
+  EXPECT_THAT(why({{"user", "a"}, {"assistant", "b"}, {"user", "far too long"}}), HasSubstr("max_prompt_length"));
+  EXPECT_THAT(why({}), HasSubstr("prompt conversation has 0 tokens"));
+}
+
 TEST(PromptCodec, NamesStylesAsARunDoes) {
   for (const char* name : {"none", "qwen", "qwen2.5", "qwen2.5-base", "qwen2.5-math"}) {
     EXPECT_EQ(chat_template_name(parse_chat_template(name).value()), name);

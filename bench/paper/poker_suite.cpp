@@ -1,0 +1,59 @@
+#include "bench/paper/poker_suite.h"
+
+namespace weightcast::bench {
+namespace {
+
+nlohmann::json json_of(const PokerWarmUp& warm_up) {
+  nlohmann::json players = nlohmann::json::array();
+  for (const PokerRule rule : warm_up.players) players.push_back(kPokerRuleNames.at(static_cast<std::size_t>(rule)));
+  return {{"players", std::move(players)},
+          {"tables", warm_up.tables},
+          {"updates", warm_up.updates},
+          {"seed", warm_up.seed}};
+}
+
+}  // namespace
+
+nlohmann::json to_json(const PokerSuite& suite) {
+  nlohmann::json cases = nlohmann::json::array();
+  for (const PokerCase& c : suite.cases) cases.push_back({{"name", c.name}, {"settings", settings_json(c.settings)}});
+  return {{"settings", settings_json(suite.settings)},
+          {"training", settings_json(suite.training)},
+          {"words", suite.words},
+          {"hands", suite.table.hands},
+          {"prompt", kPokerPromptNames.at(static_cast<std::size_t>(suite.table.prompt))},
+          {"base", json_of(suite.base)},
+          {"opponent", json_of(suite.opponent)},
+          {"opponent_steps", suite.opponent_steps},
+          {"opponent_seed", suite.opponent_seed},
+          {"cases", std::move(cases)},
+          {"seeds", suite.seeds},
+          {"steps", suite.steps},
+          {"deals", suite.deals},
+          {"match_seed", suite.match_seed}};
+}
+
+nlohmann::json to_json(const PokerCell& cell) {
+  return {
+      {"policy", cell.policy}, {"seed", cell.seed}, {"opponent", cell.opponent}, {"mean", cell.mean},
+      {"low", cell.low},       {"high", cell.high}, {"hands", cell.hands},       {"refused_share", cell.refused_share}};
+}
+
+std::optional<PokerCell> poker_cell(const nlohmann::json& json) {
+  try {
+    PokerCell cell;
+    cell.policy = json.at("policy").get<std::string>();
+    cell.seed = json.at("seed").get<std::uint64_t>();
+    cell.opponent = json.at("opponent").get<std::string>();
+    cell.mean = json.at("mean").get<double>();
+    cell.low = json.at("low").get<double>();
+    cell.high = json.at("high").get<double>();
+    cell.hands = json.at("hands").get<std::uint64_t>();
+    cell.refused_share = json.at("refused_share").get<double>();
+    return cell;
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace weightcast::bench
