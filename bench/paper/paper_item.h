@@ -75,5 +75,9 @@ struct PaperItem {
 /// Reward by staleness: the extension of ECHO-2 by sparse patches, tables 1 and 2, figures 2 and 3; ECHO-2, figures 3b
 /// and 6. They train.
 [[nodiscard]] std::vector<PaperItem> staleness_items();
+/// Its two modes beside one process that does all: ECHO (arXiv 2508.05387), figure 2. They train, over the network.
+[[nodiscard]] std::vector<PaperItem> echo_items();
+/// Losses and environments of asynchronous training: ROLL Flash, figures 4 and 11. They train.
+[[nodiscard]] std::vector<PaperItem> flash_training_items();
 
 }  // namespace weightcast::bench
