@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "base/entropy.h"
 #include "base/text.h"
 
 namespace weightcast {
@@ -65,7 +66,7 @@ Status HttpObjects::with_retries(const std::string& name, const std::function<St
                                  const std::function<bool()>& moved) {
   const StorageHttpLimits& limits = client_->limits();
   // Several processes that a server has refused at once come back one after the other.
-  thread_local std::minstd_rand random{std::random_device()()};
+  thread_local std::minstd_rand random{static_cast<std::uint_fast32_t>(host_entropy())};
   for (unsigned tried = 1;; ++tried) {
     Status done = once();
     if (done.has_value()) return done;

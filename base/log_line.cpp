@@ -17,13 +17,6 @@ constexpr std::size_t kMessageBytesMax = 4096;
 
 }  // namespace
 
-Result<LogFormat> parse_log_format(std::string_view text) {
-  if (text == "text") return LogFormat::kText;
-  if (text == "json") return LogFormat::kJson;
-  return fail(Errc::kInvalidArgument, Op::kConfigure,
-              fmt::format("'{}' is no log format: text or json", printable(text)));
-}
-
 std::string iso_time(WallTime time) {
   const auto since_epoch = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch());
   const auto whole = std::chrono::floor<std::chrono::seconds>(since_epoch);

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/result.h"
+#include "base/words.h"
 
 namespace weightcast {
 
@@ -14,8 +14,7 @@ enum class LogFormat {
   kJson,  ///< {"time":"2026-11-24T01:02:03.456+01:00","level":"warning","component":"origin","message":"lost worker
           ///< ..."}
 };
-/// Errors: kInvalidArgument, listing the names.
-[[nodiscard]] Result<LogFormat> parse_log_format(std::string_view text);
+constexpr Words<2> words_of(LogFormat) { return {"text", "json"}; }
 
 /// A program's log: how it is written, and which part of the system says so in JSON ("origin", "worker", "learner",
 /// "engine", "serve", or the program's name).

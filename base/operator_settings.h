@@ -10,8 +10,6 @@
 
 namespace weightcast {
 
-constexpr Words<2> words_of(LogFormat) { return {"text", "json"}; }
-
 /// What is said to each program that runs for long: how it logs, and where operators look at it.
 struct OperatorSettings {
   LogFormat log_format = LogFormat::kText;

@@ -13,9 +13,6 @@
 
 namespace weightcast {
 
-constexpr Words<3> words_of(DiskBackend) { return {"auto", "io_uring", "threads"}; }
-constexpr Words<3> words_of(VersionsIn) { return {"disk", "memory", "auto"}; }
-
 /// What `weightcast daemon` is told: of its node, and of what only its command knows.
 struct DaemonSettings {
   std::optional<Role> role;  ///< has to be set; make_daemon_settings() tells the node

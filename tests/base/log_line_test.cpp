@@ -53,11 +53,5 @@ TEST_F(LogLine, AsJsonIsOneObjectWhateverThePeersSay) {
   EXPECT_EQ(read.at("component"), "worker");
 }
 
-TEST_F(LogLine, FormatsHaveNames) {
-  EXPECT_EQ(parse_log_format("json").value(), LogFormat::kJson);
-  EXPECT_EQ(parse_log_format("text").value(), LogFormat::kText);
-  EXPECT_EQ(parse_log_format("xml").error().code, Errc::kInvalidArgument);
-}
-
 }  // namespace
 }  // namespace weightcast

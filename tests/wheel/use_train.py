@@ -4,6 +4,7 @@ lacks. LOGITS are lines of `oracles/hf_models.py`: what transformers computes fo
 """
 
 import array
+import collections
 import json
 import math
 import os
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 
+FAMILIES = {"qwen3", "llama", "mistral"}  # whose logits are compared
 NO_GPU = "no GPU is to be had"
 # What the wheel asks pip for, and the release of torch that is there.
 REQUIREMENTS = """
@@ -52,18 +54,20 @@ def uniform(seed, count):
 
 
 def shapes_of(config):
-    """Of a Qwen3, as its files name the tensors."""
-    hidden, inner, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    """Of a model of FAMILIES without biases, as its files name the tensors."""
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    head = config.get("head_dim") or hidden // config["num_attention_heads"]
     queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
     shapes = {"model.embed_tokens": [config["vocab_size"], hidden], "model.norm": [hidden]}
     if not config["tie_word_embeddings"]:
         shapes["lm_head"] = [config["vocab_size"], hidden]
     for i in range(config["num_hidden_layers"]):
         layer = {
-            "input_layernorm": [hidden], "post_attention_layernorm": [hidden], "self_attn.q_norm": [head],
-            "self_attn.k_norm": [head], "self_attn.q_proj": [queries, hidden], "self_attn.k_proj": [keys, hidden],
-            "self_attn.v_proj": [keys, hidden], "self_attn.o_proj": [hidden, queries], "mlp.gate_proj": [inner, hidden],
-            "mlp.up_proj": [inner, hidden], "mlp.down_proj": [hidden, inner]}
+            "input_layernorm": [hidden], "post_attention_layernorm": [hidden], "self_attn.q_proj": [queries, hidden],
+            "self_attn.k_proj": [keys, hidden], "self_attn.v_proj": [keys, hidden], "self_attn.o_proj": [hidden, queries],
+            "mlp.gate_proj": [inner, hidden], "mlp.up_proj": [inner, hidden], "mlp.down_proj": [hidden, inner]}
+        if config["model_type"] == "qwen3":
+            layer |= {"self_attn.q_norm": [head], "self_attn.k_norm": [head]}
         shapes.update({f"model.layers.{i}.{name}": shape for name, shape in layer.items()})
     return {f"{name}.weight": shape for name, shape in shapes.items()}
 
@@ -83,20 +87,20 @@ def write_model(directory, line):
 
 
 def try_logits(directory, learner, lines, libraries):
-    compared = 0
+    compared = collections.Counter()
     for number, line in enumerate(map(json.loads, lines.read_text().splitlines())):
         config = line["config"]
-        if config["model_type"] != "qwen3" or config.get("attention_bias"):
+        if config["model_type"] not in FAMILIES or config.get("attention_bias") or config.get("mlp_bias"):
             continue
-        model = directory / f"qwen3_{number}"
+        model = directory / f"model_{number}"
         write_model(model, line)
         size, first = config["vocab_size"], line["sequences"][0]
         said = run([learner, "check", "logits", model, "--ids", ",".join(map(str, first))], LD_LIBRARY_PATH=libraries)
         ours, theirs = json.loads(said)["logits"], line["logits"][(len(first) - 1) * size : len(first) * size]
         assert len(ours) == size and all(abs(a - b) < 1e-4 for a, b in zip(ours, theirs)), (config, ours, theirs)
-        compared += 1
-    assert compared >= 3, compared
-    print(f"the logits of {compared} models are those of transformers")
+        compared[config["model_type"]] += 1
+    assert set(compared) == FAMILIES, compared
+    print(f"the logits of {sum(compared.values())} models are those of transformers")
 
 
 def try_training(directory, wheel, site, libraries, lines):

@@ -114,22 +114,6 @@ Result<bool> holds_versions(FileSystem& files, const fs::path& home) {
 
 }  // namespace
 
-std::string_view to_string(VersionsIn where) {
-  switch (where) {
-    case VersionsIn::kDisk: return "disk";
-    case VersionsIn::kMemory: return "memory";
-    case VersionsIn::kAuto: return "auto";
-  }
-  return "disk";
-}
-
-Result<VersionsIn> parse_versions_in(std::string_view text) {
-  for (const VersionsIn where : {VersionsIn::kDisk, VersionsIn::kMemory, VersionsIn::kAuto}) {
-    if (text == to_string(where)) return where;
-  }
-  return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("--versions-in {}: auto, memory or disk", text));
-}
-
 std::uint64_t bytes_needed(std::uint64_t version_bytes, CopiesKept kept) {
   const double copies = kept.copies + (kept.with_journal ? kJournalShare : 0);
   return static_cast<std::uint64_t>(kSpare * static_cast<double>(version_bytes) * copies);

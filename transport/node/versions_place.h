@@ -10,6 +10,7 @@
 
 #include "base/file_system.h"
 #include "base/result.h"
+#include "base/words.h"
 #include "transport/io/store/store.h"
 
 namespace weightcast {
@@ -20,9 +21,7 @@ enum class VersionsIn : std::uint8_t {
   kMemory,  ///< in memory: the disk gets patches, and a whole version from time to time
   kAuto,    ///< in memory where there is room for the first one and those beside it, else on the disk
 };
-[[nodiscard]] std::string_view to_string(VersionsIn where);
-/// Errors: kInvalidArgument.
-[[nodiscard]] Result<VersionsIn> parse_versions_in(std::string_view text);
+constexpr Words<3> words_of(VersionsIn) { return {"disk", "memory", "auto"}; }
 
 /// What there is, in bytes. What versions in memory of this node take already counts as free.
 struct MemoryRoom {

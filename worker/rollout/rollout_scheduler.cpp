@@ -118,12 +118,6 @@ void RolloutScheduler::handle_finished(Instant now, const RolloutKey& rollout, d
   --group->second.under_way;
   ++group->second.finished;
   if (group->second.block_slots > 0 && group->second.under_way == 0) free_block(group->second);
-  if (!options_.send_whole_groups) {
-    act(RolloutAction::Kind::kSend, rollout);
-    ++stats_.sent;
-    enter(group, m, State::kGone, member.turn);
-    member.has_begun = false;
-  }
   settle(group);
   dispatch(now);
 }
@@ -170,11 +164,6 @@ std::optional<RolloutAction> RolloutScheduler::poll_action() {
   const RolloutAction action = actions_.front();
   actions_.pop_front();
   return action;
-}
-
-std::optional<Version> RolloutScheduler::oldest_version(std::uint64_t group) const {
-  const auto found = groups_.find(group);
-  return found == groups_.end() ? std::nullopt : oldest_of(found->second);
 }
 
 Version RolloutScheduler::floor() const {
@@ -251,11 +240,9 @@ void RolloutScheduler::update_ready(Groups::iterator group) {
   if (group->second.is_ready) ready_.erase({group->second.ready_key, group->first});
   group->second.is_ready = group->second.waiting > 0;
   if (!group->second.is_ready) return;
-  group->second.ready_key = 0;
-  if (options_.order == RolloutOrder::kMostStaleFirst) {
-    const auto oldest = oldest_of(group->second);
-    group->second.ready_key = oldest ? oldest->value : std::numeric_limits<std::uint64_t>::max();
-  }
+  // The group that began under the oldest version is the next to exceed the bound.
+  const auto oldest = oldest_of(group->second);
+  group->second.ready_key = oldest ? oldest->value : std::numeric_limits<std::uint64_t>::max();
   ready_.insert({group->second.ready_key, group->first});
 }
 
@@ -313,24 +300,22 @@ void RolloutScheduler::settle(Groups::iterator group) {
     return close(group, RolloutAction::Kind::kGroupDropped, stats_.failed, stats_.forgotten);
   }
   if (g.finished < options_.group_size) return;
-  if (options_.send_whole_groups) {
-    std::optional<double> least, most;
-    for (const Member& member : g.members) {
-      if (member.state != State::kFinished) continue;
-      least = std::min(least.value_or(member.reward), member.reward);
-      most = std::max(most.value_or(member.reward), member.reward);
-    }
-    if (options_.filter_equal_rewards && least == most) {
-      ++stats_.groups_filtered;
-      return close(group, RolloutAction::Kind::kGroupDropped, stats_.surplus, stats_.forgotten);
-    }
-    for (std::uint32_t m = 0; m < g.members.size(); ++m) {
-      if (g.members[m].state != State::kFinished) continue;
-      act(RolloutAction::Kind::kSend, key_of(group, m));
-      ++stats_.sent;
-      enter(group, m, State::kGone, 0);
-      g.members[m].has_begun = false;
-    }
+  std::optional<double> least, most;
+  for (const Member& member : g.members) {
+    if (member.state != State::kFinished) continue;
+    least = std::min(least.value_or(member.reward), member.reward);
+    most = std::max(most.value_or(member.reward), member.reward);
+  }
+  if (options_.filter_equal_rewards && least == most) {
+    ++stats_.groups_filtered;
+    return close(group, RolloutAction::Kind::kGroupDropped, stats_.surplus, stats_.forgotten);
+  }
+  for (std::uint32_t m = 0; m < g.members.size(); ++m) {
+    if (g.members[m].state != State::kFinished) continue;
+    act(RolloutAction::Kind::kSend, key_of(group, m));
+    ++stats_.sent;
+    enter(group, m, State::kGone, 0);
+    g.members[m].has_begun = false;
   }
   ++stats_.groups_done;
   close(group, RolloutAction::Kind::kGroupDone, stats_.surplus, stats_.forgotten);
@@ -349,13 +334,7 @@ void RolloutScheduler::stop_all(const IsMeant& is_meant, std::uint64_t& counter)
       if (!is_finished) act(RolloutAction::Kind::kAbort, key_of(group, m));
       stop(group, m, is_finished ? stats_.forgotten : counter);
     }
-    if (!is_any) continue;
-    if (options_.reclaim) {
-      update_ready(group);
-    } else {
-      ++stats_.groups_dropped;
-      close(group, RolloutAction::Kind::kGroupDropped, counter, stats_.forgotten);
-    }
+    if (is_any) update_ready(group);
   }
 }
 

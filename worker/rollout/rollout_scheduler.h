@@ -119,8 +119,6 @@ class RolloutScheduler {
   [[nodiscard]] std::uint64_t groups_open() const { return groups_.size(); }
   /// Rollouts that wait for a slot.
   [[nodiscard]] std::uint64_t waiting() const { return waiting_; }
-  /// The oldest version under which a rollout of the group began; absent if none has.
-  [[nodiscard]] std::optional<Version> oldest_version(std::uint64_t group) const;
   [[nodiscard]] const SchedulerStats& stats() const { return stats_; }
 
  private:
@@ -146,8 +144,7 @@ class RolloutScheduler {
   struct Group {
     std::vector<Member> members;
     Version begin_at_least{};
-    std::uint32_t finished = 0;  // those that were sent included
-    std::uint32_t sent = 0;
+    std::uint32_t finished = 0;
     std::uint32_t given_up = 0;
     std::uint32_t waiting = 0;
     std::uint32_t under_way = 0;  // begun and not finished
@@ -187,7 +184,7 @@ class RolloutScheduler {
   void close(Groups::iterator group, RolloutAction::Kind kind, std::uint64_t& stopped, std::uint64_t& forgotten);
   /// Ends the group if it is complete, or cannot become so.
   void settle(Groups::iterator group);
-  /// Stops, of all groups, the members that `is_meant`; without reclaim their groups are dropped.
+  /// Stops, of all groups, the members that `is_meant`; they begin anew.
   template <typename IsMeant>
   void stop_all(const IsMeant& is_meant, std::uint64_t& counter);
 

@@ -38,9 +38,6 @@ Status validate(const SchedulerOptions& options) {
                     "group_size_redundancy) need as many slots; slots_per_engine is {}",
                     width, options.slots_per_engine));
   }
-  if (!options.send_whole_groups && options.filter_equal_rewards) {
-    return refuse("filter_equal_rewards judges whole groups, and without send_whole_groups no group is whole; use one");
-  }
   return {};
 }
 

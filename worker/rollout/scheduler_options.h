@@ -9,12 +9,6 @@
 
 namespace weightcast {
 
-/// Which waiting rollouts get a free slot first.
-enum class RolloutOrder {
-  kMostStaleFirst,  ///< those of the group that began under the oldest version: it is the next to exceed the bound
-  kByGroup,         ///< by group number
-};
-
 /// How rollouts are scheduled. The names are those of ROLL Flash (arXiv 2510.11345) and of configuration files.
 struct SchedulerOptions {
   std::uint32_t engines = 1;
@@ -36,12 +30,7 @@ struct SchedulerOptions {
   /// Each rollout goes on as soon as its environment has answered. false: all wait for the slowest environment between
   /// two turns.
   bool environment_async = true;
-  /// Rollouts are sent when group_size of their group have ended. false: each when it ends.
-  bool send_whole_groups = true;
   bool filter_equal_rewards = false;  ///< drop groups whose rewards are all equal
-  /// Rollouts that were stopped begin anew. false: their groups are dropped.
-  bool reclaim = true;
-  RolloutOrder order = RolloutOrder::kMostStaleFirst;
   std::uint32_t attempts_max = 3;                        ///< of a rollout that fails or takes too long
   Duration rollout_time_max = std::chrono::minutes(30);  ///< from a rollout's begin to its end
 };

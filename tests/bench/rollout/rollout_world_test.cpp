@@ -47,7 +47,6 @@ TEST(RolloutWorld, RealisedSumsKeepProposition1) {
     o.slow_gpu_share = random.chance(0.5) ? 0.3 : 0;
     o.t_bcast_s = random.chance(0.5) ? 7 : 0;
     o.scheduler.group_size_redundancy = static_cast<std::uint32_t>(random.below(3));
-    o.scheduler.send_whole_groups = random.chance(0.7);
     o.steps = 3;
     const RolloutWorldResult result = run(o);
     EXPECT_GT(result.bound_1_share, 0);

@@ -91,17 +91,6 @@ TEST_F(RolloutSchedulerTest, TheLeastBusyEngineTakesTheNextRollout) {
             (Actions{generate(key(0, 0), 0), generate(key(0, 1), 1), generate(key(1, 0), 0), generate(key(1, 1), 1)}));
 }
 
-TEST_F(RolloutSchedulerTest, SendsEachRolloutIfGroupsNeedNotBeWhole) {
-  SchedulerOptions each = options();
-  each.send_whole_groups = false;
-  each.group_size_redundancy = 1;
-  make(each);
-  groups(0, 1);
-  EXPECT_EQ(finished(key(0, 2)), Actions{action(Kind::kSend, key(0, 2))});
-  EXPECT_EQ(finished(key(0, 0)), (Actions{action(Kind::kSend, key(0, 0)), action(Kind::kAbort, key(0, 1)),
-                                          action(Kind::kGroupDone, key(0, 0))}));
-}
-
 TEST_F(RolloutSchedulerTest, TheFirstOfARedundantGroupCount) {
   SchedulerOptions redundant = options();
   redundant.group_size_redundancy = 2;
@@ -197,19 +186,6 @@ TEST_F(RolloutSchedulerTest, StopsWhatBecameTooStaleAndBeginsItAnew) {
   EXPECT_EQ(finished(key(0, 1)), Actions());  // of the attempt that was stopped
   EXPECT_EQ(scheduler_->stats().stale, 2u);
   EXPECT_EQ(scheduler_->stats().forgotten, 2u);
-  EXPECT_EQ(scheduler_->oldest_version(0), Version{11});
-}
-
-TEST_F(RolloutSchedulerTest, WithoutReclaimStaleGroupsAreDropped) {
-  SchedulerOptions stale = options();
-  stale.max_staleness = 0;
-  stale.reclaim = false;
-  make(stale);
-  groups(0, 1);
-  finished(key(0, 1));
-  EXPECT_EQ(step(11), (Actions{action(Kind::kAbort, key(0, 0)), action(Kind::kForget, key(0, 1)),
-                               action(Kind::kGroupDropped, key(0, 0))}));
-  EXPECT_EQ(scheduler_->groups_open(), 0u);
 }
 
 TEST_F(RolloutSchedulerTest, BeginsNothingThatCouldNotBeUsed) {
@@ -259,12 +235,6 @@ TEST_F(RolloutSchedulerTest, WhoIsNextToExceedTheBoundGoesFirst) {
   EXPECT_EQ(generated(key(5, 1)), (Actions{action(Kind::kStep, key(5, 1)), generate(key(3, 0))}));
   scheduler_->handle_observation(now_, key(5, 1));
   EXPECT_EQ(generated(key(3, 0)), (Actions{action(Kind::kStep, key(3, 0)), generate(key(5, 1))}));
-
-  one.order = RolloutOrder::kByGroup;
-  make(one);
-  groups(5, 1);
-  groups(3, 1);
-  EXPECT_EQ(generated(key(5, 0)), (Actions{action(Kind::kStep, key(5, 0)), generate(key(3, 0))}));
 }
 
 TEST_F(RolloutSchedulerTest, FiltersGroupsOfEqualRewards) {
@@ -374,10 +344,6 @@ TEST_F(RolloutSchedulerTest, RefusesOptionsThatContradictEachOther) {
   wrong.group_size_redundancy = 3;
   EXPECT_NE(refusal(wrong).find("its 5 rollouts"), std::string::npos);
   wrong = options();
-  wrong.filter_equal_rewards = true;
-  wrong.send_whole_groups = false;
-  EXPECT_NE(refusal(wrong).find("filter_equal_rewards judges whole groups"), std::string::npos);
-  wrong = options();
   wrong.async_generation_ratio = -0.5;
   EXPECT_NE(refusal(wrong).find("async_generation_ratio is -0.5"), std::string::npos);
   wrong = options();
@@ -399,10 +365,7 @@ class RolloutSchedulerModel {
     options_.prompt_replication =
         random_.chance(0.7) || options_.group_size + options_.group_size_redundancy > options_.slots_per_engine;
     options_.environment_async = random_.chance(0.7);
-    options_.send_whole_groups = random_.chance(0.7);
-    options_.filter_equal_rewards = options_.send_whole_groups && random_.chance(0.3);
-    options_.reclaim = random_.chance(0.7);
-    options_.order = random_.chance(0.5) ? RolloutOrder::kMostStaleFirst : RolloutOrder::kByGroup;
+    options_.filter_equal_rewards = random_.chance(0.3);
     options_.attempts_max = static_cast<std::uint32_t>(random_.between(1, 3));
     options_.rollout_time_max = 50s;
     scheduler_.emplace(*RolloutScheduler::make(options_));

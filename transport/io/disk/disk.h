@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "base/units.h"
+#include "base/words.h"
 #include "transport/io/buffer.h"
 
 namespace weightcast {
@@ -15,6 +16,7 @@ namespace weightcast {
 class UvLoop;
 
 enum class DiskBackend { kAuto, kIoUring, kThreadPool };
+constexpr Words<3> words_of(DiskBackend) { return {"auto", "io_uring", "threads"}; }
 
 /// Reads and writes at offsets, without blocking the loop: by io_uring where the kernel allows it, else by pool
 /// threads. open() decides that once, and logs it. Loop thread only. Callbacks run on the loop, never from inside the
