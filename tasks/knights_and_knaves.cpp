@@ -99,6 +99,21 @@ std::vector<std::string> split_at_commas(std::string_view text) {
   }
 }
 
+struct Inhabitants {
+  std::vector<std::string> names;
+  std::vector<std::string> solution;  // knight or knave, of each
+};
+
+Result<Inhabitants> inhabitants_of(const Metadata& metadata) {
+  WC_ASSIGN(const std::string names, metadata_value(metadata, "names"));
+  WC_ASSIGN(const std::string solution, metadata_value(metadata, "solution"));
+  Inhabitants inhabitants{split_at_commas(names), split_at_commas(solution)};
+  if (inhabitants.names.size() == inhabitants.solution.size()) return inhabitants;
+  return fail(Errc::kInvalidArgument, Op::kVerify,
+              fmt::format("knights_and_knaves: {} names and {} solutions", inhabitants.names.size(),
+                          inhabitants.solution.size()));
+}
+
 }  // namespace
 
 bool Statement::holds(unsigned knights) const {
@@ -182,19 +197,25 @@ Result<Prompt> KnightsTask::prompt(std::uint64_t index) const {
 }
 
 Result<Score> KnightsTask::score(const Metadata& metadata, std::string_view response) const {
-  WC_ASSIGN(const std::string joined_names, metadata_value(metadata, "names"));
-  WC_ASSIGN(const std::string joined_solution, metadata_value(metadata, "solution"));
-  const auto names = split_at_commas(joined_names), solution = split_at_commas(joined_solution);
-  if (names.size() != solution.size()) {
-    return fail(Errc::kInvalidArgument, Op::kVerify,
-                fmt::format("knights_and_knaves: {} names and {} solutions", names.size(), solution.size()));
-  }
+  WC_ASSIGN(const Inhabitants inhabitants, inhabitants_of(metadata));
+  const auto& [names, solution] = inhabitants;
   const std::string text = ascii_lower(last_answer(response));
   std::size_t right = 0;
   for (std::size_t i = 0; i < names.size(); ++i) right += said_of(text, ascii_lower(names[i])) == solution[i] ? 1 : 0;
   if (right == names.size()) return right_or_wrong(true);
   if (reward_ == KnightsReward::kExact) return right_or_wrong(false);
   return Score{static_cast<double>(right) / static_cast<double>(names.size()), false};
+}
+
+std::optional<std::string> KnightsTask::solution(const Metadata& metadata) const {
+  const Result<Inhabitants> inhabitants = inhabitants_of(metadata);
+  if (!inhabitants.has_value()) return std::nullopt;
+  const auto& [names, solution] = *inhabitants;
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    lines.push_back(fmt::format("({}) {} is a {}", i + 1, names[i], solution[i]));
+  }
+  return fmt::format("<answer>{}</answer>", fmt::join(lines, "\n"));
 }
 
 }  // namespace weightcast

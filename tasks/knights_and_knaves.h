@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,8 @@ class KnightsTask final : public Task {
   Result<Prompt> prompt(std::uint64_t index) const override;
   /// Metadata: names and solution, separated by commas.
   Result<Score> score(const Metadata& metadata, std::string_view response) const override;
+  /// As the prompt asks for it, without the thoughts before. Absent for metadata that score() refuses.
+  std::optional<std::string> solution(const Metadata& metadata) const override;
 
  private:
   KnightsTask(unsigned people_min, unsigned people_max, KnightsReward reward)

@@ -18,7 +18,6 @@ constexpr std::array kMoves{SokobanAction::kUp, SokobanAction::kDown, SokobanAct
 
 // A solver's search through a level of these sizes takes milliseconds.
 constexpr std::size_t kSideMin = 5, kGeneratedSideMax = 8, kGeneratedBoxesMax = 3;
-constexpr std::size_t kStatesMax = 200'000;
 // Half of the random 6x6 levels with two boxes can be solved.
 constexpr int kTriesMax = 1000;
 constexpr double kWallShare = 0.15;
@@ -136,8 +135,8 @@ double Sokoban::step(SokobanAction action, const SokobanRewards& rewards) {
   return reward;
 }
 
-std::optional<std::uint32_t> Sokoban::solve(std::size_t states_max) const {
-  if (solved()) return 0;
+std::optional<std::vector<SokobanAction>> Sokoban::solve(std::size_t states_max) const {
+  if (solved()) return std::vector<SokobanAction>();
   // A state is the player's place and the set of boxes: walls and targets do not move.
   const auto key_of = [](const Sokoban& game) {
     std::u16string key(1, static_cast<char16_t>(game.player_));
@@ -146,18 +145,26 @@ std::optional<std::uint32_t> Sokoban::solve(std::size_t states_max) const {
     }
     return key;
   };
+  // How each state was reached: by which move, and from which one. The first one was not.
+  std::vector<std::pair<std::size_t, SokobanAction>> reached{{0, SokobanAction::kNone}};
   std::unordered_set<std::u16string> seen{key_of(*this)};
-  std::deque<std::pair<Sokoban, std::uint32_t>> next{{*this, 0}};
+  std::deque<std::pair<Sokoban, std::size_t>> next{{*this, 0}};
   while (!next.empty()) {
-    const auto [game, steps] = std::move(next.front());
+    const auto [game, from] = std::move(next.front());
     next.pop_front();
     for (const SokobanAction move : kMoves) {
       Sokoban moved = game;
       moved.step(move);
-      if (moved.solved()) return steps + 1;
+      if (moved.solved()) {
+        std::vector<SokobanAction> way{move};
+        for (std::size_t at = from; at != 0; at = reached[at].first) way.push_back(reached[at].second);
+        std::ranges::reverse(way);
+        return way;
+      }
       if (!seen.insert(key_of(moved)).second) continue;
       if (seen.size() > states_max) return std::nullopt;
-      next.emplace_back(std::move(moved), steps + 1);
+      reached.emplace_back(from, move);
+      next.emplace_back(std::move(moved), reached.size() - 1);
     }
   }
   return std::nullopt;
@@ -191,7 +198,7 @@ Result<Sokoban> make_sokoban_level(std::uint64_t seed, const SokobanLevelOptions
     std::string text;
     for (const std::string& row : level) text += row + '\n';
     WC_ASSIGN(Sokoban game, Sokoban::parse(text));
-    if (const auto steps = game.solve(kStatesMax); steps && *steps >= steps_min) return game;
+    if (const auto way = game.solve(kSokobanStatesMax); way && way->size() >= steps_min) return game;
   }
   return fail(Errc::kInvalidArgument, Op::kConfigure,
               fmt::format("sokoban: no level of {}x{} with {} boxes and at least {} steps in {} tries; ask for fewer "

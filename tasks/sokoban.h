@@ -38,8 +38,8 @@ class Sokoban {
   [[nodiscard]] bool solved() const { return boxes_on_targets_ == boxes_; }
   [[nodiscard]] std::size_t boxes() const { return boxes_; }
   [[nodiscard]] std::size_t boxes_on_targets() const { return boxes_on_targets_; }
-  /// The least number of steps to solve it from here; absent if there is no way, or none within `states_max` states.
-  [[nodiscard]] std::optional<std::uint32_t> solve(std::size_t states_max) const;
+  /// A shortest way to solve it from here; absent if there is no way, or none within `states_max` states.
+  [[nodiscard]] std::optional<std::vector<SokobanAction>> solve(std::size_t states_max) const;
 
  private:
   enum Cell : std::uint8_t { kWall = 1, kTarget = 2, kBox = 4 };
@@ -54,6 +54,9 @@ class Sokoban {
   std::size_t boxes_ = 0;
   std::size_t boxes_on_targets_ = 0;
 };
+
+/// More states than a search has through a level that make_sokoban_level() may have made.
+inline constexpr std::size_t kSokobanStatesMax = 200'000;
 
 struct SokobanLevelOptions {
   std::size_t rows = 6;

@@ -1,8 +1,11 @@
 #include "tasks/sokoban_task.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "tasks/answer_text.h"
@@ -104,6 +107,22 @@ Result<Score> SokobanTask::score(const Metadata& metadata, std::string_view resp
   SokobanEnvironment environment(*this, options_);
   WC_TRY(environment.begin(metadata));
   return score_lines(environment, response);
+}
+
+std::optional<std::string> SokobanTask::solution(const Metadata& metadata) const {
+  const auto level = metadata.find("level");
+  if (level == metadata.end()) return std::nullopt;
+  const Result<Sokoban> game = Sokoban::parse(level->second);
+  if (!game.has_value()) return std::nullopt;
+  const auto way = game->solve(kSokobanStatesMax);
+  if (!way) return std::nullopt;
+  constexpr std::array kWords{"", "Up", "Down", "Left", "Right"};  // in the order of SokobanAction
+  std::vector<std::string_view> words;
+  for (const SokobanAction move :
+       std::span(*way).first(std::min<std::size_t>(way->size(), options_.actions_per_turn_max))) {
+    words.push_back(kWords[static_cast<std::size_t>(move)]);
+  }
+  return fmt::format("<answer>{}</answer>", fmt::join(words, " || "));
 }
 
 std::unique_ptr<Environment> SokobanTask::make_environment() const {

@@ -24,6 +24,8 @@ class SokobanTask final : public Task {
   Result<Prompt> prompt(std::uint64_t index) const override;
   /// Plays `response`, a turn per line, in the level that the metadata give: the sum of its rewards. Metadata: level.
   Result<Score> score(const Metadata& metadata, std::string_view response) const override;
+  /// The first turn of a shortest way. Absent for metadata without a level that can be solved.
+  std::optional<std::string> solution(const Metadata& metadata) const override;
   std::unique_ptr<Environment> make_environment() const override;
 
  private:

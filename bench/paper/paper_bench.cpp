@@ -29,8 +29,9 @@ constexpr std::uint64_t kResultBytesMax = std::uint64_t{16} << 20;
 std::vector<PaperItem> all_items() {
   std::vector<PaperItem> items = echo2_items();
   for (PaperItem& item : flash_items()) items.push_back(std::move(item));
-  for (PaperItem& item : staleness_items()) items.push_back(std::move(item));
-  for (PaperItem& item : poker_items()) items.push_back(std::move(item));
+  for (const auto make : {staleness_items, poker_items, echo_items, flash_training_items}) {
+    for (PaperItem& item : make()) items.push_back(std::move(item));
+  }
   return items;
 }
 
@@ -99,16 +100,17 @@ Result<PaperResult> play_poker(const PaperItem& item, const std::filesystem::pat
 #endif
 
 /// What an item that trains comes to.
-Result<PaperResult> train(const PaperItem& item, const std::filesystem::path& directory) {
+Result<PaperResult> train(const PaperItem& item, const PaperPlaces& places) {
 #ifdef WEIGHTCAST_TORCH
-  if (item.poker) return play_poker(item, directory);
-  WC_ASSIGN(const std::vector<TrainingRun> runs,
-            run_training_suite(*item.training, directory / item.name, [](const TrainingRun& run) {
-              const std::vector<double>& rewards = run.columns.at("reward");
-              fmt::print("{}, seed {}: {} steps, reward {:.3f} in the last ten{}\n", run.name, run.seed, rewards.size(),
-                         last_mean(rewards, 10), run.has_diverged ? ", diverged" : "");
-              std::fflush(stdout);
-            }));
+  if (item.poker) return play_poker(item, places.directory);
+  WC_ASSIGN(
+      const std::vector<TrainingRun> runs,
+      run_training_suite(*item.training, places.directory / item.name, places.programs, [](const TrainingRun& run) {
+        const std::vector<double>& rewards = run.columns.at("reward");
+        fmt::print("{}, seed {}: {} steps, reward {:.3f} in the last ten{}\n", run.name, run.seed, rewards.size(),
+                   last_mean(rewards, 10), run.has_diverged ? ", diverged" : "");
+        std::fflush(stdout);
+      }));
   PaperResult result;
   result.runs = nlohmann::json::array();
   for (const TrainingRun& run : runs) result.runs.push_back(to_json(run));
@@ -118,7 +120,7 @@ Result<PaperResult> train(const PaperItem& item, const std::filesystem::path& di
   return fail(Errc::kUnsupported, Op::kConfigure,
               fmt::format("{} under {}: this build has no LibTorch, and so no learner; install libtorch-dev and build "
                           "again",
-                          item.name, printable(directory.string())));
+                          item.name, printable(places.directory.string())));
 #endif
 }
 
@@ -191,8 +193,9 @@ void make_quick(PaperItem& item) {
   if (item.training) {
     item.training->seeds.resize(1);
     item.training->steps = 3;
-    item.training->warm_up_steps = 2;
+    item.training->warm_up_steps = std::min<std::uint64_t>(item.training->warm_up_steps, 2);
     item.training->settings.insert(item.training->settings.end(), tiny);
+    for (const Setting& setting : item.training->quick_settings) item.training->settings.push_back(setting);
   }
   if (item.poker) {
     item.poker->seeds.resize(1);
@@ -241,8 +244,8 @@ std::string config_digest(const PaperItem& item) {
   return content_digest_of(std::as_bytes(std::span(text))).hex();
 }
 
-Result<PaperResult> run_paper_item(const PaperItem& item, const std::filesystem::path& directory) {
-  if (item.trains()) return train(item, directory);
+Result<PaperResult> run_paper_item(const PaperItem& item, const PaperPlaces& places) {
+  if (item.trains()) return train(item, places);
   std::vector<RolloutSuite> runs;
   for (std::uint64_t seed = 1; seed <= item.seeds; ++seed) {
     RolloutSuite suite = item.suite;
@@ -297,16 +300,16 @@ std::string paper_text(const PaperItem& item, const PaperResult& result) {
   return text;
 }
 
-Status write_paper_items(const std::vector<PaperItem>& items, const std::string& directory) {
+Status write_paper_items(const std::vector<PaperItem>& items, const PaperPlaces& places) {
   PosixFileSystem files;
-  WC_TRY(make_directories(files, directory));
+  WC_TRY(make_directories(files, places.directory));
   for (const PaperItem& item : items) {
-    const std::filesystem::path path = std::filesystem::path(directory) / fmt::format("{}.json", item.name);
+    const std::filesystem::path path = places.directory / fmt::format("{}.json", item.name);
     if (is_done(files, path, config_digest(item))) {
       fmt::print("{} ({}): kept, {} has it\n", item.of, item.name, printable(path.string()));
       continue;
     }
-    WC_ASSIGN(const PaperResult result, run_paper_item(item, directory));
+    WC_ASSIGN(const PaperResult result, run_paper_item(item, places));
     fmt::print("{}", paper_text(item, result));
     std::fflush(stdout);
     std::filesystem::path drawing = path;

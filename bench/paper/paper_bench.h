@@ -24,10 +24,15 @@ void make_quick(PaperItem& item);
 /// SHA-256 of config_of(), in hexadecimal digits.
 [[nodiscard]] std::string config_digest(const PaperItem& item);
 
-/// Simulates the item's cases under each seed, or trains, and evaluates them. Training runs are kept in DIRECTORY/NAME;
-/// other items do not use the directory. Errors: those of run_rollout_suite(), of the item's formulas, of
-/// run_training_suite() and of run_poker_suite().
-[[nodiscard]] Result<PaperResult> run_paper_item(const PaperItem& item, const std::filesystem::path& directory);
+/// Where what trains keeps its runs (DIRECTORY/NAME), and finds the programs that it starts. Other items use neither.
+struct PaperPlaces {
+  std::filesystem::path directory;
+  std::filesystem::path programs;
+};
+
+/// Simulates the item's cases under each seed, or trains, and evaluates them. Errors: those of run_rollout_suite(), of
+/// the item's formulas, of run_training_suite() and of run_poker_suite().
+[[nodiscard]] Result<PaperResult> run_paper_item(const PaperItem& item, const PaperPlaces& places);
 
 /// {name, of, fitted, config_digest, config, rows: [{what, paper, source, ours, half_width}], claims: [{what, holds}],
 /// x, y, series: [{panel, name, points: [[x, y]]}], runs}, x, y and series as drawn, runs as in PaperResult.
@@ -35,9 +40,9 @@ void make_quick(PaperItem& item);
 /// The same for people, a line each.
 [[nodiscard]] std::string paper_text(const PaperItem& item, const PaperResult& result);
 
-/// Runs the items one after the other and writes DIR/NAME.json and DIR/NAME.svg of each. Keeps results there with the
-/// same digest: a run that was interrupted goes on where it was. Prints what it does.
-/// Errors: those of run_paper_item(), and of writing to DIR.
-[[nodiscard]] Status write_paper_items(const std::vector<PaperItem>& items, const std::string& directory);
+/// Runs the items one after the other and writes NAME.json and NAME.svg of each to the directory. Keeps results there
+/// with the same digest: a run that was interrupted goes on where it was. Prints what it does.
+/// Errors: those of run_paper_item(), and of writing there.
+[[nodiscard]] Status write_paper_items(const std::vector<PaperItem>& items, const PaperPlaces& places);
 
 }  // namespace weightcast::bench

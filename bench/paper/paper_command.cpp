@@ -7,6 +7,7 @@
 #include "base/json_text.h"
 #include "bench/commands.h"
 #include "bench/fleet/fleet_flags.h"
+#include "bench/fleet/process.h"
 #include "bench/fleet/scratch.h"
 #include "bench/paper/paper_bench.h"
 
@@ -32,14 +33,15 @@ Status run(const PaperArguments& arguments) {
   if (arguments.is_quick) {
     for (PaperItem& item : items) make_quick(item);
   }
-  if (!arguments.directory.empty()) return write_paper_items(items, arguments.directory);
+  const std::filesystem::path programs = std::filesystem::path(beside_this_program("weightcast")).parent_path();
+  if (!arguments.directory.empty()) return write_paper_items(items, {arguments.directory, programs});
   if (items.size() > 1 && !arguments.svg_path.empty()) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, "--svg draws one figure; give one NAME, or --out DIR");
   }
   WC_ASSIGN(const Scratch scratch, Scratch::make(""));
   nlohmann::json results = nlohmann::json::array();
   for (const PaperItem& item : items) {
-    WC_ASSIGN(const PaperResult result, run_paper_item(item, scratch.path()));
+    WC_ASSIGN(const PaperResult result, run_paper_item(item, {scratch.path(), programs}));
     fmt::print("{}", paper_text(item, result));
     std::fflush(stdout);
     results.push_back(to_json(item, result));

@@ -83,5 +83,9 @@ struct PaperItem {
 [[nodiscard]] std::vector<PaperItem> staleness_items();
 /// ECHO-2, table 7: heads-up poker. It trains.
 [[nodiscard]] std::vector<PaperItem> poker_items();
+/// Its two modes beside one process that does all: ECHO (arXiv 2508.05387), figure 2. They train, over the network.
+[[nodiscard]] std::vector<PaperItem> echo_items();
+/// Losses and environments of asynchronous training: ROLL Flash, figures 4 and 11. They train.
+[[nodiscard]] std::vector<PaperItem> flash_training_items();
 
 }  // namespace weightcast::bench

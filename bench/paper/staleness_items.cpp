@@ -2,50 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
+#include "bench/paper/arithmetic_suite.h"
 #include "bench/paper/paper_item.h"
 #include "bench/paper/run_statistics.h"
+#include "bench/paper/training_figures.h"
 
 namespace weightcast::bench {
 namespace {
 
-using Runs = std::vector<TrainingRun>;
-
-// The learner's own answers are judged every five steps; a final reward is the mean of the last three times.
-constexpr const char* kEvaluationInterval = "5";
-constexpr std::size_t kLastEvaluations = 3;
-constexpr std::uint64_t kSteps = 40;
-const std::vector<std::uint64_t> kSeeds = {42, 123, 456};
 const std::string kSynchronous = "synchronous";
-
-/// What a small model learns in forty steps where the papers' models take days: sums, from a little supervised training
-/// on. All else is the preset.
-TrainingSuite suite_of(const char* preset, const char* learning_rate) {
-  TrainingSuite suite;
-  suite.settings = {{"preset", preset},
-                    {"chat_template", "none"},
-                    {"task", "arithmetic"},
-                    {"task_options.digits_max", "1"},
-                    {"init_hidden_size", "64"},
-                    {"init_intermediate_size", "256"},
-                    {"init_num_hidden_layers", "2"},
-                    {"max_prompt_length", "16"},
-                    {"max_new_tokens", "4"},
-                    {"top_p", "1"},
-                    {"sft_learning_rate", "2e-3"},
-                    {"learning_rate", learning_rate},
-                    {"lr_schedule", "cosine"},
-                    {"weight_decay", "0"},
-                    {"eval_interval", kEvaluationInterval},
-                    {"eval_prompts", "64"},
-                    {"eval_samples", "4"}};
-  suite.warm_up_steps = 250;
-  suite.warm_up_seed = kSeeds[0];
-  suite.steps = kSteps;
-  suite.seeds = kSeeds;
-  return suite;
-}
 
 /// The lags that rollouts have where kappa lies between two publications, and the generator hears of each `late` steps
 /// late: all equally often.
@@ -55,80 +21,6 @@ std::vector<std::uint64_t> lags_of(std::uint64_t kappa, const std::vector<std::u
     for (const std::uint64_t steps : late) lags.push_back(since + steps);
   }
   return lags;
-}
-
-/// One figure of each of a case's runs.
-template <typename Of>
-std::vector<double> each(const Runs& runs, std::string_view name, const Of& of) {
-  std::vector<double> values;
-  for (const TrainingRun* run : runs_of(runs, name)) values.push_back(of(*run));
-  return values;
-}
-
-double final_reward(const TrainingRun& run) { return last_mean(run.columns.at("evaluation"), kLastEvaluations); }
-double late_rollouts(const TrainingRun& run) { return last_mean(run.columns.at("reward"), 10); }
-double mean_of(const TrainingRun& run, const char* column) {
-  return last_mean(run.columns.at(column), run.columns.at(column).size());
-}
-double most_of(const TrainingRun& run, const char* column) {
-  double most = 0;
-  for (const double value : run.columns.at(column)) most = std::isfinite(value) ? std::max(most, value) : most;
-  return most;
-}
-double last_of(const TrainingRun& run, const char* column) { return run.columns.at(column).back(); }
-double collapsed(const TrainingRun& run) {
-  return run.has_diverged || collapse_of(run.columns.at("loss"), run.columns.at("reward")).any() ? 1 : 0;
-}
-double collapsed_in_reward(const TrainingRun& run) {
-  return run.has_diverged || collapse_of({}, run.columns.at("reward")).reward ? 1 : 0;
-}
-
-void add_row(PaperResult& result, std::string what, std::optional<double> paper, const std::vector<double>& values,
-             char source = 'P') {
-  // A run that ended early may have no such figure, and three steps have none over ten.
-  std::vector<double> numbers;
-  std::ranges::copy_if(values, std::back_inserter(numbers), [](double value) { return std::isfinite(value); });
-  if (numbers.empty()) return;
-  const Estimate estimate = estimate_of(numbers);
-  result.rows.push_back({std::move(what), paper, source, estimate.mean, estimate.half_width});
-}
-
-/// The means of all cases' values together.
-std::vector<double> joined(const std::vector<std::vector<double>>& lists) {
-  std::vector<double> all;
-  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
-  return all;
-}
-
-std::vector<double> differences(const std::vector<double>& a, const std::vector<double>& b) {
-  std::vector<double> result;
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) result.push_back(a[i] - b[i]);
-  return result;
-}
-
-/// The evaluations of a case by step: their mean over the seeds, and the bounds of its 95 % interval.
-void draw(Figure::Panel& panel, const Runs& runs, std::string_view name) {
-  const std::vector<const TrainingRun*> of_case = runs_of(runs, name);
-  Figure::Series mean{std::string(name), false, {}}, least{"95 % interval", true, {}}, most{"95 % interval", true, {}};
-  std::size_t steps = 0;
-  for (const TrainingRun* run : of_case) steps = std::max(steps, run->columns.at("evaluation").size());
-  for (std::size_t step = 0; step < steps; ++step) {
-    std::vector<double> values;
-    for (const TrainingRun* run : of_case) {
-      const std::vector<double>& evaluations = run->columns.at("evaluation");
-      if (step < evaluations.size() && std::isfinite(evaluations[step])) values.push_back(evaluations[step]);
-    }
-    if (values.empty()) continue;
-    const Estimate estimate = estimate_of(values);
-    const double x = static_cast<double>(step + 1);
-    mean.points.push_back({x, estimate.mean});
-    if (!estimate.half_width) continue;
-    least.points.push_back({x, estimate.mean - *estimate.half_width});
-    most.points.push_back({x, estimate.mean + *estimate.half_width});
-  }
-  for (Figure::Series* series : {&mean, &least, &most}) {
-    if (!series->points.empty()) panel.series.push_back(std::move(*series));
-  }
 }
 
 struct Published {
@@ -175,7 +67,7 @@ PaperItem sparse_staleness() {
       "the generator hears of a publication 1, 2 or 3 steps late, so that kappa 1 has the paper's median and P90; the "
       "learning rate, chosen at kappa 1";
   const std::vector<std::uint64_t> late = {1, 2, 3};
-  TrainingSuite suite = suite_of("sparse_patches", "3e-4");
+  TrainingSuite suite = arithmetic_suite("sparse_patches", "3e-4");
   suite.cases.push_back({kEachStep, 1, 11, late});
   for (const Published& p : kPublished) suite.cases.push_back({kappa_name(p.kappa), p.kappa, p.kappa + 1, late});
   suite.cases.push_back({kNever, {}, {}, late});
@@ -264,7 +156,7 @@ PaperItem echo2_staleness() {
   item.name = "echo2-staleness";
   item.of = "ECHO-2, figures 3b and 6";
   item.fitted = "the generator hears of a publication 1 or 2 steps late; the learning rate, chosen at kappa 1";
-  TrainingSuite suite = suite_of("echo2", "3e-4");
+  TrainingSuite suite = arithmetic_suite("echo2", "3e-4");
   suite.cases.push_back({kSynchronous, 1, 0, {0}});
   const auto name_of = [](std::uint64_t bound) { return fmt::format("S = {}", bound); };
   for (const std::uint64_t bound : {3, 6, 11}) suite.cases.push_back({name_of(bound), bound - 1, bound, {1, 2}});

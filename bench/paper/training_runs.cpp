@@ -6,11 +6,17 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <thread>
 #include <utility>
 
+#include "base/digest/content_digest.h"
 #include "base/files/posix_file_system.h"
 #include "base/json_text.h"
+#include "base/steady_clock.h"
 #include "base/text.h"
+#include "bench/fleet/interrupt.h"
+#include "bench/paper/loop_processes.h"
 #include "patch/codec/codec.h"
 #include "patch/snapshot/finite.h"
 
@@ -19,14 +25,21 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr std::uint64_t kRunBytesMax = std::uint64_t{16} << 20;
+constexpr std::uint64_t kAddressBytesMax = 1024;
 constexpr std::uint64_t kTen = 10;
+constexpr std::size_t kDigestDigits = 16;
+// A run takes minutes. Beyond this it is taken for stuck.
+constexpr Duration kRunTimeMax = std::chrono::hours(1);
+constexpr Duration kWatchEvery = std::chrono::milliseconds(200);
 
 /// Columns that the learner's metrics have: ours, theirs.
 constexpr std::pair<const char*, const char*> kMetrics[] = {
-    {"reward", "critic/score/mean"}, {"loss", "actor/pg_loss"},
-    {"kl", "rollout_corr/kl"},       {"grad_norm", "actor/grad_norm"},
-    {"entropy", "actor/entropy"},    {"lag_median", "off_policy/median"},
-    {"lag_p90", "off_policy/p90"},   {"admitted", "off_policy/admissible_share"}};
+    {"reward", "critic/score/mean"},  {"loss", "actor/pg_loss"},
+    {"kl", "rollout_corr/kl"},        {"grad_norm", "actor/grad_norm"},
+    {"entropy", "actor/entropy"},     {"lag_median", "off_policy/median"},
+    {"lag_p90", "off_policy/p90"},    {"admitted", "off_policy/admissible_share"},
+    {"success", "eval/success_rate"}, {"step_s", "timing_s/step"},
+    {"collect_s", "timing_s/collect"}};
 constexpr const char* kPatches[] = {"changed", "ratio", "event_changed", "event_ratio", "ten_changed", "ten_ratio"};
 
 /// Weights as the stream of a snapshot without file headers.
@@ -62,6 +75,7 @@ class Follower {
       return fail(Errc::kInvalidArgument, Op::kVerify, fmt::format("the weights diverged in step {}", at.step));
     }
     Stream now = stream_of(std::move(at.weights));
+    run_.digests.push_back(content_digest_of(now.bytes).hex());
     if (at.step == 0) {
       event_ = ten_ = last_ = std::move(now);
       return {};
@@ -126,39 +140,94 @@ std::optional<TrainingRun> read_run(FileSystem& files, const std::filesystem::pa
   return training_run(json);
 }
 
+/// Who makes a run's rollouts; none of a run whose learner makes them itself.
+struct RunWorkers {
+  LoopProcesses* processes = nullptr;
+  std::vector<Setting> settings;
+};
+
+/// A run from its begin to its end. It ends early when somebody stops the bench, and where a worker has ended, for
+/// which the learner would wait for ever.
+Status learn_with(FileSystem& files, const std::vector<Setting>& settings, const RunWorkers& workers,
+                  const StepObserver& observer, std::shared_ptr<const Task> task = nullptr) {
+  std::uint64_t steps = 0;
+  WC_ASSIGN(const LearnerConfig config, make_config(settings));
+  const auto observe = [&](LearnerStep at) -> Status {
+    steps = at.step;
+    return observer ? observer(std::move(at)) : Status();
+  };
+  WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config, observe, std::move(task)));
+  if (workers.processes != nullptr) {
+    WC_ASSIGN(const std::string address,
+              read_file(files, std::filesystem::path(config.output_dir) / "rollout_address", kAddressBytesMax));
+    WC_TRY(workers.processes->start_workers(address.substr(0, address.find('\n')), workers.settings));
+  }
+  std::atomic<bool> stop = false;
+  std::string why;
+  std::jthread watcher([&](const std::stop_token& ended) {
+    for (const Instant begin = steady_now(); !ended.stop_requested(); std::this_thread::sleep_for(kWatchEvery)) {
+      std::optional<std::string> worker;
+      if (workers.processes != nullptr) worker = workers.processes->ended_worker();
+      if (worker) {
+        why = *worker;
+      } else if (const Status asked = check_interrupt(); !asked.has_value()) {
+        why = asked.error().detail;
+      } else if (steady_now() - begin > kRunTimeMax) {
+        why = fmt::format("it has taken {:.0f} s", to_seconds(kRunTimeMax));
+      }
+      if (why.empty()) continue;
+      stop = true;
+      return;
+    }
+  });
+  const Status learned = learner->run(stop);
+  watcher.request_stop();
+  watcher.join();
+  WC_TRY(check_interrupt());
+  // Workers end with the run, and the watcher may have seen that.
+  if (!learned.has_value() || steps == config.total_training_steps) return learned;
+  return fail(Errc::kClosed, Op::kReceive,
+              fmt::format("the run ended after {} of {} steps: {}", steps, config.total_training_steps, why));
+}
+
+/// Adds where the suite's task is, which does not count among what figures follow from.
+std::vector<Setting> with_task(std::vector<Setting> settings, const TrainingSuite& suite,
+                               const std::filesystem::path& programs) {
+  if (!suite.task_program.empty()) {
+    settings.push_back({"task_program.command", (programs / suite.task_program).string()});
+  }
+  return settings;
+}
+
 /// The directory of the weights that all runs start from. The learner finds there what is done.
 Result<std::filesystem::path> warm_up(FileSystem& files, const TrainingSuite& suite,
-                                      const std::filesystem::path& directory) {
-  std::vector<Setting> settings = warm_up_settings(suite);
-  const std::filesystem::path run =
-      directory / ("warm-up-" + digest_of(settings_json(settings)).substr(0, kDigestDigits));
+                                      const std::filesystem::path& directory, const std::filesystem::path& programs) {
+  const std::vector<Setting> own = warm_up_settings(suite);
+  const std::filesystem::path run = directory / ("warm-up-" + digest_of(settings_json(own)).substr(0, kDigestDigits));
+  std::vector<Setting> settings = with_task(own, suite, programs);
   settings.push_back({"output_dir", run.string()});
-  WC_TRY(learn(files, settings, {}));
+  WC_TRY(learn_with(files, settings, {}, {}));
   return run / "checkpoints" / "checkpoint-00000000";
 }
 
 }  // namespace
 
-Status learn(FileSystem& files, const std::vector<Setting>& settings, StepObserver observer,
+Status learn(FileSystem& files, const std::vector<Setting>& settings, const StepObserver& observer,
              std::shared_ptr<const Task> task) {
-  WC_ASSIGN(const LearnerConfig config, make_config(settings));
-  WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config, std::move(observer), std::move(task)));
-  const std::atomic<bool> stop = false;
-  return learner->run(stop);
+  return learn_with(files, settings, {}, observer, std::move(task));
 }
 
 Result<std::vector<TrainingRun>> run_training_suite(const TrainingSuite& suite, const std::filesystem::path& directory,
+                                                    const std::filesystem::path& programs,
                                                     const std::function<void(const TrainingRun&)>& told) {
   PosixFileSystem files;
   WC_TRY(make_directories(files, directory));
-  WC_ASSIGN(const std::filesystem::path model, warm_up(files, suite, directory));
+  WC_ASSIGN(const std::filesystem::path model, warm_up(files, suite, directory, programs));
   std::vector<TrainingRun> runs;
   for (const std::uint64_t seed : suite.seeds) {
     for (const TrainingCase& c : suite.cases) {
-      std::vector<Setting> settings = settings_of(suite, c, seed);
-      const std::string digest = digest_of({{"name", c.name},
-                                            {"settings", settings_json(settings)},
-                                            {"warm_up", settings_json(warm_up_settings(suite))}});
+      const std::string digest =
+          digest_of({{"run", run_json(suite, c, seed)}, {"warm_up", settings_json(warm_up_settings(suite))}});
       const std::filesystem::path path = directory / (digest.substr(0, kDigestDigits) + ".json");
       if (std::optional<TrainingRun> kept = read_run(files, path, digest)) {
         runs.push_back(std::move(*kept));
@@ -172,10 +241,18 @@ Result<std::vector<TrainingRun>> run_training_suite(const TrainingSuite& suite, 
       const std::filesystem::path unfinished = directory / "unfinished";
       std::error_code ignored;
       std::filesystem::remove_all(unfinished, ignored);
+      std::vector<Setting> settings = with_task(settings_of(suite, c, seed), suite, programs);
       settings.push_back({"output_dir", unfinished.string()});
       settings.push_back({"model", model.string()});
       Follower follower(run, c.publish_interval.value_or(suite.steps));
-      const Status learned = learn(files, settings, [&](LearnerStep at) { return follower.handle(std::move(at)); });
+      std::unique_ptr<LoopProcesses> processes;
+      if (c.workers > 0) {
+        WC_ASSIGN(processes, LoopProcesses::start(programs, c.workers));
+        for (Setting& setting : processes->learner_settings()) settings.push_back(std::move(setting));
+      }
+      const Status learned =
+          learn_with(files, settings, {processes.get(), with_task(suite.worker_settings, suite, programs)},
+                [&](LearnerStep at) { return follower.handle(std::move(at)); });
       std::filesystem::remove_all(unfinished, ignored);
       if (!learned.has_value() && !run.has_diverged) return Error(learned.error());
       follower.finish();

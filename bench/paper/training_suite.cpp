@@ -32,7 +32,8 @@ nlohmann::json to_json(const TrainingRun& run) {
           {"lag_median", run.lag_median},
           {"lag_p90", run.lag_p90},
           {"has_diverged", run.has_diverged},
-          {"columns", std::move(columns)}};
+          {"columns", std::move(columns)},
+          {"digests", run.digests}};
 }
 
 std::optional<TrainingRun> training_run(const nlohmann::json& json) {
@@ -50,6 +51,7 @@ std::optional<TrainingRun> training_run(const nlohmann::json& json) {
         column.push_back(value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
       }
     }
+    run.digests = json.at("digests").get<std::vector<std::string>>();
     return run;
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
@@ -59,11 +61,18 @@ std::optional<TrainingRun> training_run(const nlohmann::json& json) {
 nlohmann::json to_json(const TrainingSuite& suite) {
   nlohmann::json runs = nlohmann::json::array();
   for (const TrainingCase& c : suite.cases) {
-    for (const std::uint64_t seed : suite.seeds) {
-      runs.push_back({{"name", c.name}, {"seed", seed}, {"settings", settings_json(settings_of(suite, c, seed))}});
-    }
+    for (const std::uint64_t seed : suite.seeds) runs.push_back(run_json(suite, c, seed));
   }
   return {{"warm_up", settings_json(warm_up_settings(suite))}, {"runs", std::move(runs)}};
+}
+
+nlohmann::json run_json(const TrainingSuite& suite, const TrainingCase& c, std::uint64_t seed) {
+  nlohmann::json json{{"name", c.name}, {"seed", seed}, {"settings", settings_json(settings_of(suite, c, seed))}};
+  if (!suite.task_program.empty()) json["task_program"] = suite.task_program;
+  if (c.workers == 0) return json;
+  json["workers"] = c.workers;
+  json["worker_settings"] = settings_json(suite.worker_settings);
+  return json;
 }
 
 std::vector<Setting> settings_of(const TrainingSuite& suite, const TrainingCase& c, std::uint64_t seed) {
@@ -72,7 +81,13 @@ std::vector<Setting> settings_of(const TrainingSuite& suite, const TrainingCase&
   settings.push_back({"total_training_steps", fmt::format("{}", suite.steps)});
   settings.push_back({"publish_interval", fmt::format("{}", c.publish_interval.value_or(suite.steps))});
   settings.push_back({"max_staleness", c.max_staleness ? fmt::format("{}", *c.max_staleness) : "unlimited"});
-  settings.push_back({"generator_lag", fmt::format("{}", fmt::join(c.lags, ","))});
+  if (c.workers == 0) {
+    settings.push_back({"generator_lag", fmt::format("{}", fmt::join(c.lags, ","))});
+  } else {
+    settings.push_back({"rollout_source", "http"});
+    settings.push_back({"rollout_listen", "127.0.0.1:0"});
+  }
+  settings.insert(settings.end(), c.settings.begin(), c.settings.end());
   return settings;
 }
 

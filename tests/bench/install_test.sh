@@ -14,8 +14,8 @@ if [[ -n $(find "$work/node" -type f 2>/dev/null) ]]; then
   exit 1
 fi
 cmake -DCMAKE_INSTALL_PREFIX="$work/benches" -DCMAKE_INSTALL_COMPONENT=bench -P "$rules" >>"$work/log"
-installed=$(cd "$work/benches" && find . -type f)
-if [[ $installed != ./bin/weightcast-bench ]]; then
+installed=$(cd "$work/benches" && find . -type f | sort | tr '\n' ' ')
+if [[ $installed != "./bin/weightcast-bench ./bin/weightcast-bench-sokoban " ]]; then
   echo "the component bench is: $installed" >&2
   exit 1
 fi

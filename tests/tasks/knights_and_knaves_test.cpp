@@ -74,6 +74,7 @@ TEST(KnightsAndKnaves, RewardsOnlyWhoIsRightAboutEverybody) {
   EXPECT_EQ(score("Ella is a knight, Noah is a knave <answer>Ella is a knave, Noah is a knave</answer>"), 0);
   EXPECT_EQ(score("Ella is a knight, Noah is a knave. No: Noah is a knight."), 0);
   EXPECT_EQ(score(""), 0);
+  EXPECT_EQ(task->solution(metadata), "<answer>(1) Ella is a knight\n(2) Noah is a knave</answer>");
 }
 
 TEST(KnightsAndKnaves, ThePromptsOwnSolutionScores) {
@@ -96,11 +97,13 @@ TEST(KnightsAndKnaves, ThePromptsOwnSolutionScores) {
     }
     EXPECT_EQ(task->score(metadata, right)->reward, 1) << right;
     EXPECT_EQ(task->score(metadata, wrong)->reward, 0) << wrong;
+    EXPECT_TRUE(task->score(metadata, task->solution(metadata).value())->success) << right;
   }
 }
 
 TEST(KnightsAndKnaves, RefusesMetadataThatDisagree) {
   const auto task = *KnightsTask::make(2, 2);
+  EXPECT_EQ(task->solution({{"names", "A,B"}, {"solution", "knight"}}), std::nullopt);
   EXPECT_EQ(task->score({{"names", "A,B"}, {"solution", "knight"}}, "").error().detail,
             "knights_and_knaves: 2 names and 1 solutions");
   EXPECT_EQ(task->score({{"names", "A,B"}}, "").error().code, Errc::kInvalidArgument);

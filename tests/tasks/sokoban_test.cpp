@@ -63,14 +63,20 @@ TEST(Sokoban, RefusesWhatIsNoLevel) {
   EXPECT_EQ(Sokoban::parse(std::string(1 << 20, '\n')).error().code, Errc::kTooLarge);
 }
 
-TEST(Sokoban, SolverFindsTheShortestWay) {
-  EXPECT_EQ(Sokoban::parse("@$_.")->solve(100), 2u);
-  EXPECT_EQ(Sokoban::parse("*@")->solve(100), 0u);
+TEST(Sokoban, SolverFindsAShortestWay) {
+  using Way = std::vector<A>;
+  EXPECT_EQ(Sokoban::parse("@$_.")->solve(100), (Way{A::kRight, A::kRight}));
+  EXPECT_EQ(Sokoban::parse("*@")->solve(100), Way{});
   EXPECT_EQ(Sokoban::parse("####\n#@_#\n#$_#\n#_.#\n####")->solve(1000), std::nullopt);
   EXPECT_EQ(Sokoban::parse("@$_.")->solve(1), std::nullopt) << "more states than it may look at";
-  // Around the box, then push it back: 4 moves and a push.
-  EXPECT_EQ(Sokoban::parse("_____\n._$@_\n_____")->solve(10000), 2u);
-  EXPECT_EQ(Sokoban::parse("_____\n.@$__\n_____")->solve(10000), 6u);
+  EXPECT_EQ(Sokoban::parse("_____\n._$@_\n_____")->solve(10000), (Way{A::kLeft, A::kLeft}));
+  // Around the box, then push it back: 4 moves and two pushes.
+  Sokoban game = *Sokoban::parse("_____\n.@$__\n_____");
+  const auto way = game.solve(10000);
+  ASSERT_TRUE(way.has_value());
+  EXPECT_EQ(way->size(), 6u);
+  for (const A move : *way) game.step(move);
+  EXPECT_TRUE(game.solved());
 }
 
 TEST(Sokoban, ReadsTheRealLevels) {
@@ -96,9 +102,9 @@ TEST(Sokoban, GeneratedLevelsCanBeSolved) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const auto level = make_sokoban_level(seed, {});
     ASSERT_TRUE(level.has_value());
-    const auto steps = level->solve(100'000);
-    ASSERT_TRUE(steps.has_value());
-    EXPECT_GE(*steps, 4u);
+    const auto way = level->solve(kSokobanStatesMax);
+    ASSERT_TRUE(way.has_value());
+    EXPECT_GE(way->size(), 4u);
     EXPECT_EQ(level->boxes(), 2u);
     EXPECT_EQ(level->text().size(), 42u);
     EXPECT_EQ(level->text(), make_sokoban_level(seed, {})->text());
@@ -127,6 +133,19 @@ TEST(SokobanTask, PlaysTurnByTurn) {
   ASSERT_TRUE(episode.step(Instant(), "up up up up up up up", 1).has_value());
   EXPECT_EQ(episode.end(), EpisodeEnd::kDone) << "six steps are the limit";
   EXPECT_EQ(episode.turn_rewards().size(), 2u);
+}
+
+TEST(SokobanTask, ItsSolutionIsTheFirstTurnOfAShortestWay) {
+  const auto task = *SokobanTask::make({.level = {}, .rewards = {}, .actions_per_turn_max = 3});
+  EXPECT_EQ(task->solution({{"level", "@$_.\n"}}), "<answer>Right || Right</answer>");
+  EXPECT_EQ(task->solution({{"level", "@$____.\n"}}), "<answer>Right || Right || Right</answer>");
+  EXPECT_EQ(task->solution({{"level", "@"}}), std::nullopt);
+  EXPECT_EQ(task->solution({{"level", "@_$.\n#_##\n$_#.\n"}}), std::nullopt) << "there is no way";
+  const auto whole = *SokobanTask::make({.level = {}, .rewards = {}, .actions_per_turn_max = 120});
+  for (std::uint64_t index = 0; index < 20; ++index) {
+    const Prompt prompt = *whole->prompt(index);
+    EXPECT_TRUE(whole->score(prompt.metadata, whole->solution(prompt.metadata).value())->success) << index;
+  }
 }
 
 TEST(SokobanTask, ScorePlaysAllTurns) {

@@ -99,6 +99,7 @@ std::uint64_t LeaseTable::excess(Instant now, std::uint64_t groups) {
   const double all = weights(now);
   std::uint64_t more = 0;
   for (const auto& [name, worker] : workers_) {
+    if (!worker.barren_since || now - *worker.barren_since < overdue_min_) continue;
     const double part = (1 + worker.delivered_lately) / std::max(all, 1 + worker.delivered_lately);
     const auto share = static_cast<std::uint64_t>(std::ceil(part * static_cast<double>(groups)));
     const std::uint64_t expected = worker.leased - worker.overdue;

@@ -69,8 +69,9 @@ class LeaseTable {
 
   /// How many more groups `worker`, which asks now, may have if `groups` may be leased over all workers.
   [[nodiscard]] std::uint64_t share_left(Instant now, const std::string& worker, std::uint64_t groups);
-  /// How many of the expected groups are more than their workers' shares of `groups`, by weight. Until the time of a
-  /// group is known nothing is overdue, and the first worker that asks may have leased all.
+  /// How many of the expected groups are more than their workers' shares of `groups`, by weight, of workers that have
+  /// brought nothing for `overdue_min`. Until the time of a group is known nothing is overdue, and the first worker
+  /// that asks may have leased all.
   [[nodiscard]] std::uint64_t excess(Instant now, std::uint64_t groups);
   /// `lease` is expected from now on, or has lapsed: one of before a restart. Nothing if it overlaps another one.
   void add(const std::string& worker, Lease lease);

@@ -74,7 +74,8 @@ VersionStanding ReplayBuffer::standing_of(Version named) const {
 }
 
 Duration ReplayBuffer::overdue_min(const ReplayOptions& options) {
-  return options.async_generation_ratio == 0.0 ? kOverdueMinSynchronous : kOverdueMin;
+  const bool is_synchronous = options.max_staleness == 0 || options.async_generation_ratio == 0.0;
+  return is_synchronous ? kOverdueMinSynchronous : kOverdueMin;
 }
 
 Arrival ReplayBuffer::refuse(std::string_view reason, std::string detail) {

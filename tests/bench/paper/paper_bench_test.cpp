@@ -18,7 +18,7 @@ namespace {
 PaperResult result_of(std::string_view name) {
   const auto item = paper_item(name);
   EXPECT_TRUE(item.has_value()) << item.error().message();
-  const auto result = run_paper_item(*item, "");
+  const auto result = run_paper_item(*item, {});
   EXPECT_TRUE(result.has_value()) << result.error().message();
   return result.has_value() ? *result : PaperResult{};
 }
@@ -41,7 +41,7 @@ TEST(PaperBench, EveryItemRuns) {
 #ifndef WEIGHTCAST_TORCH
     if (item.trains()) continue;
 #endif
-    const auto result = run_paper_item(item, dir.file("runs"));
+    const auto result = run_paper_item(item, {dir.file("runs"), WEIGHTCAST_TOOLS});
     ASSERT_TRUE(result.has_value()) << result.error().message();
     EXPECT_FALSE(result->rows.empty());
     EXPECT_FALSE(result->claims.empty());
@@ -77,7 +77,7 @@ TEST(PaperBench, Figure9OfRollFlash) {
   PaperItem item = *paper_item("flash-fig9");
   item.seeds = 1;
   for (RolloutCase& c : item.suite.cases) c.options.steps = 4;
-  const PaperResult result = *run_paper_item(item, "");
+  const PaperResult result = *run_paper_item(item, {});
   for (const PaperClaim& claim : result.claims) EXPECT_TRUE(claim.holds) << claim.what;
 }
 
@@ -85,7 +85,7 @@ TEST(PaperBench, GroupsBeatTheirSizeWhereWholeGroupsFail) {
   PaperItem item = *paper_item("flash-fig10");
   item.seeds = 1;
   for (RolloutCase& c : item.suite.cases) c.options.steps = 15;
-  const PaperResult result = *run_paper_item(item, "");
+  const PaperResult result = *run_paper_item(item, {});
   EXPECT_GT(ours(result, "36 groups of 12, speed-up"), 4);
   ASSERT_EQ(result.claims.size(), 3u);
   EXPECT_FALSE(result.claims[1].holds) << "where environments fail alone";
@@ -107,20 +107,20 @@ TEST(PaperBench, KeepsWhatIsDone) {
   const std::filesystem::path directory =
       std::filesystem::path(testing::TempDir()) / ("papers-" + std::to_string(::getpid()));
   PaperItem item = *paper_item("echo2-fig3a");
-  ASSERT_TRUE(write_paper_items({item}, directory.string()).has_value());
+  ASSERT_TRUE(write_paper_items({item}, {directory, {}}).has_value());
   const std::filesystem::path json = directory / "echo2-fig3a.json";
   const std::filesystem::path svg = directory / "echo2-fig3a.svg";
   ASSERT_TRUE(std::filesystem::exists(json));
   std::filesystem::remove(svg);
-  ASSERT_TRUE(write_paper_items({item}, directory.string()).has_value());
+  ASSERT_TRUE(write_paper_items({item}, {directory, {}}).has_value());
   EXPECT_FALSE(std::filesystem::exists(svg)) << "it ran again";
   // Another configuration, or a damaged file, is no result of this one.
   item.inputs["A100"] = 4;
-  ASSERT_TRUE(write_paper_items({item}, directory.string()).has_value());
+  ASSERT_TRUE(write_paper_items({item}, {directory, {}}).has_value());
   EXPECT_TRUE(std::filesystem::exists(svg));
   std::filesystem::remove(svg);
   std::ofstream(json) << "{";
-  ASSERT_TRUE(write_paper_items({item}, directory.string()).has_value());
+  ASSERT_TRUE(write_paper_items({item}, {directory, {}}).has_value());
   EXPECT_TRUE(std::filesystem::exists(svg));
   std::filesystem::remove_all(directory);
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "base/json_text.h"
 #include "tests/patch/temp_dir.h"
@@ -36,7 +37,7 @@ TrainingSuite tiny_suite() {
 }
 
 std::vector<TrainingRun> run(const TrainingSuite& suite, const std::filesystem::path& directory) {
-  auto runs = run_training_suite(suite, directory, [](const TrainingRun&) {});
+  auto runs = run_training_suite(suite, directory, WEIGHTCAST_TOOLS, [](const TrainingRun&) {});
   EXPECT_TRUE(runs.has_value()) << runs.error().message();
   return runs.has_value() ? *runs : std::vector<TrainingRun>();
 }
@@ -131,11 +132,42 @@ TEST(TrainingRuns, GoOnWithTheRunThatWasInterrupted) {
   EXPECT_EQ(results_in(directory).size(), 6u) << "another configuration has results of its own";
 }
 
+TEST(TrainingRuns, WithWorkersASynchronousRunComesToTheSameBits) {
+  const TempDir dir;
+  TrainingSuite suite = tiny_suite();
+  suite.steps = 4;
+  suite.seeds = {1};
+  suite.cases = {{"generator", 1, 0}, {"workers", 1, 0, {0}, {}, 2}, {"asynchronous", 1, 4, {0}, {}, 2}};
+  const std::vector<TrainingRun> runs = run(suite, dir.file("runs"));
+  ASSERT_EQ(runs.size(), 3u);
+  ASSERT_EQ(runs[0].digests.size(), 5u);
+  EXPECT_EQ(std::set<std::string>(runs[0].digests.begin(), runs[0].digests.end()).size(), 5u)
+      << "each step changes them";
+  EXPECT_EQ(runs[1].digests, runs[0].digests);
+  EXPECT_EQ(runs[1].columns.at("reward"), runs[0].columns.at("reward"));
+  EXPECT_EQ(runs[2].digests.size(), 5u);
+  EXPECT_EQ(runs[2].digests[0], runs[0].digests[0]);
+  EXPECT_TRUE(run(suite, dir.file("runs"))[1].digests == runs[1].digests) << "as the disk has them";
+}
+
+TEST(TrainingRuns, SayWhichWorkerEndedTooEarly) {
+  const TempDir dir;
+  TrainingSuite suite = tiny_suite();
+  suite.seeds = {1};
+  suite.cases = {{"workers", 1, 0, {0}, {}, 1}};
+  suite.worker_settings = {{"running_max", "0"}};
+  const auto runs = run_training_suite(suite, dir.file("runs"), WEIGHTCAST_TOOLS, [](const TrainingRun&) {});
+  ASSERT_FALSE(runs.has_value());
+  EXPECT_NE(runs.error().message().find("after 0 of 12 steps: w01 has ended"), std::string::npos)
+      << runs.error().message();
+  EXPECT_NE(runs.error().message().find("running_max"), std::string::npos) << runs.error().message();
+}
+
 TEST(TrainingRuns, SayWhatIsWrongWithASetting) {
   const TempDir dir;
   TrainingSuite suite = tiny_suite();
   suite.settings.push_back({"learning_rat", "1"});
-  const auto runs = run_training_suite(suite, dir.file("runs"), [](const TrainingRun&) {});
+  const auto runs = run_training_suite(suite, dir.file("runs"), WEIGHTCAST_TOOLS, [](const TrainingRun&) {});
   ASSERT_FALSE(runs.has_value());
   EXPECT_NE(runs.error().message().find("learning_rate"), std::string::npos) << runs.error().message();
 }

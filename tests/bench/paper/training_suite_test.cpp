@@ -12,6 +12,7 @@ namespace weightcast::bench {
 namespace {
 
 using testing::Contains;
+using testing::Not;
 
 TEST(TrainingSuite, ComesBackFromJson) {
   TrainingRun run;
@@ -22,6 +23,7 @@ TEST(TrainingSuite, ComesBackFromJson) {
   run.lag_median = 1;
   run.lag_p90 = 3;
   run.has_diverged = true;
+  run.digests = {"00ff", "11"};
   const std::optional<TrainingRun> back = training_run(parse_json(json_text(to_json(run))));
   ASSERT_TRUE(back.has_value());
   EXPECT_EQ(back->name, run.name);
@@ -33,6 +35,7 @@ TEST(TrainingSuite, ComesBackFromJson) {
   EXPECT_EQ(back->lag_median, 1);
   EXPECT_EQ(back->lag_p90, 3);
   EXPECT_TRUE(back->has_diverged);
+  EXPECT_EQ(back->digests, run.digests);
 
   nlohmann::json lacking = to_json(run);
   lacking.erase("columns");
@@ -56,6 +59,22 @@ TEST(TrainingSuite, SaysItsSchedulesToTheLearner) {
   EXPECT_THAT(never, Contains(Setting{"publish_interval", "40"}))
       << "with the last step, of whose weights nothing is made";
   EXPECT_THAT(never, Contains(Setting{"max_staleness", "unlimited"}));
+  const std::vector<Setting> other = settings_of(suite, {"other", 1, 0, {0}, {{"learning_rate", "2e-3"}}, 3}, 7);
+  EXPECT_THAT(other, Contains(Setting{"rollout_source", "http"}));
+  EXPECT_THAT(other, Not(Contains(Setting{"generator_lag", "0"})));
+  EXPECT_EQ(other.back(), (Setting{"learning_rate", "2e-3"})) << "the last one wins";
+}
+
+TEST(TrainingSuite, TellsRunsApartByTheirWorkersAndTheirTask) {
+  TrainingSuite suite;
+  const TrainingCase alone{"a", 1, 0}, with_workers{"a", 1, 0, {0}, {}, 2};
+  EXPECT_NE(run_json(suite, alone, 7), run_json(suite, with_workers, 7));
+  const nlohmann::json before = run_json(suite, with_workers, 7), alone_before = run_json(suite, alone, 7);
+  suite.worker_settings = {{"running_max", "8"}};
+  EXPECT_NE(run_json(suite, with_workers, 7), before);
+  EXPECT_EQ(run_json(suite, alone, 7), alone_before) << "it has none";
+  suite.task_program = "weightcast-bench-sokoban";
+  EXPECT_NE(run_json(suite, alone, 7), alone_before);
 }
 
 }  // namespace

@@ -530,7 +530,51 @@ TEST_F(ReplayBufferTest, ALeaseThatIsNotHeardOfIsLost) {
   buffer_->handle_time(now_);
   EXPECT_EQ(buffer_->stats().lost, 4u);
   EXPECT_EQ(start("other", 100, 9), 2u);
-  EXPECT_EQ(start("w", 100, 9), 1u) << "its part, as nobody knows how long a group takes";
+}
+
+/// Two workers, and nobody knows yet how long a group takes. If both had leases for more than a batch, whoever is
+/// faster would say which groups it has.
+TEST_F(ReplayBufferTest, WhichGroupsASynchronousBatchHasDoesNotDependOnWhoAsksFirst) {
+  for (const bool by_ratio : {false, true}) {
+    ReplayOptions options = replay_options();
+    if (by_ratio) {
+      options.async_generation_ratio = 0;
+    } else {
+      options.max_staleness = 0;
+    }
+    make(options);
+    ASSERT_EQ(start("first", 0, 9), 2u);
+    EXPECT_EQ(start("second", 0, 9), 0u);
+    now_ += std::chrono::seconds(19);
+    EXPECT_EQ(start("second", 0, 9), 0u) << "the first one may have been paused";
+    now_ += std::chrono::seconds(1);
+    EXPECT_EQ(start("second", 0, 9), 1u) << "its part";
+  }
+}
+
+TEST_F(ReplayBufferTest, ASlowGroupOfASynchronousBatchIsWaitedFor) {
+  ReplayOptions options = replay_options();
+  options.max_staleness = 0;
+  make(options);
+  std::uint64_t first = 0;
+  // Groups that take 0.1 s, so many that their mean counts.
+  for (std::uint64_t version = 10; version < 30; ++version) {
+    const std::uint64_t group = next_group_;
+    ASSERT_EQ(start("w", first, 9), 2u);
+    now_ += std::chrono::milliseconds(100);
+    for (std::uint64_t i = 0; i < 4; ++i, ++first) {
+      const auto tag = "g" + std::to_string(group + i / 2);
+      ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", first, tag, version)).admission,
+                AdmissionOutcome::kAdmitted);
+    }
+    take();
+    step(version + 1);
+  }
+  ASSERT_EQ(start("w", first, 9), 2u);
+  now_ += std::chrono::seconds(19);
+  EXPECT_EQ(start("w", first + 4, 9), 0u);
+  now_ += std::chrono::seconds(2);
+  EXPECT_GE(start("w", first + 4, 9), 1u) << "as long as a worker may be silent";
 }
 
 TEST_F(ReplayBufferTest, AGroupThatLostItsWorkerNeedsNoPlaceInABatch) {
@@ -540,6 +584,7 @@ TEST_F(ReplayBufferTest, AGroupThatLostItsWorkerNeedsNoPlaceInABatch) {
   make(options);
   ASSERT_EQ(start("gone", 0, 2), 2u);
   ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 0, "0", 10)).admission, AdmissionOutcome::kAdmitted);
+  now_ += std::chrono::seconds(20);
   EXPECT_EQ(start("w", 0, 2), 1u) << "its part: nobody knows yet how long a group takes";
   EXPECT_EQ(start("w", 2, 2), 0u);
   buffer_->handle_worker_lost("gone");
