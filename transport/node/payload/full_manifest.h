@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/core/origin/catch_up.h"
 #include "transport/node/payload/payload_producer.h"
 
 namespace weightcast {

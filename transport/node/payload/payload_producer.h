@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 
+#include "transport/core/origin/catch_up.h"
 #include "transport/io/jobs.h"
 #include "transport/io/store/store.h"
 #include "transport/node/payload/open_payload.h"
