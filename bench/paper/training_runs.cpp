@@ -27,7 +27,6 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr std::uint64_t kRunBytesMax = std::uint64_t{16} << 20;
 constexpr std::uint64_t kAddressBytesMax = 1024;
 constexpr std::uint64_t kTen = 10;
-constexpr std::size_t kDigestDigits = 16;
 // A run takes minutes. Beyond this it is taken for stuck.
 constexpr Duration kRunTimeMax = std::chrono::hours(1);
 constexpr Duration kWatchEvery = std::chrono::milliseconds(200);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "model/tokenizer/tokenizer.h"
 #include "model/weights.h"
 #include "trainer/update/policy.h"
 
