@@ -72,8 +72,8 @@ PokerSuite poker_suite() {
   suite.training = {{"rollout_batch_size", "256"},
                     {"group_size", "16"},
                     {"updates_per_step", "2"},
-                    // In chips: divided by its deviation a group in which all lose a blind would count as one that goes
-                    // all in, and the policy learns to fold.
+                    // In chips. Divided by its deviation a group in which all lose a blind counts as much as one that
+                    // goes all in; a run with that learned to fold.
                     {"advantage_norm", "none"},
                     {"learning_rate", "7e-4"},
                     {"lr_schedule", "cosine"},

@@ -25,12 +25,12 @@ struct PokerOptions : PokerTableOptions {
 };
 
 /// Heads-up no-limit Texas hold'em against a player: a rule, or anybody who answers. The policy is a player of
-/// a PokerTable. The reward of a turn is what the policy has won in hands that ended in it, in chips. Success: more chips
-/// than at the beginning.
+/// a PokerTable. The reward of a turn is what the policy has won in hands that ended in it, in chips. Success: more
+/// chips than at the beginning.
 class PokerTask final : public Task {
  public:
-  /// Errors: those of PokerTable::make(); kInvalidArgument if a position is to be drawn for a single hand, which may end
-  /// before the policy acts.
+  /// Errors: those of PokerTable::make(); kInvalidArgument if a position is to be drawn for a single hand, which may
+  /// end before the policy acts.
   [[nodiscard]] static Result<std::unique_ptr<Task>> make(PokerOptions options);
 
   std::string_view name() const override { return "poker"; }

@@ -53,7 +53,8 @@ TEST(PokerTask, DrawsThePositionWhereAsked) {
   const auto drawn = make_task("poker", {{"hands", "2"}, {"position", "drawn"}}).value();
   std::size_t moved = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    const std::string with = button->prompt(seed)->messages[0].content, place = drawn->prompt(seed)->messages[0].content;
+    const std::string with = button->prompt(seed)->messages[0].content,
+                      place = drawn->prompt(seed)->messages[0].content;
     EXPECT_EQ(drawn->prompt(seed)->messages[0].content, place) << "the same seed gives the same episode";
     moved += with == place ? 0 : 1;
     EXPECT_THAT(with, HasSubstr("Pot: 3, To call: 1,"));
