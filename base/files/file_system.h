@@ -16,7 +16,7 @@
 namespace weightcast {
 
 // The seam under everything that keeps files: the store, the patch library, the node's records. Two implementations:
-// PosixFileSystem (base/files/posix_file_system.h) is what a node runs on; sim::SimFileSystem (sim/sim_file_system.h) is a
+// PosixFileSystem (base/files/posix_file_system.h) is what a node runs on; sim::SimFileSystem (sim/host/sim_file_system.h) is a
 // disk in memory that loses power, fills up and fails on purpose.
 //
 // Threads. Calls block. The store makes them on pool threads, or on the loop's thread before the loop runs. Chunks go

@@ -16,7 +16,7 @@
 #include "base/settings/nearest_name.h"
 #include "base/text.h"
 #ifdef WEIGHTCAST_TORCH
-#include "bench/paper/poker_runs.h"
+#include "bench/paper/poker/poker_runs.h"
 #include "bench/paper/run_statistics.h"
 #include "bench/paper/training_runs.h"
 #endif

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "bench/paper/poker_suite.h"
+#include "bench/paper/poker/poker_suite.h"
 #include "bench/paper/training_suite.h"
 #include "bench/rollout/rollout_bench.h"
 #include "plot/figure.h"

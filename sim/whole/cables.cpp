@@ -11,6 +11,8 @@
 namespace weightcast::sim {
 namespace {
 
+constexpr std::size_t kControlBytesSmall = 4096;
+
 struct ControlBytes final : Cargo {
   explicit ControlBytes(std::string said) : body(std::move(said)) {}
   [[nodiscard]] std::string text() const override { return "control message"; }
@@ -46,7 +48,9 @@ class Cables::Connection final : public FrameConnection {
     if (!open_) return;
     bytes_sent_ += body.size();
     const std::size_t bytes = body.size();
-    cables_.network_.send_control(now(), link_, host_, bytes, false, std::make_unique<ControlBytes>(std::move(body)));
+    // What is so large is padding, which measures a link: it has to take the link's time.
+    const bool is_bulk = bytes > kControlBytesSmall;
+    cables_.network_.send_control(now(), link_, host_, bytes, is_bulk, std::make_unique<ControlBytes>(std::move(body)));
   }
   void send_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) override {
     if (!open_) return;

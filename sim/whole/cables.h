@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/random.h"
+#include "sim/host/sim_clock.h"
 #include "sim/network.h"
-#include "sim/sim_clock.h"
 #include "transport/io/net/network.h"
 
 namespace weightcast::sim {

@@ -12,9 +12,9 @@
 
 #include "base/digest/checksum.h"
 #include "base/random.h"
-#include "sim/sim_disk.h"
-#include "sim/sim_file_system.h"
-#include "sim/sim_loop.h"
+#include "sim/host/sim_disk.h"
+#include "sim/host/sim_file_system.h"
+#include "sim/host/sim_loop.h"
 #include "sim/verdict.h"
 #include "sim/whole/cables.h"
 #include "sim/whole/weights.h"

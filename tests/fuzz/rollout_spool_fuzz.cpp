@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "sim/sim_file_system.h"
+#include "sim/host/sim_file_system.h"
 #include "worker/learner/spool.h"
 
 namespace weightcast {

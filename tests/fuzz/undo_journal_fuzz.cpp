@@ -5,7 +5,7 @@
 
 #include "patch/apply/undo.h"
 #include "patch/codec/byte_io.h"
-#include "sim/sim_file_system.h"
+#include "sim/host/sim_file_system.h"
 
 namespace weightcast {
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/digest/checksum.h"
-#include "sim/sim_file_system.h"
+#include "sim/host/sim_file_system.h"
 #include "transport/io/store/files/version_record.h"
 
 namespace weightcast {

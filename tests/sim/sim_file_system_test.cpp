@@ -1,4 +1,4 @@
-#include "sim/sim_file_system.h"
+#include "sim/host/sim_file_system.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "patch/snapshot/snapshot.h"
-#include "sim/sim_file_system.h"
+#include "sim/host/sim_file_system.h"
 
 namespace weightcast::sim {
 namespace {

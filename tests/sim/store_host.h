@@ -5,9 +5,9 @@
 #include <map>
 #include <numeric>
 
-#include "sim/sim_disk.h"
-#include "sim/sim_file_system.h"
-#include "sim/sim_loop.h"
+#include "sim/host/sim_disk.h"
+#include "sim/host/sim_file_system.h"
+#include "sim/host/sim_loop.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
 
 namespace weightcast::sim {

@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include "sim/sim_file_system.h"
+#include "sim/host/sim_file_system.h"
 #include "transport/io/store/store_layout.h"
 #include "transport/io/store/store_work.h"
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "sim/sim_file_system.h"
+#include "sim/host/sim_file_system.h"
 
 namespace weightcast::sim {
 namespace {

@@ -1,4 +1,4 @@
-#include "bench/paper/model_player.h"
+#include "bench/paper/poker/model_player.h"
 
 #include <gtest/gtest.h>
 

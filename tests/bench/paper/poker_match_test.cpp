@@ -1,4 +1,4 @@
-#include "bench/paper/poker_match.h"
+#include "bench/paper/poker/poker_match.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "bench/paper/poker_runs.h"
+#include "bench/paper/poker/poker_runs.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bench/paper/word_model.h"
+#include "bench/paper/poker/word_model.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "base/files/posix_file_system.h"
-#include "sim/sim_file_system.h"
+#include "sim/host/sim_file_system.h"
 #include "tests/patch/temp_dir.h"
 
 namespace weightcast {

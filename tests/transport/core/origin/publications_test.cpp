@@ -409,7 +409,7 @@ struct GrowingPatchTest : PublishedPatchTest {
 };
 
 TEST_F(GrowingPatchTest, IsSentToWhoHasTheBase) {
-  EXPECT_EQ(origin.latest(), Version{2});
+  EXPECT_EQ(origin.publications().latest(), Version{2});
   EXPECT_EQ(announced_to("a"), (std::vector<PayloadId>{Version{1}, kPatch}));
   join("late");
   EXPECT_EQ(announced_to("late"), std::vector<PayloadId>{Version{1}}) << "from there the patch leads on";
@@ -438,17 +438,17 @@ TEST_F(GrowingPatchTest, IsWithdrawnWhereItTurnsOutTooLarge) {
   origin.handle_publish_grown(now, patch(kGrowingPartChunks, true));
   origin.handle_publish_failed(now, Version{2}, "it is too large");
   run();
-  EXPECT_EQ(origin.latest(), Version{1});
+  EXPECT_EQ(origin.publications().latest(), Version{1});
   EXPECT_FALSE(origin.holdings().contains(kPatch));
   ASSERT_EQ(heard_by("a", Kind::kNotAvailable).size(), 1u);
   EXPECT_EQ(payload_of(heard_by("a", Kind::kNotAvailable).front().not_available()), kPatch);
   publish(2);
-  EXPECT_EQ(origin.latest(), Version{2}) << "under the same number";
+  EXPECT_EQ(origin.publications().latest(), Version{2}) << "under the same number";
 }
 
 TEST_F(GrowingPatchTest, EndsAsWhatItBegan) {
   publish(2);
-  EXPECT_EQ(origin.latest(), Version{1}) << "who said that it is a patch gives a patch";
+  EXPECT_EQ(origin.publications().latest(), Version{1}) << "who said that it is a patch gives a patch";
   EXPECT_FALSE(origin.holdings().contains(kPatch));
 }
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "sim/sim_clock.h"
+#include "sim/host/sim_clock.h"
 #include "transport/io/event_loop.h"
 
 namespace weightcast::sim {

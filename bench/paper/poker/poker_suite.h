@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/settings/settings.h"
-#include "bench/paper/poker_match.h"
+#include "bench/paper/poker/poker_match.h"
 #include "bench/paper/training_suite.h"
 
 namespace weightcast::bench {

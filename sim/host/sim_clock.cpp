@@ -1,4 +1,4 @@
-#include "sim/sim_clock.h"
+#include "sim/host/sim_clock.h"
 
 #include <algorithm>
 #include <utility>

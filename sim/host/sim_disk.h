@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "sim/sim_clock.h"
+#include "sim/host/sim_clock.h"
 #include "transport/io/disk/disk.h"
 
 namespace weightcast::sim {

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "base/result.h"
-#include "bench/paper/poker_suite.h"
+#include "bench/paper/poker/poker_suite.h"
 
 namespace weightcast::bench {
 

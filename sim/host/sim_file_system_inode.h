@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/sim_file_system.h"
+#include "sim/host/sim_file_system.h"
 
 /// The state of a SimFileSystem. Only its own .cpp files include this.
 namespace weightcast::sim {

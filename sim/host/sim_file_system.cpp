@@ -1,4 +1,4 @@
-#include "sim/sim_file_system.h"
+#include "sim/host/sim_file_system.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "sim/sim_file_system_inode.h"
+#include "sim/host/sim_file_system_inode.h"
 
 namespace weightcast::sim {
 

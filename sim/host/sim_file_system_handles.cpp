@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "sim/sim_file_system_inode.h"
+#include "sim/host/sim_file_system_inode.h"
 
 namespace weightcast::sim {
 

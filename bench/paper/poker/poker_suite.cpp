@@ -1,4 +1,4 @@
-#include "bench/paper/poker_suite.h"
+#include "bench/paper/poker/poker_suite.h"
 
 namespace weightcast::bench {
 namespace {

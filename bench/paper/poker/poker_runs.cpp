@@ -1,4 +1,4 @@
-#include "bench/paper/poker_runs.h"
+#include "bench/paper/poker/poker_runs.h"
 
 #include <fmt/format.h>
 
@@ -8,10 +8,10 @@
 
 #include "base/files/posix_file_system.h"
 #include "base/json_text.h"
-#include "bench/paper/model_player.h"
+#include "bench/paper/poker/model_player.h"
+#include "bench/paper/poker/word_model.h"
 #include "bench/paper/run_statistics.h"
 #include "bench/paper/training_runs.h"
-#include "bench/paper/word_model.h"
 #include "tasks/poker/poker_task.h"
 #include "trainer/metrics/metrics.h"
 

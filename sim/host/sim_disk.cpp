@@ -1,4 +1,4 @@
-#include "sim/sim_disk.h"
+#include "sim/host/sim_disk.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "bench/paper/poker_match.h"
+#include "bench/paper/poker/poker_match.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "sim/sim_loop.h"
+#include "sim/host/sim_loop.h"
 
 #include <algorithm>
 #include <utility>
