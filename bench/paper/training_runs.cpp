@@ -251,7 +251,7 @@ Result<std::vector<TrainingRun>> run_training_suite(const TrainingSuite& suite, 
       }
       const Status learned =
           learn_with(files, settings, {processes.get(), with_task(suite.worker_settings, suite, programs)},
-                [&](LearnerStep at) { return follower.handle(std::move(at)); });
+                     [&](LearnerStep at) { return follower.handle(std::move(at)); });
       std::filesystem::remove_all(unfinished, ignored);
       if (!learned.has_value() && !run.has_diverged) return Error(learned.error());
       follower.finish();

@@ -16,7 +16,8 @@ Status run(const RolloutWorkerConfig& config, const ReadSettingsAgain<RolloutWor
     return [&log, level](const std::string& line) { write_log_line(log, level, line); };
   };
   const WorkerLog say{at("info"), at("warning")};
-  WC_ASSIGN(const auto http, operator_options(config.operators, config.learner.trust.keys, {config.state_dir}, say.warn));
+  WC_ASSIGN(const auto http,
+            operator_options(config.operators, config.learner.trust.keys, {config.state_dir}, say.warn));
   WorkerMetrics metrics;
   std::unique_ptr<OperatorPort> port;
   if (http) {

@@ -24,7 +24,8 @@ struct EpisodeRunner::Stage {
   std::string observation;
 };
 
-EpisodeRunner::EpisodeRunner(std::shared_ptr<const Task> task, const PromptCodec& codec, const EpisodeRunnerOptions& options)
+EpisodeRunner::EpisodeRunner(std::shared_ptr<const Task> task, const PromptCodec& codec,
+                             const EpisodeRunnerOptions& options)
     : task_(std::move(task)),
       codec_(codec),
       options_(options),

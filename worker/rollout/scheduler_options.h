@@ -30,7 +30,7 @@ struct SchedulerOptions {
   /// Each rollout goes on as soon as its environment has answered. false: all wait for the slowest environment between
   /// two turns.
   bool environment_async = true;
-  bool filter_equal_rewards = false;  ///< drop groups whose rewards are all equal
+  bool filter_equal_rewards = false;                     ///< drop groups whose rewards are all equal
   std::uint32_t attempts_max = 3;                        ///< of a rollout that fails or takes too long
   Duration rollout_time_max = std::chrono::minutes(30);  ///< from a rollout's begin to its end
 };

@@ -87,7 +87,8 @@ void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manif
   Status ok = check_version(version);
   if (ok.has_value()) ok = check_begun(*manifest);
   if (!ok.has_value()) {
-    context_.actions.push(action::warning(fmt::format("version {} is not begun: {}", version.value, ok.error().detail)));
+    context_.actions.push(
+        action::warning(fmt::format("version {} is not begun: {}", version.value, ok.error().detail)));
     return;
   }
   adopt_foreign(*manifest);
