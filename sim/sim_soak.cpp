@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/schedule.h"
 #include "sim/soak.h"
@@ -102,12 +102,11 @@ int main(int argc, char** argv) {
   soak.add_flags = [&](CLI::App& app) {
     CLI::Option* const nodes = app.add_flag("--whole", whole, "Whole nodes, instead of cores alone");
     app.add_flag("--hostile", hostile, "With hostile members")->excludes(nodes);
-    const std::map<std::string, PlantedBug> bugs{{"forgotten-directory-sync", PlantedBug::kForgottenDirectorySync},
-                                                 {"believed-record", PlantedBug::kBelievedRecord},
-                                                 {"ignored-pause", PlantedBug::kIgnoredPause},
-                                                 {"ignored-readers", PlantedBug::kIgnoredReaders},
-                                                 {"forgotten-base", PlantedBug::kForgottenBase}};
-    app.add_option("--bug", bug, "Plant this mistake")->transform(CLI::CheckedTransformer(bugs))->needs(nodes);
+    const auto& bugs = weightcast::kWords<PlantedBug>;
+    const auto plant = [&](const std::string& word) { bug = *weightcast::find_word<PlantedBug>(word); };
+    app.add_option_function<std::string>("--bug", plant, "Plant this mistake")
+        ->check(CLI::IsMember(std::vector<std::string>(bugs.begin() + 1, bugs.end())))
+        ->needs(nodes);
   };
   return run_soak(soak, argc, argv);
 }

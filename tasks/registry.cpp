@@ -20,9 +20,6 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::array kTaskNames{"arithmetic"sv, "gsm8k"sv, "knights_and_knaves"sv, "math"sv, "poker"sv, "sokoban"sv};
-constexpr std::array kAnswerMethods{"auto"sv, "strict"sv, "flexible"sv, "boxed"sv};  // in the order of AnswerMethod
-constexpr std::array kAnswerForms{"marked"sv, "boxed"sv, "whole"sv};                 // in the order of AnswerForm
-constexpr std::array kKnightsRewards{"exact"sv, "graded"sv};                         // in the order of KnightsReward
 
 Error refuse_option(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); }
 
@@ -55,6 +52,17 @@ class OptionReader {
     if (const auto found = options_.find(name); found != options_.end()) out = found->second;
   }
 
+  /// One of the enum's words.
+  template <typename Enum>
+  Status take_word(const std::string& name, Enum& out) const {
+    const auto found = options_.find(name);
+    if (found == options_.end()) return {};
+    const Result<Enum> word = parse_word<Enum>(name, found->second);
+    if (!word.has_value()) return refuse_option(fmt::format("task {}: {}", task_, word.error().detail));
+    out = *word;
+    return {};
+  }
+
  private:
   std::string_view task_;
   const TaskOptions& options_;
@@ -68,22 +76,10 @@ Result<std::unique_ptr<Task>> make_arithmetic(const OptionReader& reader) {
   return ArithmeticTask::make(options);
 }
 
-/// One of `names`, whose place in them is its value in Enum.
-template <typename Enum>
-Status take_choice(const OptionReader& reader, std::string_view task, const std::string& option,
-                   std::span<const std::string_view> names, Enum& out) {
-  std::string chosen(names[static_cast<std::size_t>(out)]);
-  reader.take(option, chosen);
-  const auto found = std::find(names.begin(), names.end(), chosen);
-  if (found == names.end()) return refuse_option(fmt::format("task {}: {}", task, unknown_name(option, chosen, names)));
-  out = static_cast<Enum>(found - names.begin());
-  return {};
-}
-
 Result<std::unique_ptr<Task>> make_math(const OptionReader& reader, std::string_view name, const MathColumns& columns,
                                         std::string_view data) {
   AnswerMethod method = AnswerMethod::kAuto;
-  WC_TRY(take_choice(reader, name, "answer_method", kAnswerMethods, method));
+  WC_TRY(reader.take_word("answer_method", method));
   std::vector<MathProblem> problems;
   if (!data.empty()) {
     WC_ASSIGN(problems, MathTask::read_problems(data, columns, name));
@@ -103,7 +99,7 @@ Result<std::unique_ptr<Task>> make_math_of_columns(const OptionReader& reader, s
   reader.take("question_column", columns.question);
   reader.take("answer_column", columns.answer);
   reader.take("rows", columns.rows);
-  WC_TRY(take_choice(reader, "math", "answer_form", kAnswerForms, columns.answer_form));
+  WC_TRY(reader.take_word("answer_form", columns.answer_form));
   return make_math(reader, "math", columns, data);
 }
 
@@ -113,7 +109,7 @@ Result<std::unique_ptr<Task>> make_knights(const OptionReader& reader) {
   WC_TRY(reader.take("people_min", people_min));
   WC_TRY(reader.take("people_max", people_max));
   KnightsReward reward = KnightsReward::kExact;
-  WC_TRY(take_choice(reader, "knights_and_knaves", "reward", kKnightsRewards, reward));
+  WC_TRY(reader.take_word("reward", reward));
   return KnightsTask::make(people_min, people_max, reward);
 }
 
@@ -121,9 +117,9 @@ Result<std::unique_ptr<Task>> make_poker(const OptionReader& reader) {
   WC_TRY(reader.check(std::array{"opponent"sv, "hands"sv, "position"sv, "prompt"sv}));
   PokerOptions options;
   PokerRule opponent = PokerRule::kPotOdds;
-  WC_TRY(take_choice(reader, "poker", "opponent", kPokerRuleNames, opponent));
-  WC_TRY(take_choice(reader, "poker", "position", kPokerPositionNames, options.position));
-  WC_TRY(take_choice(reader, "poker", "prompt", kPokerPromptNames, options.prompt));
+  WC_TRY(reader.take_word("opponent", opponent));
+  WC_TRY(reader.take_word("position", options.position));
+  WC_TRY(reader.take_word("prompt", options.prompt));
   WC_TRY(reader.take("hands", options.hands));
   options.opponent = std::make_shared<RulePlayer>(opponent);
   return PokerTask::make(std::move(options));

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/files/file_system.h"
+#include "base/settings/words.h"
 
 namespace weightcast::sim {
 
@@ -17,6 +18,10 @@ enum class PlantedBug : std::uint8_t {
   kIgnoredReaders,          ///< the store writes into files that readers have open
   kForgottenBase,           ///< the store is told to keep nothing but the latest version
 };
+constexpr Words<6> words_of(PlantedBug) {
+  return {"nothing",       "forgotten-directory-sync", "believed-record",
+          "ignored-pause", "ignored-readers",          "forgotten-base"};
+}
 
 /// Marks each record in a directory durable.
 void mark_records_durable(FileSystem& files, const std::filesystem::path& records);

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/settings/words.h"
+
 namespace weightcast {
 
 /// Where a response says its answer.
@@ -13,6 +15,7 @@ enum class AnswerMethod {
   kFlexible,  ///< verl's GSM8K scorer, flexible: the last number, as text
   kBoxed,     ///< verl's MATH scorer: the last \boxed, as text by MATH's rules
 };
+constexpr Words<4> words_of(AnswerMethod) { return {"auto", "strict", "flexible", "boxed"}; }
 
 /// A number as an answer gives it.
 struct MathNumber {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/settings/words.h"
 #include "tasks/math/math_answer.h"
 #include "tasks/task.h"
 
@@ -20,6 +21,7 @@ enum class AnswerForm {
   kBoxed,   ///< in the last \boxed: MATH
   kWhole,   ///< it is the result: DAPO-Math, Eurus
 };
+constexpr Words<3> words_of(AnswerForm) { return {"marked", "boxed", "whole"}; }
 
 /// What of a row is what. A name may lead into objects: "reward_model.ground_truth".
 struct MathColumns {

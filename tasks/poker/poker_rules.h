@@ -1,8 +1,6 @@
 #pragma once
 
-#include <array>
-#include <string_view>
-
+#include "base/settings/words.h"
 #include "tasks/poker/holdem_hand.h"
 
 namespace weightcast {
@@ -13,8 +11,7 @@ enum class PokerRule {
   kLooseAggressive,  ///< raises by the pot from 0.45 on, and calls from 0.3 on
   kPotOdds,          ///< calls where that pays on average, and raises by half the pot from 0.7 on
 };
-
-inline constexpr std::array<std::string_view, 3> kPokerRuleNames{"tight_passive", "loose_aggressive", "pot_odds"};
+constexpr Words<3> words_of(PokerRule) { return {"tight_passive", "loose_aggressive", "pot_odds"}; }
 
 /// What a player of that rule does, who has the given win share. Always possible. It checks where it would fold.
 [[nodiscard]] HoldemAction rule_action(PokerRule rule, const HoldemChoice& choice, Chips pot, double win_share);

@@ -10,6 +10,7 @@
 
 #include "base/chat_message.h"
 #include "base/result.h"
+#include "base/settings/words.h"
 #include "tasks/poker/holdem_hand.h"
 #include "tasks/poker/poker_player.h"
 
@@ -20,8 +21,7 @@ enum class PokerPrompt {
   kRules,  ///< the rules, and what the player sees
   kState,  ///< what the player sees, alone
 };
-
-inline constexpr std::array<std::string_view, 2> kPokerPromptNames{"rules", "state"};
+constexpr Words<2> words_of(PokerPrompt) { return {"rules", "state"}; }
 
 struct PokerTableOptions {
   std::uint32_t hands = 4;

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
 
+#include "base/settings/words.h"
 #include "tasks/poker/poker_player.h"
 #include "tasks/poker/poker_table.h"
 #include "tasks/task.h"
@@ -16,8 +16,7 @@ enum class PokerPosition {
   kButton,  ///< as player 0, who has it
   kDrawn,   ///< as player 0 or 1, by the episode's seed
 };
-
-inline constexpr std::array<std::string_view, 2> kPokerPositionNames{"button", "drawn"};
+constexpr Words<2> words_of(PokerPosition) { return {"button", "drawn"}; }
 
 struct PokerOptions : PokerTableOptions {
   PokerPosition position = PokerPosition::kButton;

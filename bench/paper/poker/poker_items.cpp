@@ -18,12 +18,12 @@ struct Column {
   std::string_view opponent;
   double before, after;
 };
-constexpr Column kColumns[] = {{kPokerRuleNames[0], .571, -.195},
-                               {kPokerRuleNames[1], .514, -.599},
-                               {kPokerRuleNames[2], .592, -.451},
+constexpr Column kColumns[] = {{to_string(PokerRule::kTightPassive), .571, -.195},
+                               {to_string(PokerRule::kLooseAggressive), .514, -.599},
+                               {to_string(PokerRule::kPotOdds), .592, -.451},
                                {kFrozenModel, -1.677, 1.245}};
 
-/// What the task's texts are made of, so that a turn is some forty tokens instead of two hundred bytes.
+/// The pieces of the task's texts: a turn is some forty tokens instead of two hundred bytes.
 std::vector<std::string> poker_words() {
   std::vector<std::string> words{"Hand: [",
                                  "], Board: [",

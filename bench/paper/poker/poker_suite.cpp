@@ -5,7 +5,7 @@ namespace {
 
 nlohmann::json json_of(const PokerWarmUp& warm_up) {
   nlohmann::json players = nlohmann::json::array();
-  for (const PokerRule rule : warm_up.players) players.push_back(kPokerRuleNames.at(static_cast<std::size_t>(rule)));
+  for (const PokerRule rule : warm_up.players) players.push_back(to_string(rule));
   return {{"players", std::move(players)},
           {"tables", warm_up.tables},
           {"updates", warm_up.updates},
@@ -21,11 +21,9 @@ nlohmann::json to_json(const PokerSuite& suite) {
           {"training", settings_json(suite.training)},
           {"words", suite.words},
           {"hands", suite.table.hands},
-          {"prompt", kPokerPromptNames.at(static_cast<std::size_t>(suite.table.prompt))},
+          {"prompt", to_string(suite.table.prompt)},
           {"base", json_of(suite.base)},
           {"opponent", json_of(suite.opponent)},
-          {"opponent_steps", suite.opponent_steps},
-          {"opponent_seed", suite.opponent_seed},
           {"cases", std::move(cases)},
           {"seeds", suite.seeds},
           {"steps", suite.steps},
