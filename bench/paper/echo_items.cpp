@@ -31,7 +31,7 @@ std::vector<TrainingCase> echo_cases(const std::vector<Setting>& settings) {
       {kAsynchronous, 1, 2 * kDriftMax + 2, {0}, with({{"sync_drift_max", fmt::format("{}", kDriftMax)}}), kWorkers}};
 }
 
-/// What a model of 140,000 parameters can do, in bytes.
+/// Settings for a model of 140,000 parameters, which reads bytes.
 TrainingSuite echo_suite(const char* preset) {
   TrainingSuite suite;
   suite.settings = {{"preset", preset},
@@ -119,16 +119,14 @@ PaperItem figure_2() {
   item.name = "echo-fig2";
   item.of = "ECHO, figure 2, Sokoban";
   TrainingSuite suite = echo_suite("sokoban");
-  for (const Setting& setting : std::initializer_list<Setting>{{"task_options.rows", "5"},
-                                                               {"task_options.columns", "5"},
-                                                               {"task_options.boxes", "1"},
-                                                               {"task_options.steps_min", "1"},
-                                                               {"task_options.actions_per_turn", "3"},
-                                                               {"turns_max", "2"},
-                                                               {"max_prompt_length", "512"},
-                                                               {"max_new_tokens", "48"}}) {
-    suite.settings.push_back(setting);
-  }
+  suite.settings.insert(suite.settings.end(), {{"task_options.rows", "5"},
+                                               {"task_options.columns", "5"},
+                                               {"task_options.boxes", "1"},
+                                               {"task_options.steps_min", "1"},
+                                               {"task_options.actions_per_turn", "3"},
+                                               {"turns_max", "2"},
+                                               {"max_prompt_length", "512"},
+                                               {"max_new_tokens", "48"}});
   suite.warm_up_steps = 250;
   // Rewards as they are: by their deviation the price of a step, 0.1, would count as much as a solved level.
   suite.cases = echo_cases({{"advantage_norm", "none"}, {"eval_prompts", "64"}});
@@ -142,12 +140,10 @@ PaperItem knights() {
   item.name = "echo-knights";
   item.of = "ECHO, figure 2, knights and knaves";
   TrainingSuite suite = echo_suite("knights_and_knaves");
-  for (const Setting& setting : std::initializer_list<Setting>{{"task_options.people_min", "2"},
-                                                               {"task_options.people_max", "3"},
-                                                               {"max_prompt_length", "1024"},
-                                                               {"max_new_tokens", "112"}}) {
-    suite.settings.push_back(setting);
-  }
+  suite.settings.insert(suite.settings.end(), {{"task_options.people_min", "2"},
+                                               {"task_options.people_max", "3"},
+                                               {"max_prompt_length", "1024"},
+                                               {"max_new_tokens", "112"}});
   suite.warm_up_steps = 300;
   suite.seeds.resize(1);
   // The warm-up makes whole weights, as a model of others has them; what learns then is an adapter, as in the preset.

@@ -60,10 +60,8 @@ PaperItem figure_4() {
   item.of = "ROLL Flash, figure 4";
   item.fitted = "the learning rate, chosen for sparse-staleness; weighted_topr's weight of negatives, 0.5";
   TrainingSuite suite = arithmetic_suite("roll_flash", "3e-4");
-  for (const Setting& setting : std::initializer_list<Setting>{
-           {"rollout_batch_size", "512"}, {"updates_per_step", "2"}, {"lr_warmup_updates", "0"}}) {
-    suite.settings.push_back(setting);
-  }
+  suite.settings.insert(suite.settings.end(),
+                        {{"rollout_batch_size", "512"}, {"updates_per_step", "2"}, {"lr_warmup_updates", "0"}});
   const auto with_ratio = [](std::vector<Setting> settings, std::uint64_t ratio) {
     settings.push_back({"async_generation_ratio", fmt::format("{}", ratio)});
     return settings;
@@ -141,16 +139,18 @@ constexpr std::array<Way, 5> kWays{{{"synchronous", 10.22, 13.37},
 // Processes start, and the first batches find nothing under way.
 constexpr std::size_t kFirstSteps = 2;
 
-double step_s(const TrainingRun& run) {
-  const std::vector<double>& seconds = run.columns.at("step_s");
-  return last_mean(seconds, std::max<std::size_t>(1, seconds.size() - std::min(kFirstSteps, seconds.size())));
+/// The mean of a column without those steps.
+double later_mean(const TrainingRun& run, const char* column) {
+  const std::vector<double>& values = run.columns.at(column);
+  return last_mean(values, std::max<std::size_t>(1, values.size() - std::min(kFirstSteps, values.size())));
 }
+
+double step_s(const TrainingRun& run) { return later_mean(run, "step_s"); }
 
 PaperItem figure_11() {
   PaperItem item;
   item.name = "flash-fig11";
   item.of = "ROLL Flash, figure 11";
-  item.fitted = "";
   TrainingSuite suite;
   suite.task_program = "weightcast-bench-sokoban";
   // At most 50 episodes are under way, and each sleeps in a process of its own. A few more may not have ended yet.
@@ -210,10 +210,7 @@ PaperItem figure_11() {
       add_row(result, fmt::format("{}: of synchronous, ALFWorld", way.name), way.alfworld_h / kWays[0].alfworld_h,
               shares, 'D');
       add_row(result, fmt::format("{}: seconds of a step that wait for rollouts", way.name), {},
-              each(runs, way.name, [](const TrainingRun& run) {
-                const std::vector<double>& waits = run.columns.at("collect_s");
-                return last_mean(waits, std::max<std::size_t>(1, waits.size() - std::min(kFirstSteps, waits.size())));
-              }));
+              each(runs, way.name, [](const TrainingRun& run) { return later_mean(run, "collect_s"); }));
       add_row(result, fmt::format("{}: mean lag", way.name), {},
               each(runs, way.name, [](const TrainingRun& run) { return run.lag_mean; }));
       const auto x = static_cast<double>(i + 1);

@@ -49,14 +49,12 @@ Status LoopProcesses::start_workers(const std::string& learner, std::span<const 
     const std::string name = worker_name(worker);
     ProcessSpec spec;
     spec.argv = {(programs_ / "weightcast-worker").string(), "run"};
-    for (const Setting& setting :
-         std::initializer_list<Setting>{{"learner", learner},
-                                        {"keys", (scratch_.path() / "keys" / "workers" / (name + ".pem")).string()},
-                                        {"state_dir", fleet_->state(worker + 1).string()},
-                                        {"spool_dir", (scratch_.path() / (name + "-spool")).string()}}) {
-      spec.argv.push_back(flag_of(setting));
-    }
-    for (const Setting& setting : settings) spec.argv.push_back(flag_of(setting));
+    std::vector<Setting> all = {{"learner", learner},
+                                {"keys", (scratch_.path() / "keys" / "workers" / (name + ".pem")).string()},
+                                {"state_dir", fleet_->state(worker + 1).string()},
+                                {"spool_dir", (scratch_.path() / (name + "-spool")).string()}};
+    all.insert(all.end(), settings.begin(), settings.end());
+    for (const Setting& setting : all) spec.argv.push_back(flag_of(setting));
     spec.log_path = log_path(worker);
     WC_ASSIGN(Process process, Process::start(spec));
     workers_.push_back(std::move(process));

@@ -17,9 +17,9 @@
 
 namespace weightcast::bench {
 
-/// What a learner in this process takes to train with workers: an origin's daemon, and for each worker a daemon and
-/// `weightcast-worker run`, all processes on loopback, whose connections are proven and encrypted. They end with this
-/// object. Invariant: worker i runs beside the fleet's node i + 1.
+/// The processes with which a learner in this one trains: an origin's daemon, and for each worker a daemon and
+/// `weightcast-worker run`, all on loopback, whose connections are proven and encrypted. They end with this object.
+/// Invariant: worker i runs beside the fleet's node i + 1.
 class LoopProcesses {
  public:
   /// Starts the daemons of `workers` workers. `programs`: the directory of weightcast and weightcast-worker.

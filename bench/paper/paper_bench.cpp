@@ -16,6 +16,7 @@
 #include "base/settings/nearest_name.h"
 #include "base/text.h"
 #ifdef WEIGHTCAST_TORCH
+#include "bench/paper/kept_json.h"
 #include "bench/paper/poker/poker_runs.h"
 #include "bench/paper/run_statistics.h"
 #include "bench/paper/training_runs.h"
@@ -27,9 +28,8 @@ namespace {
 constexpr std::uint64_t kResultBytesMax = std::uint64_t{16} << 20;
 
 std::vector<PaperItem> all_items() {
-  std::vector<PaperItem> items = echo2_items();
-  for (PaperItem& item : flash_items()) items.push_back(std::move(item));
-  for (const auto make : {staleness_items, poker_items, echo_items, flash_training_items}) {
+  std::vector<PaperItem> items;
+  for (const auto make : {echo2_items, flash_items, staleness_items, poker_items, echo_items, flash_training_items}) {
     for (PaperItem& item : make()) items.push_back(std::move(item));
   }
   return items;
@@ -99,7 +99,7 @@ Result<PaperResult> play_poker(const PaperItem& item, const std::filesystem::pat
 }
 #endif
 
-/// What an item that trains comes to.
+/// Trains an item and evaluates its runs.
 Result<PaperResult> train(const PaperItem& item, const PaperPlaces& places) {
 #ifdef WEIGHTCAST_TORCH
   if (item.poker) return play_poker(item, places.directory);
@@ -122,14 +122,6 @@ Result<PaperResult> train(const PaperItem& item, const PaperPlaces& places) {
                           "again",
                           item.name, printable(places.directory.string())));
 #endif
-}
-
-/// Whether `path` has a result of that configuration.
-bool is_done(FileSystem& files, const std::filesystem::path& path, const std::string& digest) {
-  const auto text = read_file(files, path, kResultBytesMax);
-  if (!text.has_value()) return false;
-  const nlohmann::json json = parse_json(*text);
-  return json.is_object() && json.contains("config_digest") && json["config_digest"] == digest;
 }
 
 }  // namespace
@@ -195,7 +187,8 @@ void make_quick(PaperItem& item) {
     item.training->steps = 3;
     item.training->warm_up_steps = std::min<std::uint64_t>(item.training->warm_up_steps, 2);
     item.training->settings.insert(item.training->settings.end(), tiny);
-    for (const Setting& setting : item.training->quick_settings) item.training->settings.push_back(setting);
+    const std::vector<Setting>& quick = item.training->quick_settings;
+    item.training->settings.insert(item.training->settings.end(), quick.begin(), quick.end());
   }
   if (item.poker) {
     item.poker->seeds.resize(1);
@@ -204,7 +197,6 @@ void make_quick(PaperItem& item) {
       warm_up->tables = 2;
       warm_up->updates = 2;
     }
-    item.poker->opponent_steps = std::min<std::uint64_t>(item.poker->opponent_steps, 1);
     item.poker->deals = 4;
     for (std::vector<Setting>* settings : {&item.poker->settings, &item.poker->training}) {
       settings->insert(settings->end(), tiny);
@@ -305,7 +297,7 @@ Status write_paper_items(const std::vector<PaperItem>& items, const PaperPlaces&
   WC_TRY(make_directories(files, places.directory));
   for (const PaperItem& item : items) {
     const std::filesystem::path path = places.directory / fmt::format("{}.json", item.name);
-    if (is_done(files, path, config_digest(item))) {
+    if (kept_json(files, path, "config_digest", config_digest(item), kResultBytesMax)) {
       fmt::print("{} ({}): kept, {} has it\n", item.of, item.name, printable(path.string()));
       continue;
     }

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/entropy.h"
 #include "base/json_text.h"
 #include "base/time.h"
 #include "tasks/program/program_messages.h"
@@ -87,7 +88,7 @@ class SlowSokoban {
                 {"success", result.success}};
   }
 
-  std::mt19937_64 random_{std::random_device{}()};
+  std::mt19937_64 random_{host_entropy()};
   double delay_median_s_ = 0, delay_sigma_ = 0;
   std::unique_ptr<Task> task_;
   std::map<std::uint64_t, std::unique_ptr<Environment>> episodes_;  // they must not outlive the task

@@ -10,7 +10,7 @@
 
 namespace weightcast::bench {
 
-// What an item that trains makes of its runs: one figure of each run, rows with intervals, curves.
+// Figures of an item's training runs: one of each run, rows with intervals, curves.
 
 using Runs = std::vector<TrainingRun>;
 

@@ -16,6 +16,7 @@
 #include "base/steady_clock.h"
 #include "base/text.h"
 #include "bench/fleet/interrupt.h"
+#include "bench/paper/kept_json.h"
 #include "bench/paper/loop_processes.h"
 #include "patch/codec/codec.h"
 #include "patch/snapshot/finite.h"
@@ -31,14 +32,12 @@ constexpr std::uint64_t kTen = 10;
 constexpr Duration kRunTimeMax = std::chrono::hours(1);
 constexpr Duration kWatchEvery = std::chrono::milliseconds(200);
 
-/// Columns that the learner's metrics have: ours, theirs.
-constexpr std::pair<const char*, const char*> kMetrics[] = {
-    {"reward", "critic/score/mean"},  {"loss", "actor/pg_loss"},
-    {"kl", "rollout_corr/kl"},        {"grad_norm", "actor/grad_norm"},
-    {"entropy", "actor/entropy"},     {"lag_median", "off_policy/median"},
-    {"lag_p90", "off_policy/p90"},    {"admitted", "off_policy/admissible_share"},
-    {"success", "eval/success_rate"}, {"step_s", "timing_s/step"},
-    {"collect_s", "timing_s/collect"}};
+constexpr MetricColumn kMetrics[] = {{"reward", "critic/score/mean"},  {"loss", "actor/pg_loss"},
+                                     {"kl", "rollout_corr/kl"},        {"grad_norm", "actor/grad_norm"},
+                                     {"entropy", "actor/entropy"},     {"lag_median", "off_policy/median"},
+                                     {"lag_p90", "off_policy/p90"},    {"admitted", "off_policy/admissible_share"},
+                                     {"success", "eval/success_rate"}, {"step_s", "timing_s/step"},
+                                     {"collect_s", "timing_s/collect"}};
 constexpr const char* kPatches[] = {"changed", "ratio", "event_changed", "event_ratio", "ten_changed", "ten_ratio"};
 
 /// Weights as the stream of a snapshot without file headers.
@@ -79,7 +78,7 @@ class Follower {
       event_ = ten_ = last_ = std::move(now);
       return {};
     }
-    for (const auto& [ours, theirs] : kMetrics) append(ours, at.metrics, theirs);
+    append_metrics(run_, kMetrics, at.metrics);
     double evaluation = kNaN;
     for (const auto& [name, value] : at.metrics) {
       if (name.starts_with("eval/avg@")) evaluation = value;
@@ -109,11 +108,6 @@ class Follower {
   }
 
  private:
-  void append(const char* column, const Metrics& metrics, const char* name) {
-    const auto found = metrics.find(name);
-    run_.columns[column].push_back(found == metrics.end() ? kNaN : found->second);
-  }
-
   Status measure(const Stream& base, const Stream& result, const char* changed, const char* ratio) {
     const auto layout = [](const Stream& stream) { return SnapshotLayout{stream.bytes.size(), stream.tensors}; };
     WC_ASSIGN(const PatchHead head, make_head({"run", Version{1}, Version{2}, {}, {}}, layout(base), layout(result)));
@@ -129,15 +123,6 @@ class Follower {
   Stream last_, event_, ten_;
   std::vector<double> lags_;
 };
-
-/// The run that lies there from the same configuration. A damaged file is none: its run is made again.
-std::optional<TrainingRun> read_run(FileSystem& files, const std::filesystem::path& path, const std::string& digest) {
-  const auto text = read_file(files, path, kRunBytesMax);
-  if (!text.has_value()) return std::nullopt;
-  const nlohmann::json json = parse_json(*text);
-  if (!json.is_object() || json.value("digest", nlohmann::json()) != digest) return std::nullopt;
-  return training_run(json);
-}
 
 /// Who makes a run's rollouts; none of a run whose learner makes them itself.
 struct RunWorkers {
@@ -211,6 +196,13 @@ Result<std::filesystem::path> warm_up(FileSystem& files, const TrainingSuite& su
 
 }  // namespace
 
+void append_metrics(TrainingRun& run, std::span<const MetricColumn> columns, const Metrics& metrics) {
+  for (const auto& [column, metric] : columns) {
+    const auto found = metrics.find(metric);
+    run.columns[column].push_back(found == metrics.end() ? kNaN : found->second);
+  }
+}
+
 Status learn(FileSystem& files, const std::vector<Setting>& settings, const StepObserver& observer,
              std::shared_ptr<const Task> task) {
   return learn_with(files, settings, {}, observer, std::move(task));
@@ -228,7 +220,8 @@ Result<std::vector<TrainingRun>> run_training_suite(const TrainingSuite& suite, 
       const std::string digest =
           digest_of({{"run", run_json(suite, c, seed)}, {"warm_up", settings_json(warm_up_settings(suite))}});
       const std::filesystem::path path = directory / (digest.substr(0, kDigestDigits) + ".json");
-      if (std::optional<TrainingRun> kept = read_run(files, path, digest)) {
+      const auto json = kept_json(files, path, "digest", digest, kRunBytesMax);
+      if (std::optional<TrainingRun> kept = json ? training_run(*json) : std::nullopt) {
         runs.push_back(std::move(*kept));
         told(runs.back());
         continue;
@@ -255,9 +248,9 @@ Result<std::vector<TrainingRun>> run_training_suite(const TrainingSuite& suite, 
       std::filesystem::remove_all(unfinished, ignored);
       if (!learned.has_value() && !run.has_diverged) return Error(learned.error());
       follower.finish();
-      nlohmann::json json = to_json(run);
-      json["digest"] = digest;
-      WC_TRY(replace_file(files, path, json_text(json) + "\n", Synced::kBytes));
+      nlohmann::json made = to_json(run);
+      made["digest"] = digest;
+      WC_TRY(replace_file(files, path, json_text(made) + "\n", Synced::kBytes));
       told(run);
     }
   }

@@ -16,7 +16,7 @@ namespace {
 // Conversations of some hundred tables: what they have said before is not computed again.
 constexpr std::uint64_t kCacheBytesMax = std::uint64_t{256} << 20;
 
-/// What one caller waits for.
+/// The questions of one caller, and the answers that it waits for.
 struct Asked {
   std::vector<CompletionRequest> requests;
   std::vector<std::string> answers;

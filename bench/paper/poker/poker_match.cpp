@@ -81,7 +81,7 @@ Result<std::string> poker_log(const PokerLogOptions& options) {
         for (const ChatMessage& message : seated.table.conversation(seat)) {
           messages.push_back({{"role", message.role}, {"content", message.content}});
         }
-        // Who has had no turn, as the other one folded each hand, has nothing to learn from.
+        // A player without a turn, as the other one folded each hand, has nothing to learn from.
         if (messages.empty()) continue;
         log += json_text({{"messages", std::move(messages)}, {"chips", seated.table.won(seat)}}) + "\n";
       }

@@ -28,7 +28,7 @@ struct PokerMatchOptions : PokerTableOptions {
 };
 
 struct PokerMatchResult {
-  /// What the first player won per hand, in chips: an entry per sequence of hands, over both times that it was played.
+  /// Chips that the first player won per hand: an entry per sequence of hands, over both times that it was played.
   std::vector<double> chips_per_hand;
   std::uint64_t hands = 0;
   std::uint64_t answered = 0;  ///< answers of the first player
@@ -46,8 +46,8 @@ struct PokerLogOptions : PokerTableOptions {
   std::uint64_t seed = 0;
 };
 
-/// What a policy learns from before it plays: a line {"messages", "chips"} for each logged player of each table, as
-/// sft_data takes them, with the chips that the player won. Errors: those of PokerTable::make().
+/// Games for a policy to learn from before it plays: a line {"messages", "chips"} for each logged player of each table,
+/// as sft_data takes them, with the chips that the player won. Errors: those of PokerTable::make().
 [[nodiscard]] Result<std::string> poker_log(const PokerLogOptions& options);
 
 }  // namespace weightcast::bench

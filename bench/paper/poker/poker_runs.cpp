@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <limits>
 #include <memory>
 #include <utility>
 
 #include "base/files/posix_file_system.h"
 #include "base/json_text.h"
+#include "bench/paper/kept_json.h"
 #include "bench/paper/poker/model_player.h"
 #include "bench/paper/poker/word_model.h"
 #include "bench/paper/run_statistics.h"
@@ -20,12 +20,11 @@ namespace {
 
 constexpr std::uint64_t kCellBytesMax = std::uint64_t{1} << 20;
 
-/// Columns that the learner's metrics have: ours, theirs.
-constexpr std::pair<const char*, const char*> kPokerMetrics[] = {{"reward", "critic/score/mean"},
-                                                                 {"loss", "actor/pg_loss"},
-                                                                 {"kl", "rollout_corr/kl"},
-                                                                 {"entropy", "actor/entropy"},
-                                                                 {"tokens", "perf/total_num_tokens"}};
+constexpr MetricColumn kPokerMetrics[] = {{"reward", "critic/score/mean"},
+                                          {"loss", "actor/pg_loss"},
+                                          {"kl", "rollout_corr/kl"},
+                                          {"entropy", "actor/entropy"},
+                                          {"tokens", "perf/total_num_tokens"}};
 
 /// Weights that somebody plays with, and the digest of all that they follow from.
 struct Model {
@@ -75,12 +74,12 @@ class PokerRuns {
 
   /// `model` after training steps against `opponent`.
   Result<Model> train(const Model& model, const Opponent& opponent, const std::vector<Setting>& of_case,
-                      std::uint64_t seed, std::uint64_t steps, TrainingRun& run) {
+                      std::uint64_t seed, TrainingRun& run) {
     std::vector<Setting> settings = suite_.settings;
     settings.insert(settings.end(), suite_.training.begin(), suite_.training.end());
     settings.insert(settings.end(), of_case.begin(), of_case.end());
     settings.push_back({"seed", fmt::format("{}", seed)});
-    settings.push_back({"total_training_steps", fmt::format("{}", steps)});
+    settings.push_back({"total_training_steps", fmt::format("{}", suite_.steps)});
     const std::string digest = digest_of({{"settings", settings_json(settings)},
                                           {"hands", suite_.table.hands},
                                           {"model", model.digest},
@@ -97,13 +96,10 @@ class PokerRuns {
     WC_ASSIGN(const std::vector<Metrics> steps_done, read_metrics(files_, path / "metrics.jsonl"));
     run.seed = seed;
     for (const Metrics& metrics : steps_done) {
-      for (const auto& [ours, theirs] : kPokerMetrics) {
-        const auto found = metrics.find(theirs);
-        run.columns[ours].push_back(found == metrics.end() ? std::numeric_limits<double>::quiet_NaN() : found->second);
-      }
+      append_metrics(run, kPokerMetrics, metrics);
       run.columns["reward"].back() /= suite_.table.hands;
     }
-    return Model{path / "checkpoints" / fmt::format("checkpoint-{:08}", steps), digest};
+    return Model{path / "checkpoints" / fmt::format("checkpoint-{:08}", suite_.steps), digest};
   }
 
   Result<Opponent> player(std::string name, const Model& model) {
@@ -114,7 +110,7 @@ class PokerRuns {
     return Opponent{std::move(name), model.digest, std::move(made)};
   }
 
-  /// What `policy` wins against `opponent`; from the disk, if it lies there.
+  /// Plays `policy` against `opponent`, unless the disk has that match.
   Result<PokerCell> play(const Opponent& policy, std::uint64_t seed, const Opponent& opponent) {
     PokerMatchOptions options;
     static_cast<PokerTableOptions&>(options) = suite_.table;
@@ -127,11 +123,8 @@ class PokerRuns {
                                           {"deals", options.deals},
                                           {"seed", options.seed}});
     const std::filesystem::path path = directory_ / fmt::format("match-{}.json", digest.substr(0, kDigestDigits));
-    if (const auto text = read_file(files_, path, kCellBytesMax); text.has_value()) {
-      const nlohmann::json json = parse_json(*text);
-      if (json.is_object() && json.value("digest", nlohmann::json()) == digest) {
-        if (std::optional<PokerCell> kept = poker_cell(json)) return std::move(*kept);
-      }
+    if (const auto json = kept_json(files_, path, "digest", digest, kCellBytesMax)) {
+      if (std::optional<PokerCell> kept = poker_cell(*json)) return std::move(*kept);
     }
     WC_ASSIGN(const PokerMatchResult match, play_match(*policy.player, *opponent.player, options));
     PokerCell cell;
@@ -165,15 +158,11 @@ Result<PokerOutcome> run_poker_suite(const PokerSuite& suite, const std::filesys
   WC_TRY(runs.prepare());
   WC_ASSIGN(const Model base, runs.warm_up(suite.base));
   WC_ASSIGN(const Opponent warmed_up, runs.player(std::string(kWarmedUp), base));
-  WC_ASSIGN(Model frozen, runs.warm_up(suite.opponent));
-  if (suite.opponent_steps > 0) {
-    TrainingRun ignored;
-    WC_ASSIGN(frozen, runs.train(frozen, warmed_up, {}, suite.opponent_seed, suite.opponent_steps, ignored));
-  }
+  WC_ASSIGN(const Model frozen, runs.warm_up(suite.opponent));
   std::vector<Opponent> opponents;
-  for (std::size_t rule = 0; rule < kPokerRuleNames.size(); ++rule) {
-    const std::string name(kPokerRuleNames[rule]);
-    opponents.push_back({name, name, std::make_shared<RulePlayer>(static_cast<PokerRule>(rule))});
+  for (const PokerRule rule : {PokerRule::kTightPassive, PokerRule::kLooseAggressive, PokerRule::kPotOdds}) {
+    const std::string name(to_string(rule));
+    opponents.push_back({name, name, std::make_shared<RulePlayer>(rule)});
   }
   WC_ASSIGN(Opponent frozen_model, runs.player(std::string(kFrozenModel), frozen));
   opponents.push_back(std::move(frozen_model));
@@ -192,7 +181,7 @@ Result<PokerOutcome> run_poker_suite(const PokerSuite& suite, const std::filesys
     for (const std::uint64_t seed : suite.seeds) {
       TrainingRun& run = outcome.runs.emplace_back();
       run.name = c.name;
-      WC_ASSIGN(const Model model, runs.train(base, opponents.back(), c.settings, seed, suite.steps, run));
+      WC_ASSIGN(const Model model, runs.train(base, opponents.back(), c.settings, seed, run));
       WC_ASSIGN(const Opponent policy, runs.player(c.name, model));
       WC_TRY(play_all(policy, seed));
     }

@@ -35,9 +35,7 @@ struct PokerSuite {
   std::vector<std::string> words;  ///< that are tokens; see word_tokenizer_json()
   PokerTableOptions table;
   PokerWarmUp base;
-  PokerWarmUp opponent;              ///< how the frozen model begins
-  std::uint64_t opponent_steps = 0;  ///< training steps against `base` that it makes then
-  std::uint64_t opponent_seed = 0;   ///< of those
+  PokerWarmUp opponent;  ///< of the frozen model
   std::vector<PokerCase> cases;
   std::vector<std::uint64_t> seeds;
   std::uint64_t steps = 0;
@@ -59,7 +57,7 @@ inline constexpr std::string_view kWarmedUp = "warmed up";
 inline constexpr std::string_view kFrozenModel = "frozen model";
 
 struct PokerOutcome {
-  std::vector<TrainingRun> runs;  ///< columns reward (chips of a hand), loss, kl, entropy, tokens, refused
+  std::vector<TrainingRun> runs;  ///< columns reward (chips of a hand), loss, kl, entropy, tokens
   std::vector<PokerCell> cells;
 };
 
