@@ -16,7 +16,7 @@ template <typename Body>
 void for_differing_words(const std::byte* before, const std::byte* now, std::size_t bytes, std::size_t word_bytes,
                          const Body& body) {
   const Kernels& kernels = best_kernels();
-  ChangedCells changed;
+  ChunkChanges changed;
   const std::size_t words = bytes / word_bytes;
   for (std::size_t first = 0; first < words; first += kChunkCells) {
     const std::size_t at = first * word_bytes;
@@ -34,7 +34,7 @@ std::uint64_t update(MutableBytes shadow, Bytes now, const CellLists& lists) {
   const std::size_t room = std::min(lists.numbers.size(), lists.values.size() / CellBytes);
   std::uint64_t found = 0;
   for_differing_words(shadow.data(), now.data(), now.size(), kWordBytes,
-                      [&](std::size_t first, const ChangedCells& words, std::size_t count) {
+                      [&](std::size_t first, const ChunkChanges& words, std::size_t count) {
                         for (std::size_t i = 0; i < count; ++i) {
                           if (i > 0 && words[i] / kWordsPerCell == words[i - 1] / kWordsPerCell) continue;
                           const std::size_t cell = (first + words[i]) / kWordsPerCell;
@@ -59,7 +59,7 @@ void append_differing_cells(Bytes before, Bytes now, std::size_t cell_bytes, std
   const std::size_t word_bytes = std::min<std::size_t>(cell_bytes, sizeof(std::uint64_t));
   const std::size_t words_per_cell = cell_bytes / word_bytes;
   for_differing_words(before.data(), now.data(), now.size(), word_bytes,
-                      [&](std::size_t first_word, const ChangedCells& words, std::size_t count) {
+                      [&](std::size_t first_word, const ChunkChanges& words, std::size_t count) {
                         const auto first_here = static_cast<std::uint32_t>(first + first_word / words_per_cell);
                         for (std::size_t i = 0; i < count; ++i) {
                           const std::size_t cell = words[i] / words_per_cell;

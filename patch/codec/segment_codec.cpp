@@ -17,7 +17,7 @@ constexpr std::size_t kListedCellsPerChange = 4;
 constexpr std::size_t kListedChangesAnyway = 64;
 
 std::uint32_t count_changes(const Kernels& kernels, unsigned width, Bytes before, Bytes after) {
-  ChangedCells changed;
+  ChunkChanges changed;
   std::size_t count = 0;
   for (std::size_t at = 0; at < after.size(); at += kChunkCells * width) {
     const std::size_t cells = std::min(kChunkCells * width, after.size() - at) / width;

@@ -49,7 +49,7 @@ class SegmentEncoder {
   SparseEncoder sparse_;
   PlanesEncoder planes_;
   ListedEncoder listed_;
-  ChangedCells changed_;
+  ChunkChanges changed_;
   // Of a list: the changed cells with their old and new values.
   CellChanges found_;
   std::vector<std::byte> old_values_;

@@ -102,7 +102,7 @@ class SparseEncoder {
   std::size_t sampled_cells_ = 0;
   KeyCounts exact_;  // of changed cells only
   WeightedChunk chunk_;
-  ChangedCells changed_;
+  ChunkChanges changed_;
   std::vector<Place> places_;     // the first changed_cells_ are this range's
   std::vector<std::byte> steps_;  // one cell each
   std::vector<Escapes> escapes_;

@@ -45,7 +45,7 @@ struct Sparse {
 /// `width` is 1, 2, 4 or 8.
 Sparse sparse_of(unsigned width, Bytes before, Bytes after) {
   const Kernels& kernels = best_kernels();
-  ChangedCells changed;
+  ChunkChanges changed;
   Sparse sparse;
   const std::size_t elements = after.size() / width;
   for (std::size_t begin = 0; begin < elements; begin += kChunkCells) {

@@ -161,7 +161,7 @@ std::uint32_t diff_block(const std::byte* before, const std::byte* after) {
 }
 
 template <unsigned CellBytes>
-std::size_t diff_chunk(const std::byte* before, const std::byte* after, std::size_t count, ChangedCells& out) {
+std::size_t diff_chunk(const std::byte* before, const std::byte* after, std::size_t count, ChunkChanges& out) {
   const std::size_t blocks = count / kBlockCells;
   std::size_t changed = 0;
   for (std::size_t b = 0; b < blocks; ++b) {
@@ -184,7 +184,7 @@ std::size_t diff_chunk(const std::byte* before, const std::byte* after, std::siz
 }
 
 std::size_t diff(unsigned cell_bytes, const std::byte* before, const std::byte* after, std::size_t count,
-                 ChangedCells& out) {
+                 ChunkChanges& out) {
   switch (cell_bytes) {
     case 1: return diff_chunk<1>(before, after, count, out);
     case 2: return diff_chunk<2>(before, after, count, out);

@@ -33,7 +33,7 @@ std::uint32_t diff_block(const std::byte* before, const std::byte* after) {
 // Whether a block has changes is as good as random at 1 % density, and so is how many: whole vectors of indices are
 // written, of which the next block's begin where this one's changes end.
 template <unsigned CellBytes>
-std::size_t diff_chunk(const std::byte* before, const std::byte* after, std::size_t count, ChangedCells& out) {
+std::size_t diff_chunk(const std::byte* before, const std::byte* after, std::size_t count, ChunkChanges& out) {
   alignas(64) static constexpr auto kIndices = [] {
     std::array<std::uint16_t, kBlockCells> indices{};
     for (unsigned i = 0; i < kBlockCells; ++i) indices[i] = std::uint16_t(i);
@@ -54,7 +54,7 @@ std::size_t diff_chunk(const std::byte* before, const std::byte* after, std::siz
 }
 
 std::size_t diff(unsigned cell_bytes, const std::byte* before, const std::byte* after, std::size_t count,
-                 ChangedCells& out) {
+                 ChunkChanges& out) {
   switch (cell_bytes) {
     case 1: return diff_chunk<1>(before, after, count, out);
     case 2: return diff_chunk<2>(before, after, count, out);

@@ -35,7 +35,7 @@ struct WeightedChunk {
 };
 
 /// Indices of changed cells within a chunk, in order. The kernels use the spare places as scratch.
-using ChangedCells = std::array<std::uint16_t, kChunkCells + kBlockCells>;
+using ChunkChanges = std::array<std::uint16_t, kChunkCells + kBlockCells>;
 
 struct ByteRange {
   std::uint8_t least, greatest;
@@ -48,7 +48,7 @@ struct Kernels {
   void (*weigh)(CellKind kind, const std::byte* cells, std::size_t count, const HazardModel& model, WeightedChunk& out);
   /// `count` <= kChunkCells cells of `cell_bytes` at each of `before` and `after`. Returns how many differ.
   std::size_t (*diff)(unsigned cell_bytes, const std::byte* before, const std::byte* after, std::size_t count,
-                      ChangedCells& out);
+                      ChunkChanges& out);
   /// Writes byte p of cell i to planes[p][i], for `count` cells of `cell_bytes`. With `before` it splits the exclusive
   /// or of both; without, the cell itself, rotated left by one bit if `rotate` is set.
   void (*split)(unsigned cell_bytes, bool rotate, const std::byte* cells, const std::byte* before, std::size_t count,

@@ -11,7 +11,7 @@ void weigh(CellKind kind, const std::byte* cells, std::size_t count, const Hazar
 }
 
 std::size_t diff(unsigned cell_bytes, const std::byte* before, const std::byte* after, std::size_t count,
-                 ChangedCells& out) {
+                 ChunkChanges& out) {
   switch (cell_bytes) {
     case 1: return diff_cells<1>(before, after, 0, count, out.data());
     case 2: return diff_cells<2>(before, after, 0, count, out.data());

@@ -34,7 +34,7 @@ RC_GTEST_PROP(Kernels, AllEqualScalar, ()) {
   const HazardModel model = random_model(random);
   const auto expected = std::make_unique<WeightedChunk>(), found = std::make_unique<WeightedChunk>();
   scalar_kernels().weigh(kind, before, count, model, *expected);
-  ChangedCells expected_changes, found_changes;
+  ChunkChanges expected_changes, found_changes;
   const unsigned width = geometry_of(kind).bytes;
   const std::size_t changes = scalar_kernels().diff(width, before, after, count, expected_changes);
   for (const Kernels* kernels : available_kernels()) {
