@@ -9,25 +9,25 @@
 namespace weightcast {
 namespace {
 
-class Plays {
+class EpisodeRunners {
  public:
-  Plays(Completer& completer, const PromptCodec& codec, RewardPool& rewards, std::span<const EpisodeRequest> requests,
-        const EpisodeOptions& options)
+  EpisodeRunners(Completer& completer, const PromptCodec& codec, RewardPool& rewards,
+                 std::span<const EpisodeRequest> requests, const EpisodeOptions& options)
       : completer_(completer), codec_(codec), rewards_(rewards), requests_(requests), options_(options) {}
 
   Status begin(const std::shared_ptr<const Task>& task) {
-    const EpisodeRunnerOptions play_options{options_.limits, completer_.options().tokens_max, options_.tokens_max};
+    const EpisodeRunnerOptions runner_options{options_.limits, completer_.options().tokens_max, options_.tokens_max};
     std::vector<RewardPool::Job> jobs;
     for (const EpisodeRequest& request : requests_) {
-      plays_.push_back({std::make_unique<EpisodeRunner>(task, codec_, play_options), {}, false});
-      jobs.push_back(plays_.back().play->begin_job(request.index));
+      entries_.push_back({std::make_unique<EpisodeRunner>(task, codec_, runner_options), {}, false});
+      jobs.push_back(entries_.back().runner->begin_job(request.index));
     }
     const std::vector<Status> begun = rewards_.run_all(std::move(jobs));
-    for (std::size_t i = 0; i < plays_.size(); ++i) {
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
       if (begun[i].has_value()) {
-        WC_TRY(plays_[i].play->handle_begun({}));
+        WC_TRY(entries_[i].runner->handle_begun({}));
       } else {
-        plays_[i].fail_with(begun[i].error());
+        entries_[i].fail_with(begun[i].error());
       }
     }
     return {};
@@ -37,23 +37,23 @@ class Plays {
   Result<bool> turn() {
     std::vector<std::size_t> active;
     std::vector<CompletionRequest> asked;
-    for (std::size_t i = 0; i < plays_.size(); ++i) {
-      if (plays_[i].is_over) continue;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      if (entries_[i].is_over) continue;
       active.push_back(i);
-      asked.push_back({plays_[i].play->tokens(), plays_[i].play->turn_seed(requests_[i].seed)});
+      asked.push_back({entries_[i].runner->tokens(), entries_[i].runner->turn_seed(requests_[i].seed)});
     }
     if (active.empty()) return false;
     WC_ASSIGN(const std::vector<Completion> completions, completer_.complete(asked));
     std::vector<RewardPool::Job> jobs;
     for (std::size_t a = 0; a < active.size(); ++a) {
-      EpisodeRunner& play = *plays_[active[a]].play;
-      play.add_sampled(completions[a].tokens, completions[a].log_probs, options_.version);
-      jobs.push_back(play.answer_job());
+      EpisodeRunner& runner = *entries_[active[a]].runner;
+      runner.add_sampled(completions[a].tokens, completions[a].log_probs, options_.version);
+      jobs.push_back(runner.answer_job());
     }
     std::vector<Status> answered = rewards_.run_all(std::move(jobs));
     for (std::size_t a = 0; a < active.size(); ++a) {
-      Entry& entry = plays_[active[a]];
-      const Result<bool> goes_on = entry.play->handle_answered(std::move(answered[a]));
+      Entry& entry = entries_[active[a]];
+      const Result<bool> goes_on = entry.runner->handle_answered(std::move(answered[a]));
       if (!goes_on.has_value()) {
         entry.fail_with(goes_on.error());
       } else {
@@ -65,19 +65,19 @@ class Plays {
 
   std::vector<PlayedEpisode> finish() {
     std::vector<PlayedEpisode> played;
-    for (std::size_t i = 0; i < plays_.size(); ++i) {
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
       PlayedEpisode& episode = played.emplace_back();
-      episode.failure = std::move(plays_[i].failure);
+      episode.failure = std::move(entries_[i].failure);
       if (!episode.failure.empty()) continue;
-      episode.answer = plays_[i].play->answer();
-      episode.rollout = plays_[i].play->finish(options_.identity, requests_[i].group);
+      episode.answer = entries_[i].runner->answer();
+      episode.rollout = entries_[i].runner->finish(options_.identity, requests_[i].group);
     }
     return played;
   }
 
  private:
   struct Entry {
-    std::unique_ptr<EpisodeRunner> play;
+    std::unique_ptr<EpisodeRunner> runner;
     std::string failure;
     bool is_over = false;
 
@@ -92,7 +92,7 @@ class Plays {
   RewardPool& rewards_;
   const std::span<const EpisodeRequest> requests_;
   const EpisodeOptions& options_;
-  std::vector<Entry> plays_;
+  std::vector<Entry> entries_;
 };
 
 }  // namespace
@@ -123,11 +123,11 @@ Result<std::vector<PlayedEpisode>> play_episodes(Completer& completer, const std
                                                  const PromptCodec& codec, RewardPool& rewards,
                                                  std::span<const EpisodeRequest> requests,
                                                  const EpisodeOptions& options) {
-  Plays plays(completer, codec, rewards, requests, options);
-  WC_TRY(plays.begin(task));
+  EpisodeRunners runners(completer, codec, rewards, requests, options);
+  WC_TRY(runners.begin(task));
   for (;;) {
-    WC_ASSIGN(const bool goes_on, plays.turn());
-    if (!goes_on) return plays.finish();
+    WC_ASSIGN(const bool goes_on, runners.turn());
+    if (!goes_on) return runners.finish();
   }
 }
 

@@ -121,7 +121,9 @@ void RolloutLoop::perform(Instant now, const RolloutAction& action) {
   const RolloutKey& key = action.rollout;
   switch (action.kind) {
     case RolloutAction::Kind::kGenerate: generate(now, key); break;
-    case RolloutAction::Kind::kStep: jobs_[rewards_.submit(rollouts_.at(key).play->answer_job())] = {key, false}; break;
+    case RolloutAction::Kind::kStep:
+      jobs_[rewards_.submit(rollouts_.at(key).runner->answer_job())] = {key, false};
+      break;
     case RolloutAction::Kind::kSend:
       if (const auto found = rollouts_.find(key); found != rollouts_.end()) {
         finished_.push_back(*std::move(found->second.rollout));
@@ -145,14 +147,14 @@ void RolloutLoop::perform(Instant now, const RolloutAction& action) {
 /// Samples the next turn, once it is known what it goes on from.
 void RolloutLoop::generate(Instant now, const RolloutKey& key) {
   Rollout& rollout = rollouts_[key];
-  if (!rollout.play) {
+  if (!rollout.runner) {
     EpisodeRunnerOptions options;
     options.limits = {static_cast<std::uint32_t>(run_.turns_max), run_.turns_max * run_.max_new_tokens,
                       from_seconds(run_.episode_time_max)};
     options.answer_tokens_max = run_.max_new_tokens;
     options.tokens_max = run_.tokens_max;
-    rollout.play = std::make_unique<EpisodeRunner>(task_, codec_, options);
-    jobs_[rewards_.submit(rollout.play->begin_job(prompts_.training_index(key.group)))] = {key, true};
+    rollout.runner = std::make_unique<EpisodeRunner>(task_, codec_, options);
+    jobs_[rewards_.submit(rollout.runner->begin_job(prompts_.training_index(key.group)))] = {key, true};
   } else if (const Status sampled = sample_turn(now, key, rollout); !sampled.has_value()) {
     fail_rollout(now, key, sampled.error().message());
   }
@@ -160,11 +162,11 @@ void RolloutLoop::generate(Instant now, const RolloutKey& key) {
 
 Status RolloutLoop::sample_turn(Instant now, const RolloutKey& key, Rollout& rollout) {
   EngineRequest request;
-  request.prompt = rollout.play->tokens();
+  request.prompt = rollout.runner->tokens();
   request.sampling.temperature = run_.temperature;
   request.sampling.top_p = run_.top_p;
   request.seed =
-      rollout.play->turn_seed(attempt_seed(sampling_seed(run_.seed, width_, key.group, key.member), key.attempt));
+      rollout.runner->turn_seed(attempt_seed(sampling_seed(run_.seed, width_, key.group, key.member), key.attempt));
   request.tokens_max = run_.max_new_tokens;
   request.stop_tokens = {codec_.end_token()};
   request.tag = next_tag_++;
@@ -196,11 +198,11 @@ void RolloutLoop::handle_event(Instant now, EngineEvent event) {
   }
   const auto found = rollouts_.find(key);
   if (found == rollouts_.end()) return;  // it was stopped
-  EpisodeRunner& play = *found->second.play;
-  if (event.restarted) play.restart_turn();
+  EpisodeRunner& runner = *found->second.runner;
+  if (event.restarted) runner.restart_turn();
   tokens_ += event.tokens.size();
   for (const EngineToken& token : event.tokens) {
-    play.add_sampled(std::span(&token.token, 1), std::span(&token.log_prob, 1), token.version);
+    runner.add_sampled(std::span(&token.token, 1), std::span(&token.log_prob, 1), token.version);
   }
   if (!event.finished) return;
   found->second.request.reset();
@@ -225,15 +227,15 @@ void RolloutLoop::handle_jobs(Instant now) {
 
 Status RolloutLoop::handle_job(Instant now, const Job& job, Rollout& rollout, Status outcome) {
   if (job.is_begin) {
-    WC_TRY(rollout.play->handle_begun(std::move(outcome)));
+    WC_TRY(rollout.runner->handle_begun(std::move(outcome)));
     return sample_turn(now, job.key, rollout);
   }
-  WC_ASSIGN(const bool goes_on, rollout.play->handle_answered(std::move(outcome)));
+  WC_ASSIGN(const bool goes_on, rollout.runner->handle_answered(std::move(outcome)));
   if (goes_on) {
     scheduler_.handle_observation(now, job.key);
     return {};
   }
-  rollout.rollout = rollout.play->finish({run_.model_digest, run_.tokenizer_digest}, job.key.group);
+  rollout.rollout = rollout.runner->finish({run_.model_digest, run_.tokenizer_digest}, job.key.group);
   if (!options_.has_log_probs) rollout.rollout->logprobs.clear();
   rollout.rollout->sequence = groups_.at(job.key.group).first_sequence + job.key.member;
   scheduler_.handle_finished(now, job.key, rollout.rollout->reward);

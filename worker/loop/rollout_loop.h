@@ -101,7 +101,7 @@ class RolloutLoop {
     std::set<std::uint32_t> sent;  // members
   };
   struct Rollout {
-    std::unique_ptr<EpisodeRunner> play;
+    std::unique_ptr<EpisodeRunner> runner;
     std::optional<RequestId> request;   // of the turn that is being sampled
     std::optional<Trajectory> rollout;  // when the episode is over
   };

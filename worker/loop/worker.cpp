@@ -112,8 +112,8 @@ class RunOfWorker {
       }
     }
     WC_ASSIGN(std::unique_ptr<Task> task, open_task(run.task, run.task_options, data, config_.task_program, log_.info));
-    WC_ASSIGN(line_, RolloutLoop::make(run, std::move(task), std::move(tokenizer), options));
-    link_.emplace(client_, line_->rollouts_per_group(), log_);
+    WC_ASSIGN(loop_, RolloutLoop::make(run, std::move(task), std::move(tokenizer), options));
+    link_.emplace(client_, loop_->rollouts_per_group(), log_);
     if (backend_) return {};
     versions_ =
         VersionFollower::start(files_, subscribe_to_versions(config_.state_dir), model, config_.weights, log_.warn);
@@ -129,13 +129,13 @@ class RunOfWorker {
       if (news.learner) {
         if (news.learner->ended) return false;
         is_wanted_ = news.learner->is_wanted;
-        line_->handle_learner(now, *news.learner);
+        loop_->handle_learner(now, *news.learner);
       }
-      line_->handle_groups(now, news.groups);
+      loop_->handle_groups(now, news.groups);
       switch_weights(now);
-      const bool is_busy = line_->step(now);
+      const bool is_busy = loop_->step(now);
       WC_TRY(send());
-      link_->set(unsent_ || !is_wanted_ ? 0 : line_->groups_wanted(), report(now));
+      link_->set(unsent_ || !is_wanted_ ? 0 : loop_->groups_wanted(), report(now));
       if (is_busy) measure(steady_now() - now);
       if (is_busy) continue;
       link_->wait(kIdle);
@@ -146,15 +146,15 @@ class RunOfWorker {
 
   /// Gives back to the learner what is not finished, so that it does not wait for it.
   void end() {
-    if (!line_) return;
+    if (!loop_) return;
     link_->stop();
-    std::vector<std::uint64_t> abandoned = line_->end();
+    std::vector<std::uint64_t> abandoned = loop_->end();
     // The line has never seen the groups that the last answer granted.
     for (const StartedGroup& group : link_->take().groups) {
-      for (std::uint64_t i = 0; i < line_->rollouts_per_group(); ++i) abandoned.push_back(group.first_sequence + i);
+      for (std::uint64_t i = 0; i < loop_->rollouts_per_group(); ++i) abandoned.push_back(group.first_sequence + i);
     }
     if (!abandoned.empty()) client_.abandon(abandoned);
-    say_status(line_->stats());
+    say_status(loop_->stats());
     report_.is_active = false;
     report_.under_way = 0;
     static_cast<void>(client_.heartbeat(report_));  // a learner that is away finds out by itself
@@ -164,19 +164,19 @@ class RunOfWorker {
   [[nodiscard]] IdleFor idle_for() const {
     if (!has_version_) return IdleFor::kVersion;
     if (unsent_) return IdleFor::kSpool;
-    return line_->under_way() > 0 ? IdleFor::kEnvironments : IdleFor::kLearner;
+    return loop_->under_way() > 0 ? IdleFor::kEnvironments : IdleFor::kLearner;
   }
 
   /// A step, and what follows of it, took `span`.
   void measure(Duration span) {
     if (backend_) {
-      for (const AnswerTime& answer : line_->take_answer_times()) {
+      for (const AnswerTime& answer : loop_->take_answer_times()) {
         meter_.handle_answer(answer.span, answer.running, answer.tokens);
       }
-      meter_.handle_work(span, line_->answering());
+      meter_.handle_work(span, loop_->answering());
       return;
     }
-    const RolloutLoopStats stats = line_->stats();
+    const RolloutLoopStats stats = loop_->stats();
     meter_.handle_step(span, stats.engine.step_sequences - std::exchange(step_sequences_, stats.engine.step_sequences),
                        stats.engine.step_tokens - std::exchange(step_tokens_, stats.engine.step_tokens));
   }
@@ -214,7 +214,7 @@ class RunOfWorker {
   void switch_weights(Instant now) {
     if (backend_) {
       if (const std::optional<Version> version = backend_->take_version()) {
-        line_->handle_version(now, *version);
+        loop_->handle_version(now, *version);
         note_version(*version);
       }
       return;
@@ -223,7 +223,7 @@ class RunOfWorker {
     std::optional<InstalledVersion> next = versions_->take();
     if (!next) return;
     const Version version = next->name.version;
-    const Status switched = line_->handle_weights(now, version, std::move(next->weights));
+    const Status switched = loop_->handle_weights(now, version, std::move(next->weights));
     installs_.prepare += from_seconds(next->prepare_s);
     if (!switched.has_value()) {
       ++installs_.refused;
@@ -239,7 +239,7 @@ class RunOfWorker {
 
   Status send() {
     for (;;) {
-      if (!unsent_) unsent_ = line_->poll_rollout();
+      if (!unsent_) unsent_ = loop_->poll_rollout();
       if (!unsent_) break;
       const Status sent = client_.send(*unsent_);
       if (!sent.has_value() && sent.error().code != Errc::kNoSpace) return sent;
@@ -251,24 +251,24 @@ class RunOfWorker {
       ++sent_;
       unsent_.reset();
     }
-    if (const auto abandoned = line_->take_abandoned(); !abandoned.empty()) client_.abandon(abandoned);
+    if (const auto abandoned = loop_->take_abandoned(); !abandoned.empty()) client_.abandon(abandoned);
     return {};
   }
 
   WorkerHeartbeat report(Instant now) {
-    const Version version = line_->version().value_or(kNoVersion);
+    const Version version = loop_->version().value_or(kNoVersion);
     // What is said at once, and not five times a second: the learner times its broadcasts by it.
     const bool is_switched = version != report_.weights;
     if (!is_switched && now < reported_at_ + 200ms) return report_;
     reported_at_ = now;
-    const RolloutLoopStats stats = line_->stats();
+    const RolloutLoopStats stats = loop_->stats();
     rates_.handle(now, sent_, stats.tokens);
     report_.weights = version;
     report_.is_active = is_wanted_;
     report_.rollouts_per_s = rates_.rollouts_per_s();
     report_.tokens_per_s = rates_.tokens_per_s();
     report_.full_load_s = to_seconds(meter_.at_full_load());
-    report_.under_way = line_->under_way();
+    report_.under_way = loop_->under_way();
     report_.price_per_hour = config_.price_per_hour;
     report_.promised_rollouts_per_s = config_.promised_rollouts_per_s;
     tell_metrics(stats);
@@ -285,10 +285,10 @@ class RunOfWorker {
     metrics_.set({.version = report_.weights,
                   .is_wanted = is_wanted_,
                   .has_engine = backend_ == nullptr,
-                  .answering = line_->answering(),
+                  .answering = loop_->answering(),
                   .under_way = report_.under_way,
                   .spooled = sent_,
-                  .line = stats,
+                  .loop = stats,
                   .learner = client_.stats(),
                   .installs = installs,
                   .idle = idle_});
@@ -312,7 +312,7 @@ class RunOfWorker {
   const WorkerLog& log_;
   WorkerMetrics& metrics_;
   std::shared_ptr<Backend> backend_;  // instead of versions_
-  std::unique_ptr<RolloutLoop> line_;
+  std::unique_ptr<RolloutLoop> loop_;
   std::optional<LearnerLink> link_;
   std::unique_ptr<VersionFollower> versions_;
   std::optional<Trajectory> unsent_;  // for which the spool has no room

@@ -12,10 +12,9 @@ constexpr std::array<std::string_view, 4> kIdleNames = {"version", "learner", "s
 
 /// What became of rollouts that had begun.
 constexpr std::pair<std::string_view, std::uint64_t SchedulerStats::*> kOutcomes[] = {
-    {"sent", &SchedulerStats::sent},           {"forgotten", &SchedulerStats::forgotten},
-    {"surplus", &SchedulerStats::surplus},     {"stale", &SchedulerStats::stale},
-    {"suspended", &SchedulerStats::suspended}, {"failed", &SchedulerStats::failed},
-    {"late", &SchedulerStats::late},           {"abandoned", &SchedulerStats::abandoned}};
+    {"sent", &SchedulerStats::sent},   {"forgotten", &SchedulerStats::forgotten}, {"surplus", &SchedulerStats::surplus},
+    {"stale", &SchedulerStats::stale}, {"suspended", &SchedulerStats::suspended}, {"failed", &SchedulerStats::failed},
+    {"late", &SchedulerStats::late},   {"abandoned", &SchedulerStats::abandoned}};
 
 }  // namespace
 
@@ -26,19 +25,19 @@ void WorkerMetrics::write(MetricsText& text) const {
   }();
   add_version_metrics(text, now.version, now.installs);
   if (now.has_engine) {
-    add_engine_metrics(text, now.line.engine);
+    add_engine_metrics(text, now.loop.engine);
   } else {
     text.add("worker_running", kGauge, "Requests that the server has, or that wait for it.", now.answering);
-    text.add("worker_answer_tokens_total", kCounter, "Tokens sampled.", now.line.tokens);
+    text.add("worker_answer_tokens_total", kCounter, "Tokens sampled.", now.loop.tokens);
   }
   text.add("worker_wanted", kGauge, "1 if the learner wants it to roll out.", std::uint64_t{now.is_wanted ? 1u : 0u});
   text.add("worker_rollouts_under_way", kGauge, "Rollouts that have begun and are neither sent nor given up.",
            now.under_way);
   text.family("worker_rollouts_total", kCounter,
               "Attempts at rollouts that have ended, by what became of them (docs/OPERATING.md).");
-  for (const auto& [outcome, of] : kOutcomes) text.sample({{"outcome", outcome}}, now.line.scheduler.*of);
+  for (const auto& [outcome, of] : kOutcomes) text.sample({{"outcome", outcome}}, now.loop.scheduler.*of);
   text.add("worker_failures_total", kCounter, "Prompts, answers and rewards that failed; the log has the last.",
-           now.line.failures);
+           now.loop.failures);
   text.add("worker_rollouts_spooled_total", kCounter, "Rollouts written to the spool.", now.spooled);
   text.add("worker_rollouts_acknowledged_total", kCounter, "Rollouts that the learner has admitted.",
            now.learner.acknowledged);
@@ -50,7 +49,8 @@ void WorkerMetrics::write(MetricsText& text) const {
            now.learner.pending);
   text.add("worker_spool_bytes", kGauge, "What the spool takes, with what it keeps for a learner that is killed.",
            now.learner.spool_bytes);
-  text.family("worker_idle_seconds_total", kCounter, "Time in which nothing could be generated, by what it waited for.");
+  text.family("worker_idle_seconds_total", kCounter,
+              "Time in which nothing could be generated, by what it waited for.");
   for (std::size_t i = 0; i < kIdleNames.size(); ++i) text.sample({{"for", kIdleNames[i]}}, to_seconds(now.idle[i]));
 }
 

@@ -30,7 +30,7 @@ struct WorkerFigures {
   std::uint64_t answering = 0;
   std::uint64_t under_way = 0;  ///< rollouts
   std::uint64_t spooled = 0;    ///< since it began
-  RolloutLoopStats line = {};
+  RolloutLoopStats loop = {};
   LearnerClientStats learner = {};
   Installs installs = {};
   std::array<Duration, 4> idle{};  ///< by IdleFor, since it began

@@ -31,10 +31,10 @@ struct EpisodeRunnerOptions {
 
 /// One rollout as it is made, of one turn or many. The environment works in jobs for a RewardPool, as it may take long
 /// or hang; all else is the caller's thread. The order of calls: begin_job(), handle_begun(), and for each turn
-/// add_sampled() until the answer is whole, answer_job(), handle_answered(). When a job has failed the play is over.
+/// add_sampled() until the answer is whole, answer_job(), handle_answered(). When a job has failed the episode is over.
 class EpisodeRunner {
  public:
-  /// `codec` outlives the play, and `task` its jobs.
+  /// `codec` outlives the runner, and `task` its jobs.
   EpisodeRunner(std::shared_ptr<const Task> task, const PromptCodec& codec, const EpisodeRunnerOptions& options);
 
   /// Begins the episode of Task::prompt(index).
@@ -60,7 +60,7 @@ class EpisodeRunner {
   /// The text of the last answer.
   [[nodiscard]] const std::string& answer() const { return answer_; }
   /// The rollout of an episode that is over, in group `number` of a run; worker and sequence are the caller's to add.
-  /// Nothing of the play may be used after it.
+  /// Nothing of the runner may be used after it.
   [[nodiscard]] Trajectory finish(const RunIdentity& identity, std::uint64_t number);
 
  private:

@@ -37,33 +37,33 @@ class RolloutLoopTest : public testing::Test {
 
   static Tokenizer tokenizer() { return *Tokenizer::parse(byte_tokenizer_json()); }
   std::shared_ptr<const Task> task() const { return make_task(run_.task, run_.task_options).value(); }
-  void make() { line_ = RolloutLoop::make(run_, task(), tokenizer(), options_).value(); }
+  void make() { loop_ = RolloutLoop::make(run_, task(), tokenizer(), options_).value(); }
   void set_weights(std::uint64_t version) {
-    ASSERT_TRUE(line_->handle_weights(now_, Version{version}, made_weights(config_, version)).has_value());
+    ASSERT_TRUE(loop_->handle_weights(now_, Version{version}, made_weights(config_, version)).has_value());
   }
   void start(std::uint64_t first, std::uint64_t count) {
     std::vector<StartedGroup> groups;
     for (std::uint64_t i = 0; i < count; ++i) {
-      groups.push_back({first + i, 1000 + (first + i) * line_->rollouts_per_group()});
+      groups.push_back({first + i, 1000 + (first + i) * loop_->rollouts_per_group()});
     }
-    line_->handle_groups(now_, groups);
+    loop_->handle_groups(now_, groups);
   }
   /// Until nothing is under way.
   void finish() {
-    for (int i = 0; i < 100000 && line_->under_way() > 0; ++i) step();
-    EXPECT_EQ(line_->under_way(), 0u);
+    for (int i = 0; i < 100000 && loop_->under_way() > 0; ++i) step();
+    EXPECT_EQ(loop_->under_way(), 0u);
   }
   void step() {
     now_ += std::chrono::milliseconds(1);
-    if (!line_->step(now_)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    while (auto rollout = line_->poll_rollout()) sent_.push_back(*std::move(rollout));
-    for (const std::uint64_t sequence : line_->take_abandoned()) EXPECT_TRUE(abandoned_.insert(sequence).second);
+    if (!loop_->step(now_)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (auto rollout = loop_->poll_rollout()) sent_.push_back(*std::move(rollout));
+    for (const std::uint64_t sequence : loop_->take_abandoned()) EXPECT_TRUE(abandoned_.insert(sequence).second);
   }
 
   RunDescription run_;
   RolloutLoopOptions options_;
   ModelConfig config_;
-  std::unique_ptr<RolloutLoop> line_;
+  std::unique_ptr<RolloutLoop> loop_;
   Instant now_{std::chrono::hours(1)};
   std::vector<Trajectory> sent_;
   std::set<std::uint64_t> abandoned_;
@@ -71,9 +71,9 @@ class RolloutLoopTest : public testing::Test {
 
 TEST_F(RolloutLoopTest, MakesRolloutsThatTheLearnerTakes) {
   make();
-  EXPECT_EQ(line_->groups_wanted(), 0u) << "without weights nothing can begin";
+  EXPECT_EQ(loop_->groups_wanted(), 0u) << "without weights nothing can begin";
   set_weights(5);
-  EXPECT_GT(line_->groups_wanted(), 0u);
+  EXPECT_GT(loop_->groups_wanted(), 0u);
   start(0, 5);
   finish();
   ASSERT_EQ(sent_.size(), 20u);
@@ -131,9 +131,9 @@ TEST_F(RolloutLoopTest, PlaysOnWhatAnotherSourceAnswers) {
   options_.answers = answers;
   options_.has_log_probs = false;
   make();
-  EXPECT_EQ(line_->groups_wanted(), 0u);
-  line_->handle_version(now_, Version{7});
-  EXPECT_EQ(line_->version(), Version{7});
+  EXPECT_EQ(loop_->groups_wanted(), 0u);
+  loop_->handle_version(now_, Version{7});
+  EXPECT_EQ(loop_->version(), Version{7});
   start(0, 3);
   finish();
   ASSERT_EQ(sent_.size(), 12u) << "what failed was asked again";
@@ -141,18 +141,18 @@ TEST_F(RolloutLoopTest, PlaysOnWhatAnotherSourceAnswers) {
     EXPECT_EQ(t.oldest_version, Version{7});
     EXPECT_TRUE(t.logprobs.empty());
   }
-  EXPECT_GT(line_->stats().failures, 0u);
+  EXPECT_GT(loop_->stats().failures, 0u);
 }
 
 TEST_F(RolloutLoopTest, TimesTheAnswersOfAnotherSource) {
   const auto answers = std::make_shared<ScriptedAnswers>();
   options_.answers = answers;
   make();
-  line_->handle_version(now_, Version{7});
+  loop_->handle_version(now_, Version{7});
   start(0, 3);
   finish();
-  EXPECT_EQ(line_->answering(), 0u);
-  const std::vector<AnswerTime> times = line_->take_answer_times();
+  EXPECT_EQ(loop_->answering(), 0u);
+  const std::vector<AnswerTime> times = loop_->take_answer_times();
   ASSERT_EQ(times.size(), 12u) << "those that failed do not count";
   for (const AnswerTime& answer : times) {
     EXPECT_GT(answer.span, Duration::zero());
@@ -161,7 +161,7 @@ TEST_F(RolloutLoopTest, TimesTheAnswersOfAnotherSource) {
     EXPECT_GE(answer.running, 1) << "itself";
     EXPECT_LE(answer.running, 8) << "slots";
   }
-  EXPECT_TRUE(line_->take_answer_times().empty());
+  EXPECT_TRUE(loop_->take_answer_times().empty());
 }
 
 /// As a worker hears of its run.
@@ -173,11 +173,11 @@ TEST_F(RolloutLoopTest, SendsNoGroupWithoutSignalIfTheRunFilters) {
     options_.answers = answers;
     run_ = told(run_);
     make();
-    line_->handle_version(now_, Version{7});
+    loop_->handle_version(now_, Version{7});
     start(0, 3);
     finish();
     step();
-    return line_->stats().scheduler;
+    return loop_->stats().scheduler;
   };
   EXPECT_EQ(finished_groups().groups_filtered, 0u);
   EXPECT_EQ(sent_.size(), 12u);
@@ -210,9 +210,9 @@ TEST_F(RolloutLoopTest, TokensKnowTheirVersion) {
   set_weights(5);
   start(0, 1);
   // Prompts are made on other threads: on a busy host not all have begun when the first has some tokens.
-  for (int i = 0; i < 100000 && line_->stats().tokens < 8; ++i) step();
+  for (int i = 0; i < 100000 && loop_->stats().tokens < 8; ++i) step();
   set_weights(6);
-  EXPECT_EQ(line_->version(), Version{6});
+  EXPECT_EQ(loop_->version(), Version{6});
   finish();
   bool has_both = false;
   for (const Trajectory& t : sent_) {
@@ -228,7 +228,7 @@ TEST_F(RolloutLoopTest, StopsWhatTheLearnerDoesNotWantAnyMore) {
   set_weights(5);
   start(0, 2);
   step();
-  line_->handle_learner(now_, {.version = Version{5}, .oldest_admissible = Version{3}, .abort = {1001}});
+  loop_->handle_learner(now_, {.version = Version{5}, .oldest_admissible = Version{3}, .abort = {1001}});
   finish();
   ASSERT_EQ(sent_.size(), 4u);
   for (const Trajectory& t : sent_) EXPECT_GE(t.sequence, 1004u);
@@ -241,7 +241,7 @@ TEST_F(RolloutLoopTest, StopsWhatBecameTooStale) {
   set_weights(5);
   start(0, 1);
   step();
-  line_->handle_learner(now_, {.version = Version{8}, .oldest_admissible = Version{6}, .abort = {}});
+  loop_->handle_learner(now_, {.version = Version{8}, .oldest_admissible = Version{6}, .abort = {}});
   for (int i = 0; i < 100; ++i) step();
   EXPECT_TRUE(sent_.empty());
   set_weights(8);
@@ -255,7 +255,7 @@ TEST_F(RolloutLoopTest, TheFirstOnesOfAGroupCount) {
   run_ = told(run_);
   options_.engine.running_max = 12;
   make();
-  EXPECT_EQ(line_->rollouts_per_group(), 6u);
+  EXPECT_EQ(loop_->rollouts_per_group(), 6u);
   set_weights(5);
   start(0, 2);
   finish();
@@ -273,7 +273,7 @@ TEST_F(RolloutLoopTest, AGroupWhosePromptIsTooLongIsDropped) {
   finish();
   EXPECT_TRUE(sent_.empty());
   EXPECT_EQ(abandoned_.size(), 4u);
-  EXPECT_THAT(line_->stats().last_failure, HasSubstr("max_prompt_length is 1"));
+  EXPECT_THAT(loop_->stats().last_failure, HasSubstr("max_prompt_length is 1"));
 }
 
 TEST_F(RolloutLoopTest, WeightsOfAnotherModelAreRefused) {
@@ -281,8 +281,8 @@ TEST_F(RolloutLoopTest, WeightsOfAnotherModelAreRefused) {
   set_weights(5);
   start(0, 1);
   config_.num_hidden_layers = 1;
-  EXPECT_FALSE(line_->handle_weights(now_, Version{6}, made_weights(config_, 6)).has_value());
-  EXPECT_EQ(line_->version(), Version{5});
+  EXPECT_FALSE(loop_->handle_weights(now_, Version{6}, made_weights(config_, 6)).has_value());
+  EXPECT_EQ(loop_->version(), Version{5});
   finish();
   EXPECT_EQ(sent_.size(), 4u);
 }
@@ -304,7 +304,7 @@ TEST_F(RolloutLoopTest, PlaysAllTurnsOfAnEpisode) {
   set_weights(5);
   start(0, 1);
   finish();
-  ASSERT_EQ(sent_.size(), 4u) << line_->stats().last_failure;
+  ASSERT_EQ(sent_.size(), 4u) << loop_->stats().last_failure;
   for (const Trajectory& t : sent_) {
     EXPECT_EQ(t.turns.size(), 3u);
     EXPECT_NEAR(t.reward, -0.3, 1e-6) << "nonsense costs a step a turn";

@@ -27,11 +27,11 @@ TEST(WorkerMetrics, TellsWhatBecameOfRolloutsAndForWhatItWaited) {
   figures.has_engine = true;
   figures.under_way = 8;
   figures.spooled = 30;
-  figures.line.scheduler.sent = 32;
-  figures.line.scheduler.stale = 2;
-  figures.line.engine.answer_tokens = 640;
-  figures.line.engine.running = 6;
-  figures.line.failures = 1;
+  figures.loop.scheduler.sent = 32;
+  figures.loop.scheduler.stale = 2;
+  figures.loop.engine.answer_tokens = 640;
+  figures.loop.engine.running = 6;
+  figures.loop.failures = 1;
   figures.learner.acknowledged = 28;
   figures.learner.refused_by_reason = {{"stale", 2}};
   figures.learner.pending = 3;
@@ -67,7 +67,7 @@ TEST(WorkerMetrics, TellsWhatBecameOfRolloutsAndForWhatItWaited) {
 TEST(WorkerMetrics, BeforeAServerThereIsNoCacheToTellOf) {
   WorkerFigures figures;
   figures.answering = 5;
-  figures.line.tokens = 77;
+  figures.loop.tokens = 77;
   WorkerMetrics metrics;
   metrics.set(figures);
   const std::string text = written(metrics);

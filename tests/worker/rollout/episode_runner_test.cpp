@@ -16,19 +16,19 @@ class EpisodeRunnerTest : public testing::Test {
   const PromptCodec codec_ = *PromptCodec::make(*Tokenizer::parse(byte_tokenizer_json()), {});
   std::shared_ptr<const Task> task_ = *make_task("arithmetic", {});
   EpisodeRunnerOptions options_{{}, 8, 1000};
-  std::optional<EpisodeRunner> play_;
+  std::optional<EpisodeRunner> runner_;
 
   void begin(std::uint64_t index) {
-    play_.emplace(task_, codec_, options_);
-    ASSERT_TRUE(play_->handle_begun(play_->begin_job(index)()).has_value());
+    runner_.emplace(task_, codec_, options_);
+    ASSERT_TRUE(runner_->handle_begun(runner_->begin_job(index)()).has_value());
   }
   void sample(std::string_view text, Version version) {
     const std::vector<TokenId> tokens = *codec_.response_ids(text);
-    play_->add_sampled(tokens, std::vector<float>(tokens.size(), -1), version);
+    runner_->add_sampled(tokens, std::vector<float>(tokens.size(), -1), version);
   }
-  Result<bool> answer() { return play_->handle_answered(play_->answer_job()()); }
+  Result<bool> answer() { return runner_->handle_answered(runner_->answer_job()()); }
   Trajectory finish() {
-    Trajectory t = play_->finish({"model", codec_.tokenizer().digest()}, 5);
+    Trajectory t = runner_->finish({"model", codec_.tokenizer().digest()}, 5);
     t.worker = "w";
     return t;
   }
@@ -45,11 +45,11 @@ class EpisodeRunnerTest : public testing::Test {
 
 TEST_F(EpisodeRunnerTest, MakesARolloutThatTheLearnerTakes) {
   begin(3);
-  const std::vector<TokenId> prompt = play_->tokens();
+  const std::vector<TokenId> prompt = runner_->tokens();
   const std::string right = *task_->solution(task_->prompt(3)->metadata);
   sample(right, Version{4});
   EXPECT_FALSE(answer().value());
-  EXPECT_EQ(play_->answer(), right);
+  EXPECT_EQ(runner_->answer(), right);
   const Trajectory t = finish();
   EXPECT_EQ(fault_of(t), "");
   EXPECT_EQ(t.reward, 1);
@@ -74,7 +74,7 @@ TEST_F(EpisodeRunnerTest, TokensOfSeveralVersionsAreRuns) {
 TEST_F(EpisodeRunnerTest, ATurnThatBeginsAnewLeavesNothing) {
   begin(3);
   sample("wrong", Version{4});
-  play_->restart_turn();
+  runner_->restart_turn();
   sample(*task_->solution(task_->prompt(3)->metadata), Version{5});
   EXPECT_FALSE(answer().value());
   const Trajectory t = finish();
@@ -87,18 +87,18 @@ TEST_F(EpisodeRunnerTest, GoesOnTurnByTurnUntilThereIsNoRoom) {
   task_ = *make_task("sokoban", {});
   options_.limits.turns_max = 10;
   begin(1);
-  options_.tokens_max = play_->tokens().size() * 2;
+  options_.tokens_max = runner_->tokens().size() * 2;
   begin(1);
   std::uint64_t turns = 0;
-  std::size_t before = play_->tokens().size();
-  const std::uint64_t first_seed = play_->turn_seed(9);
+  std::size_t before = runner_->tokens().size();
+  const std::uint64_t first_seed = runner_->turn_seed(9);
   for (bool goes_on = true; goes_on; ++turns) {
     sample("up", Version{4});
     goes_on = answer().value();
     if (!goes_on) continue;
-    EXPECT_GT(play_->tokens().size(), before + 3) << "the answer and what the environment said";
-    EXPECT_NE(play_->turn_seed(9), first_seed);
-    before = play_->tokens().size();
+    EXPECT_GT(runner_->tokens().size(), before + 3) << "the answer and what the environment said";
+    EXPECT_NE(runner_->turn_seed(9), first_seed);
+    before = runner_->tokens().size();
   }
   EXPECT_GE(turns, 2u);
   EXPECT_LT(turns, 10u);
@@ -110,8 +110,8 @@ TEST_F(EpisodeRunnerTest, GoesOnTurnByTurnUntilThereIsNoRoom) {
 
 TEST_F(EpisodeRunnerTest, RefusesAPromptThatIsTooLong) {
   const PromptCodec narrow = *PromptCodec::make(*Tokenizer::parse(byte_tokenizer_json()), {.max_prompt_length = 1});
-  EpisodeRunner play(task_, narrow, options_);
-  const Status begun = play.handle_begun(play.begin_job(0)());
+  EpisodeRunner runner(task_, narrow, options_);
+  const Status begun = runner.handle_begun(runner.begin_job(0)());
   ASSERT_FALSE(begun.has_value());
   EXPECT_THAT(begun.error().message(), HasSubstr("max_prompt_length is 1"));
 }
@@ -119,8 +119,8 @@ TEST_F(EpisodeRunnerTest, RefusesAPromptThatIsTooLong) {
 TEST_F(EpisodeRunnerTest, WhatAJobFailsWithComesBack) {
   begin(3);
   sample("1", Version{4});
-  static_cast<void>(play_->answer_job());
-  const auto answered = play_->handle_answered(fail(Errc::kTimedOut, Op::kVerify, "it took too long"));
+  static_cast<void>(runner_->answer_job());
+  const auto answered = runner_->handle_answered(fail(Errc::kTimedOut, Op::kVerify, "it took too long"));
   ASSERT_FALSE(answered.has_value());
   EXPECT_THAT(answered.error().message(), HasSubstr("it took too long"));
 }
