@@ -229,9 +229,7 @@ void OriginNode::take_over_snapshot(Publishing publishing, std::shared_ptr<const
   takeover.allow_nonfinite = publishing.allow_nonfinite;
   takeover.sample_packing = compresses_weights();
   takeover.author = author();
-  takeover.choose_chunk_bytes = [this](std::uint64_t bytes) {
-    return core_->publications().plan_for(loop().now(), bytes).chunk_bytes;
-  };
+  takeover.choose_chunk_bytes = chunk_bytes_chooser();
   PayloadObserver observer = observe(publishing.version);
   observer.begun = [this, version = publishing.version, begun = std::move(observer.begun)](
                        std::shared_ptr<const Manifest> manifest, double packed_share) {
@@ -267,9 +265,7 @@ void OriginNode::publish_changes(Publishing publishing, std::unique_ptr<ChangeSo
   // So often a worker takes a new anchor, behind which older proofs are gone.
   changes.proves_result = environment_.signer != nullptr && unproven_ + 1 >= config_.anchor_interval;
   changes.author = author();
-  changes.choose_chunk_bytes = [this](std::uint64_t bytes) {
-    return core_->publications().plan_for(loop().now(), bytes).chunk_bytes;
-  };
+  changes.choose_chunk_bytes = chunk_bytes_chooser();
   note_started(publishing.version);
   PayloadObserver observer = observe(publishing.version);
   observer.done = [this, publishing = std::move(publishing),
@@ -280,6 +276,10 @@ void OriginNode::publish_changes(Publishing publishing, std::unique_ptr<ChangeSo
     base_lost(made.error());
   };
   apply_changes(jobs_, environment_.files, *store_, std::move(changes), std::move(observer));
+}
+
+std::function<std::uint32_t(std::uint64_t)> OriginNode::chunk_bytes_chooser() {
+  return [this](std::uint64_t bytes) { return core_->publications().plan_for(loop().now(), bytes).chunk_bytes; };
 }
 
 PayloadObserver OriginNode::observe(Version version) {
@@ -322,9 +322,7 @@ void OriginNode::end_publication(const Publishing& publishing, const Result<Made
 }
 
 void OriginNode::make(PayloadId payload) {
-  const auto choose_chunk_bytes = [this](std::uint64_t bytes) {
-    return core_->publications().plan_for(loop().now(), bytes).chunk_bytes;
-  };
+  const auto choose_chunk_bytes = chunk_bytes_chooser();
   PayloadObserver observer;
   observer.begun = [this](std::shared_ptr<const Manifest> manifest, bool) {
     core_->handle_payload_begun(loop().now(), std::move(manifest));

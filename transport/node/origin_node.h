@@ -62,6 +62,8 @@ class OriginNode final : public Node {
   /// `base_lost` is called instead of an error that taking over the whole may mend; null: there is no whole.
   void publish_changes(Publishing publishing, std::unique_ptr<ChangeSource> source,
                        std::function<void(const Error&)> base_lost = nullptr);
+  /// Chooses as the plan for a payload of so many bytes does.
+  [[nodiscard]] std::function<std::uint32_t(std::uint64_t payload_bytes)> chunk_bytes_chooser();
   /// Tells the core of a version's payload while it is made.
   [[nodiscard]] PayloadObserver observe(Version version);
   void note_started(Version version);
