@@ -1,0 +1,327 @@
+// Which groups a buffer leases to whom, and what becomes of leases.
+#include <gtest/gtest.h>
+
+#include "tests/trainer/replay/replay_buffer_fixture.h"
+
+namespace weightcast {
+namespace {
+
+struct ReplayLeasesTest : ReplayBufferTest {};
+
+TEST_F(ReplayLeasesTest, StartsNothingThatTheStepUnderWayMakesStale) {
+  for (const std::uint64_t staleness : {0, 1}) {
+    ReplayOptions options = replay_options();
+    options.max_staleness = staleness;
+    make(options);
+    arrive_group("a", 10);
+    arrive_group("b", 10);
+    ASSERT_EQ(take().size(), 2u);
+    EXPECT_EQ(start("w", 20, 1), staleness) << "of the version before the step";
+    buffer_->handle_step(Version{11});
+    buffer_->handle_published(Version{11});
+    EXPECT_EQ(start("w", 30, 1), 1u);
+  }
+}
+
+TEST_F(ReplayLeasesTest, WithoutARatioABatchIsLeasedUntilTimesAreKnown) {
+  ReplayOptions options = replay_options();
+  options.rollouts_max = 1000;
+  for (const std::uint64_t staleness : {0, 1, 2, 20}) {
+    options.max_staleness = staleness;
+    make(options);
+    EXPECT_EQ(start("w", 0, 50), 2u) << "staleness is a bound, no target";
+  }
+  options.max_staleness.reset();
+  make(options);
+  EXPECT_EQ(start("w", 0, 50), 2u);
+}
+
+TEST_F(ReplayLeasesTest, RedundantEnvironmentsOfASynchronousBatch) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0;
+  options.num_env_groups = 3;  // two make a batch
+  options.group_size_redundancy = 1;
+  make(options);
+  ASSERT_EQ(buffer_->leasable(now_, "w", 9), 3u);
+  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(buffer_->lease(now_, "w", i, 3 * i, 3), Version{10});
+  // Of each group any two of the three count.
+  for (const std::uint64_t sequence : {0, 2, 7, 8}) {
+    const std::string group = "g" + std::to_string(sequence / 3);
+    ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", sequence, group, 10)).admission,
+              AdmissionOutcome::kAdmitted);
+  }
+  EXPECT_EQ(buffer_->poll_abort(), std::nullopt);
+  EXPECT_EQ(take(), (Tags{"g0", "g2"}));
+  for (const std::uint64_t sequence : {3, 4, 5}) EXPECT_EQ(buffer_->poll_abort(), (RolloutId{"w", sequence}));
+  EXPECT_EQ(buffer_->poll_abort(), std::nullopt) << "the third group is of no use from now on";
+  EXPECT_EQ(buffer_->leasable(now_, "w", 9), 0u);
+  step(11);
+  EXPECT_EQ(buffer_->leasable(now_, "w", 9), 3u);
+}
+
+TEST_F(ReplayLeasesTest, AdditionalRunningPromptsStandInForWhatIsFiltered) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0;
+  options.max_additional_running_prompts = 1;
+  options.filter_equal_rewards = true;
+  make(options);
+  EXPECT_EQ(start("w", 0, 9), 3u);
+  arrive("g0", 10, 1);
+  arrive("g0", 10, 1);
+  EXPECT_EQ(buffer_->stats().filtered, 2u);
+  EXPECT_EQ(start("w", 6, 9), 1u) << "in the place of the one without signal";
+}
+
+TEST_F(ReplayLeasesTest, TakesWhatWasLeasedToItsWorkerAndNothingElse) {
+  ReplayOptions options = replay_options();
+  options.leased_only = true;
+  make(options);
+  ASSERT_EQ(start("w", 0, 2), 2u);
+  const auto came = [&](const std::string& worker, std::uint64_t sequence, const std::string& group) {
+    const Arrival arrival = buffer_->handle_trajectory(now_, rollout(worker, sequence, group, 10));
+    check_accounts(*buffer_);
+    return arrival.admission == AdmissionOutcome::kAdmitted ? "admitted" : std::string(arrival.reason);
+  };
+  EXPECT_EQ(came("thief", 0, "a#0"), "not_leased");
+  EXPECT_EQ(came("w", 4, "a#2"), "not_leased");
+  EXPECT_EQ(came("w", 0, "a#0"), "admitted");
+  EXPECT_EQ(came("w", 1, "b#0"), "other_group") << "a group has one tag";
+  EXPECT_EQ(came("w", 2, "a#3"), "other_group");
+  EXPECT_EQ(came("w", 3, "a"), "lease_ended") << "its group cannot become whole any more";
+  EXPECT_EQ(came("thief", 3, "a"), "not_leased");
+  EXPECT_EQ(buffer_->buffered(), 0u);
+  EXPECT_EQ(start("w", 4, 9), 2u) << "nobody waits for those";
+  EXPECT_EQ(came("w", 4, "x#2"), "admitted");
+  EXPECT_EQ(came("w", 5, "x#2"), "admitted");
+}
+
+TEST_F(ReplayLeasesTest, SaysOfWhatComesAfterItsLeaseThatItIsLate) {
+  ReplayOptions options = replay_options();
+  options.leased_only = true;
+  make(options);
+  ASSERT_EQ(start("paused", 0, 1), 1u);
+  ASSERT_EQ(start("gives_back", 0, 1), 1u);
+  const auto came = [&](const std::string& worker, std::uint64_t sequence, std::uint64_t version) {
+    return std::string(buffer_->handle_trajectory(now_, rollout(worker, sequence, "g#0", version)).reason);
+  };
+  // One of the group is on its way while its worker gives up the other.
+  buffer_->handle_abandoned({"gives_back", 1});
+  EXPECT_EQ(came("gives_back", 0, 10), "lease_ended");
+  // The worker is paused, wakes after many steps, and begins then what was leased to it before.
+  buffer_->handle_worker_lost("paused");
+  for (std::uint64_t version = 11; version < 30; ++version) step(version);
+  EXPECT_EQ(came("paused", 0, 29), "lease_ended");
+  EXPECT_EQ(came("paused", 2, 29), "not_leased") << "nobody had that number";
+  const std::string saved = buffer_->save(now_);
+  ReplayBuffer restored = ReplayBuffer::restore(options, replay_rules(), saved, now_).value();
+  EXPECT_EQ(restored.handle_trajectory(now_, rollout("paused", 1, "g#0", 29)).reason, "lease_ended");
+}
+
+TEST_F(ReplayLeasesTest, AHoarderHoldsUpTheOthersForABoundedTimeAndOnce) {
+  ReplayOptions options = replay_options();
+  options.rollout_batch_size = 16;
+  options.rollouts_max = 1000;
+  options.leased_only = true;
+  make(options);
+  std::uint64_t first = 0, taken = 0, longest = 0, last = 0;
+  for (std::uint64_t second = 0; second < 3000; ++second) {
+    now_ += std::chrono::seconds(1);
+    // The thief asks first, and brings nothing.
+    start("thief", 1'000'000 + 100 * second, 50);
+    const std::uint64_t group = next_group_;
+    const std::uint64_t granted = start("w", first, 2);
+    for (std::uint64_t i = 0; i < granted; ++i) {
+      for (std::uint64_t k = 0; k < 2; ++k, ++first) {
+        const auto tag = "g" + std::to_string(group + i);
+        ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", first, tag, buffer_->learner().value)).admission,
+                  AdmissionOutcome::kAdmitted);
+      }
+    }
+    buffer_->handle_wanted(now_);
+    if (!buffer_->take_batch(now_)) continue;
+    longest = std::max(longest, second - std::exchange(last, second));
+    ++taken;
+    step(buffer_->learner().value + 1);
+  }
+  EXPECT_GT(taken, 500u) << "a batch is eight groups, and the worker makes two in a second";
+  EXPECT_LT(longest, 400u) << "five minutes, before anybody knows how long a group takes";
+  EXPECT_TRUE(buffer_->leases().record_of("thief").is_held_back);
+  const LeaseRecord thief = buffer_->leases().record_of("thief");
+  EXPECT_EQ(thief.groups_overdue, thief.groups_leased) << "nobody counts on any of it";
+  EXPECT_FALSE(buffer_->leases().record_of("w").is_held_back);
+}
+
+TEST_F(ReplayLeasesTest, AFractionalRatioLetsAPartOfABatchLag) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0.5;
+  make(options);
+  arrive_group("a", 10);
+  arrive_group("b", 10);
+  step(11);
+  EXPECT_EQ(take(), Tags()) << "two of a batch of four may lag";
+  EXPECT_EQ(buffer_->supply(), Supply::kWaiting);
+  arrive_group("c", 11);
+  EXPECT_EQ(take(), (Tags{"a", "c"}));
+  step(12);
+  EXPECT_EQ(buffer_->stats().expired, 2u) << "b lags by two steps";
+}
+
+TEST_F(ReplayLeasesTest, BothBoundsHold) {
+  ReplayOptions options = replay_options();
+  options.max_staleness = 1;
+  options.async_generation_ratio = 3;
+  make(options);
+  EXPECT_EQ(reason(arrive("a", 8)), "stale");
+  options.max_staleness = 3;
+  options.async_generation_ratio = 1;
+  make(options);
+  EXPECT_EQ(reason(arrive("a", 8)), "stale");
+  EXPECT_EQ(arrive("a", 9).admission, AdmissionOutcome::kAdmitted);
+}
+
+TEST_F(ReplayLeasesTest, AbortsWhatCanNoLongerBeUsed) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 1;
+  make(options);
+  ASSERT_EQ(start("w", 7, 1), 1u);
+  step(11);
+  EXPECT_EQ(buffer_->poll_abort(), std::nullopt);
+  step(12);
+  EXPECT_EQ(buffer_->poll_abort(), (RolloutId{"w", 7}));
+  EXPECT_EQ(buffer_->poll_abort(), (RolloutId{"w", 8}));
+  EXPECT_EQ(buffer_->poll_abort(), std::nullopt);
+  EXPECT_EQ(buffer_->stats().aborted, 2u);
+}
+
+TEST_F(ReplayLeasesTest, ALeaseThatIsNotHeardOfIsLost) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0;
+  options.lease_time_max = std::chrono::seconds(5);
+  make(options);
+  ASSERT_EQ(start("w", 0, 9), 2u);
+  EXPECT_EQ(buffer_->poll_deadline(), now_ + std::chrono::seconds(5));
+  now_ += std::chrono::seconds(5);
+  buffer_->handle_time(now_);
+  EXPECT_EQ(buffer_->stats().lost, 4u);
+  EXPECT_EQ(start("other", 100, 9), 2u);
+}
+
+/// Two workers, and nobody knows yet how long a group takes. If both had leases for more than a batch, whoever is
+/// faster would say which groups it has.
+TEST_F(ReplayLeasesTest, WhichGroupsASynchronousBatchHasDoesNotDependOnWhoAsksFirst) {
+  for (const bool by_ratio : {false, true}) {
+    ReplayOptions options = replay_options();
+    if (by_ratio) {
+      options.async_generation_ratio = 0;
+    } else {
+      options.max_staleness = 0;
+    }
+    make(options);
+    ASSERT_EQ(start("first", 0, 9), 2u);
+    EXPECT_EQ(start("second", 0, 9), 0u);
+    now_ += std::chrono::seconds(19);
+    EXPECT_EQ(start("second", 0, 9), 0u) << "the first one may have been paused";
+    now_ += std::chrono::seconds(1);
+    EXPECT_EQ(start("second", 0, 9), 1u) << "its part";
+  }
+}
+
+TEST_F(ReplayLeasesTest, ASlowGroupOfASynchronousBatchIsWaitedFor) {
+  ReplayOptions options = replay_options();
+  options.max_staleness = 0;
+  make(options);
+  std::uint64_t first = 0;
+  // Groups that take 0.1 s, so many that their mean counts.
+  for (std::uint64_t version = 10; version < 30; ++version) {
+    const std::uint64_t group = next_group_;
+    ASSERT_EQ(start("w", first, 9), 2u);
+    now_ += std::chrono::milliseconds(100);
+    for (std::uint64_t i = 0; i < 4; ++i, ++first) {
+      const auto tag = "g" + std::to_string(group + i / 2);
+      ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", first, tag, version)).admission,
+                AdmissionOutcome::kAdmitted);
+    }
+    take();
+    step(version + 1);
+  }
+  ASSERT_EQ(start("w", first, 9), 2u);
+  now_ += std::chrono::seconds(19);
+  EXPECT_EQ(start("w", first + 4, 9), 0u);
+  now_ += std::chrono::seconds(2);
+  EXPECT_GE(start("w", first + 4, 9), 1u) << "as long as a worker may be silent";
+}
+
+TEST_F(ReplayLeasesTest, AGroupThatLostItsWorkerNeedsNoPlaceInABatch) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0;
+  options.leased_only = true;
+  make(options);
+  ASSERT_EQ(start("gone", 0, 2), 2u);
+  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 0, "0", 10)).admission, AdmissionOutcome::kAdmitted);
+  now_ += std::chrono::seconds(20);
+  EXPECT_EQ(start("w", 0, 2), 1u) << "its part: nobody knows yet how long a group takes";
+  EXPECT_EQ(start("w", 2, 2), 0u);
+  buffer_->handle_worker_lost("gone");
+  EXPECT_EQ(start("w", 2, 5), 1u) << "or no batch would come before group_time_max";
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 1, "0", 10)).admission, AdmissionOutcome::kAdmitted)
+      << "its spool may still come";
+}
+
+TEST_F(ReplayLeasesTest, AGroupOfWhichOneWasRefusedNeedsNoPlaceInABatch) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0;
+  make(options);
+  ASSERT_EQ(start("w", 0, 2), 2u);
+  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "a", 10)).admission, AdmissionOutcome::kAdmitted);
+  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 1, "a", 99)).reason, "version_unknown");
+  EXPECT_EQ(start("w", 4, 2), 0u) << "that one comes again";
+  Trajectory bad = rollout("w", 1, "a", 10);
+  bad.logprobs.clear();
+  ASSERT_EQ(buffer_->handle_trajectory(now_, std::move(bad)).admission, AdmissionOutcome::kRefused);
+  EXPECT_EQ(buffer_->stats().given_up, 1u) << "what had come of its group";
+  EXPECT_EQ(start("w", 4, 5), 1u);
+}
+
+TEST_F(ReplayLeasesTest, TheRestOfAGroupWhoseFirstWasStaleIsClosed) {
+  ReplayOptions options = replay_options();
+  options.leased_only = true;
+  make(options);
+  ASSERT_EQ(start("w", 0, 1), 1u);
+  EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("w", 0, "#0", 7))), "stale");
+  EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("w", 1, "#0", 10))), "group_closed");
+}
+
+TEST_F(ReplayLeasesTest, GroupsThatAFractionalRatioHasNoPlaceForAreNotWaitedFor) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0.5;
+  make(options);
+  for (const char* tag : {"a", "b", "c"}) arrive_group(tag, 10);
+  step(11);
+  EXPECT_EQ(buffer_->supply(), Supply::kWaiting) << "one of a batch of two groups may lag";
+  EXPECT_GE(start("w", 100, 9), 1u);
+}
+
+TEST_F(ReplayLeasesTest, TheLastGrantOfANumberCountsAfterARestart) {
+  ReplayOptions options = replay_options();
+  options.leased_only = true;
+  make(options);
+  buffer_->handle_leased_before(now_, "w", 3, 100, 2);
+  buffer_->handle_leased_before(now_, "w", 4, 100, 2);  // the answer with the first one was lost
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 100, "#4", 10)).admission, AdmissionOutcome::kAdmitted);
+}
+
+TEST_F(ReplayLeasesTest, TakesUpWhatAWorkerStillHolds) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0;
+  options.leased_only = true;
+  make(options);
+  for (const std::uint64_t group : {0, 1}) buffer_->handle_leased_before(now_, "w", group, 2 * group, 2);
+  EXPECT_EQ(buffer_->under_way(), 0u);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "#0", 10)).admission, AdmissionOutcome::kAdmitted);
+  for (const std::uint64_t sequence : {0, 1, 77}) buffer_->handle_held({"w", sequence});
+  EXPECT_EQ(buffer_->under_way(), 1u) << "the first one has arrived, and number 77 was never granted";
+  EXPECT_EQ(start("w", 4, 5), 1u);
+}
+
+}  // namespace
+}  // namespace weightcast
