@@ -11,7 +11,7 @@
 
 namespace weightcast {
 
-/// The source of a node's connections: SocketNetwork in the daemon, sim::SimNetwork in the simulator. A node has one,
+/// The source of a node's connections: SocketNetwork in the daemon, sim::Cables in the simulator. A node has one,
 /// on its loop's thread. It outlives the node.
 class Network {
  public:
