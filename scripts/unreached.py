@@ -93,7 +93,8 @@ def reached(objects, roots):
 
 def main():
     build = pathlib.Path(sys.argv[1])
-    objects = [ObjectFile(path) for path in sorted(build.rglob("*.o"))]
+    # Below previous_release the release before has a build of its own.
+    objects = [ObjectFile(path) for path in sorted(build.rglob("*.o")) if "previous_release" not in path.parts]
 
     def below(*folders):
         return [one for one in objects if one.path.relative_to(build).parts[0] in folders]
