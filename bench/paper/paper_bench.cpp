@@ -68,9 +68,9 @@ nlohmann::json json_of(const RolloutWorldOptions& o) {
           {"group_size_redundancy", s.group_size_redundancy},
           {"max_staleness", or_null(s.max_staleness)},
           {"async_generation_ratio", or_null(s.async_generation_ratio)},
-          {"queue_scheduling", s.queue_scheduling},
-          {"prompt_replication", s.prompt_replication},
-          {"environment_async", s.environment_async},
+          {"queue_scheduling", o.scheduling != Scheduling::kBatch},
+          {"prompt_replication", o.scheduling == Scheduling::kQueue || o.scheduling == Scheduling::kLockStep},
+          {"environment_async", o.scheduling != Scheduling::kLockStep},
           {"filter_equal_rewards", s.filter_equal_rewards}};
 }
 
