@@ -126,11 +126,7 @@ TEST_F(ClientTest, StatusIsPutTogetherFromItsParts) {
 }
 
 TEST_F(ClientTest, AnErrorOfTheDaemonComesAsItIs) {
-  daemon.play([this] {
-    const auto request = daemon.receive();
-    ASSERT_TRUE(request);
-    daemon.send(error_reply(Errc::kAlreadyExists, "version 3: not greater"), request->request_id);
-  });
+  daemon.answer(error_reply(Errc::kAlreadyExists, "version 3: not greater"));
   const auto refused = attempt([&] { return client.publish_path("/weights", {.version = 3}, 5s); });
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::kAlreadyExists);
@@ -139,11 +135,7 @@ TEST_F(ClientTest, AnErrorOfTheDaemonComesAsItIs) {
 
 // A daemon of a later release may know more codes than this library.
 TEST_F(ClientTest, AnUnknownCodeIsAnError) {
-  daemon.play([this] {
-    const auto request = daemon.receive();
-    ASSERT_TRUE(request);
-    daemon.send(error_reply(static_cast<Errc>(1'000'000'000), "something new"), request->request_id);
-  });
+  daemon.answer(error_reply(static_cast<Errc>(1'000'000'000), "something new"));
   EXPECT_EQ(code_of([&] { return client.status(); }), WC_IO);
 }
 
@@ -176,11 +168,7 @@ TEST_F(ClientTest, ARequestThatWasSentInPartEndsTheConnection) {
 TEST_F(ClientTest, ConnectsAgainAfterTheDaemonsEnd) {
   ASSERT_TRUE(daemon.accept());
   daemon.end();
-  daemon.play([this] {
-    const auto request = daemon.receive();
-    ASSERT_TRUE(request);
-    daemon.send(last_page(), request->request_id);
-  });
+  daemon.answer(last_page());
   EXPECT_EQ(code_of([&] { return client.status(); }), WC_OK);
 }
 
@@ -193,12 +181,7 @@ TEST_F(ClientTest, ADaemonThatEndsDuringACallIsTold) {
 }
 
 TEST_F(ClientTest, AnyTimeOutIsTaken) {
-  daemon.play([this] {
-    const auto request = daemon.receive();
-    ASSERT_TRUE(request);
-    const local::VersionsReply answer;
-    daemon.send(answer, request->request_id);
-  });
+  daemon.answer(local::VersionsReply());
   EXPECT_EQ(code_of([&] { return client.versions(wc::Milliseconds::max()); }), WC_OK);
   EXPECT_EQ(code_of([&] { return client.versions(wc::Milliseconds::min()); }), WC_TIMED_OUT);
 }
@@ -269,11 +252,7 @@ TEST_F(ClientTest, ASecondThreadIsToldThatTheHandleIsBusy) {
 }
 
 TEST_F(ClientTest, ADaemonOfAnotherReleaseIsNamed) {
-  daemon.play([this] {
-    const auto request = daemon.receive();
-    ASSERT_TRUE(request);
-    daemon.send(accepted_reply(1), request->request_id);
-  });
+  daemon.answer(accepted_reply(1));
   EXPECT_EQ(code_of([&] { return client.status(); }), WC_UNSUPPORTED);
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <thread>
 
@@ -55,16 +56,19 @@ struct Offered {
     const auto* whole = request.get<local::PublishRequest>();
     return bytes_of(fd, whole != nullptr ? whole->region_bytes : 0);
   }
-  /// Name and contents of each file that came beside the weights.
-  [[nodiscard]] std::map<std::string, std::string> files() const {
-    const std::string file = bytes_of(files_fd, as<local::PublishRequest>(request).files_bytes);
-    const auto header = parse_safetensors_header(std::as_bytes(std::span(file)), file.size(), "files");
+  /// Name and contents of each tensor of a safetensors file, its dtype before the name if `with_dtype`.
+  static std::map<std::string, std::string> tensors_of(const std::string& file, bool with_dtype = false) {
+    const auto header = parse_safetensors_header(std::as_bytes(std::span(file)), file.size(), "offered");
     EXPECT_TRUE(header.has_value()) << header.error().message();
     std::map<std::string, std::string> out;
     for (const TensorInfo& tensor : header->tensors) {
-      out[tensor.name] = file.substr(tensor.offset_bytes, tensor.size_bytes);
+      out[(with_dtype ? tensor.dtype + " " : "") + tensor.name] = file.substr(tensor.offset_bytes, tensor.size_bytes);
     }
     return out;
+  }
+  /// Name and contents of each file that came beside the weights.
+  [[nodiscard]] std::map<std::string, std::string> files() const {
+    return tensors_of(bytes_of(files_fd, as<local::PublishRequest>(request).files_bytes));
   }
 };
 
@@ -87,20 +91,26 @@ struct PublishTest : testing::Test {
     EXPECT_TRUE(offered.request.get<local::PublishRequest>() || offered.request.get<local::PublishChangesRequest>());
     return offered;
   }
+  /// What the daemon receives, and accepts as `version`, while `call` runs.
+  Offered accept_during(std::uint64_t version, const std::function<void()>& call) {
+    Offered offered;
+    std::thread origin([&] {
+      offered = receive();
+      daemon.send(accepted_reply(version), offered.id());
+    });
+    call();
+    origin.join();
+    return offered;
+  }
   /// Publishes changes of `count` cells of "w" to `value`; the daemon accepts them.
   Offered publish_changes(std::uint64_t version, char value, std::uint32_t count,
                           const wc::PublishOptions& options = {}) {
     std::vector<std::uint32_t> indices(count);
     for (std::uint32_t i = 0; i < count; ++i) indices[i] = 3 * i;
     const std::string values(count, value);
-    Offered offered;
-    std::thread origin([&] {
-      offered = receive();
-      daemon.send(accepted_reply(version), offered.id());
+    return accept_during(version, [&] {
+      EXPECT_EQ(client.publish_sparse(version - 1, {change(indices, values)}, options, 5s), version);
     });
-    EXPECT_EQ(client.publish_sparse(version - 1, {change(indices, values)}, options, 5s), version);
-    origin.join();
-    return offered;
   }
   static wc::Change change(const std::vector<std::uint32_t>& indices, const std::string& values) {
     return {.name = "w",
@@ -112,14 +122,7 @@ struct PublishTest : testing::Test {
   }
   /// Commits what was filled; the daemon accepts it.
   Offered commit(std::uint64_t version) {
-    Offered offered;
-    std::thread origin([&] {
-      offered = receive();
-      daemon.send(accepted_reply(version), offered.id());
-    });
-    EXPECT_EQ(client.commit(5s), version);
-    origin.join();
-    return offered;
+    return accept_during(version, [&] { EXPECT_EQ(client.commit(5s), version); });
   }
   Offered publish(std::uint64_t version, char value, const wc::PublishOptions& options = {}) {
     fill(value, options);
@@ -278,19 +281,12 @@ TEST_F(PublishTest, AFailedTakeoverFreesTheRegionAndIsToldByWait) {
   daemon.send(error_reply(Errc::kInvalidArgument, "a tensor is not finite"), first.id());
   const Offered second = publish(1, 'b');
   daemon.send(taken_reply(1), second.id());
-  daemon.play([this] {
-    const auto wait = daemon.receive();
-    ASSERT_TRUE(wait && wait->get<local::WaitRequest>());
-    daemon.send(result_reply(1), wait->request_id);
-  });
+  daemon.answer(result_reply(1));
   EXPECT_EQ(client.wait(0, {}, 5s).version, 1u) << "the last one";
 
   const Offered third = publish(2, 'c');
   daemon.send(error_reply(Errc::kNoSpace, "the disk is full"), third.id());
-  daemon.play([this] {
-    const auto wait = daemon.receive();
-    if (wait) daemon.send(error_reply(Errc::kNotFound, "not known"), wait->request_id);
-  });
+  daemon.answer(error_reply(Errc::kNotFound, "not known"));
   EXPECT_EQ(code_of([&] { return client.wait(2, {}, 5s); }), WC_NO_SPACE) << "why it is not known";
 }
 
@@ -365,51 +361,34 @@ TEST_F(PublishTest, PublishCopiesTheTensors) {
   const std::string bytes(kBytes, 'q');
   EXPECT_EQ(code_of([&] { return client.publish(tensors, {}, 1s); }), WC_INVALID_ARGUMENT) << "their data is NULL";
   tensors[0].data = bytes.data();
-  std::thread origin([&] {
-    const Offered offered = receive();
-    EXPECT_THAT(offered.bytes(), HasSubstr(bytes));
-    daemon.send(accepted_reply(1), offered.id());
-  });
-  EXPECT_EQ(client.publish(tensors, {}, 5s), 1u);
-  origin.join();
+  const Offered offered = accept_during(1, [&] { EXPECT_EQ(client.publish(tensors, {}, 5s), 1u); });
+  EXPECT_THAT(offered.bytes(), HasSubstr(bytes));
 }
 
 TEST_F(PublishTest, ChangesArriveAsATableOfIndicesAndValues) {
   const std::vector<std::uint32_t> narrow{1, 4};
   const std::vector<std::uint64_t> wide{7};
   const float value = 2.5;
-  Offered offered;
-  std::thread origin([&] {
-    offered = receive();
-    daemon.send(accepted_reply(12), offered.id());
-  });
-  EXPECT_EQ(client.publish_sparse(
-                11,
-                {change(narrow, "xy"),
-                 {.name = "f", .dtype = "F32", .indices = wide.data(), .index_bytes = 8, .values = &value, .count = 1},
-                 {.name = "none", .dtype = "I64"}},
-                {.version = 12, .allow_nonfinite = true}, 5s),
-            12u);
-  origin.join();
+  const std::vector<wc::Change> given{
+      change(narrow, "xy"),
+      {.name = "f", .dtype = "F32", .indices = wide.data(), .index_bytes = 8, .values = &value, .count = 1},
+      {.name = "none", .dtype = "I64"}};
+  const Offered offered = accept_during(
+      12, [&] { EXPECT_EQ(client.publish_sparse(11, given, {.version = 12, .allow_nonfinite = true}, 5s), 12u); });
   const local::PublishChangesRequest request = as<local::PublishChangesRequest>(offered.request);
   EXPECT_EQ(request.version, 12u);
   EXPECT_EQ(request.base_version, 11u);
   EXPECT_TRUE(request.allow_nonfinite);
   const std::string file = offered.bytes().substr(0, request.changes_bytes);
   ASSERT_EQ(file.size(), request.changes_bytes);
-  const auto header = parse_safetensors_header(std::as_bytes(std::span(file)), file.size(), "changes");
-  ASSERT_TRUE(header.has_value()) << header.error().message();
-  std::map<std::string, std::string> found;
-  for (const TensorInfo& tensor : header->tensors) {
-    found[tensor.dtype + " " + tensor.name] = file.substr(tensor.offset_bytes, tensor.size_bytes);
-  }
   const auto bytes_of = [](const auto& from) { return std::string(reinterpret_cast<const char*>(&from), sizeof from); };
-  EXPECT_EQ(found, (std::map<std::string, std::string>{{"U32 indices/w", bytes_of(std::array{1u, 4u})},
-                                                       {"U8 values/w", "xy"},
-                                                       {"U64 indices/f", bytes_of(wide[0])},
-                                                       {"F32 values/f", bytes_of(value)},
-                                                       {"U32 indices/none", ""},
-                                                       {"I64 values/none", ""}}));
+  const std::map<std::string, std::string> expected{{"U32 indices/w", bytes_of(std::array{1u, 4u})},
+                                                    {"U8 values/w", "xy"},
+                                                    {"U64 indices/f", bytes_of(wide[0])},
+                                                    {"F32 values/f", bytes_of(value)},
+                                                    {"U32 indices/none", ""},
+                                                    {"I64 values/none", ""}};
+  EXPECT_EQ(Offered::tensors_of(file, true), expected);
 }
 
 TEST_F(PublishTest, ChangesGoByMemoryOfTheirOwn) {
@@ -668,12 +647,8 @@ TEST_F(PublishTest, ChangesAreFilledInPlaceByPieces) {
   EXPECT_EQ(request.base_version, 11u);
   EXPECT_TRUE(request.allow_nonfinite);
   const std::string file = offered.bytes().substr(0, request.changes_bytes);
-  const auto header = parse_safetensors_header(std::as_bytes(std::span(file)), file.size(), "changes");
-  ASSERT_TRUE(header.has_value()) << header.error().message();
-  std::map<std::string, std::string> found;
-  for (const TensorInfo& tensor : header->tensors) {
-    if (tensor.name.starts_with("values")) found[tensor.name] = file.substr(tensor.offset_bytes, tensor.size_bytes);
-  }
+  std::map<std::string, std::string> found = Offered::tensors_of(file);
+  std::erase_if(found, [](const auto& tensor) { return !tensor.first.starts_with("values"); });
   EXPECT_EQ(found, (std::map<std::string, std::string>{
                        {"values[0+4,0+2]/m", "abcd"}, {"values[0+4,2+3]/m", "ef"}, {"values/v", "xyz"}}));
   // The memory is the changes', which come and go beside the whole tensors'.
@@ -778,10 +753,7 @@ TEST_F(PublishTest, FilesTravelBesideTheWeights) {
   EXPECT_EQ(as<local::PublishRequest>(offered.request).files_bytes, 0u);
   EXPECT_TRUE(as<local::PublishRequest>(offered.request).new_model);
   daemon.play([this] { daemon.send(accepted_reply(3), receive().id()); });
-  EXPECT_EQ(code_of([&] {
-              client.publish_path("/x.safetensors", {.files_directory = "/nowhere"}, 5s);
-              return 0;
-            }),
+  EXPECT_EQ(code_of([&] { return client.publish_path("/x.safetensors", {.files_directory = "/nowhere"}, 5s); }),
             WC_NOT_FOUND);
   client.publish_path("/x.safetensors", {.files = {{"config.json", "{}", 2, 0}}}, 5s);
 }
@@ -801,7 +773,7 @@ TEST_F(PublishTest, WhatTheOriginNoticedIsToldByWait) {
   local::PublishTaken taken = taken_reply(1);
   taken.notice = "without tokenizer.json";
   daemon.send(taken, offered.id());
-  daemon.play([this] { daemon.send(result_reply(1), daemon.receive()->request_id); });
+  daemon.answer(result_reply(1));
   EXPECT_EQ(client.wait(1, {}, 5s).notice, "without tokenizer.json");
 }
 

@@ -51,6 +51,15 @@ class ScriptedDaemon {
     playing_ = std::async(std::launch::async, std::move(script));
   }
 
+  /// Answers the next request, beside the test.
+  void answer(local::Message::Kind kind) {
+    play([this, kind = std::move(kind)] {
+      const auto request = receive();
+      ASSERT_TRUE(request);
+      send(kind, request->request_id);
+    });
+  }
+
   /// Takes the next one who connects.
   bool accept() {
     if (connection_ < 0 && readable(listener_)) connection_ = ::accept(listener_, nullptr, nullptr);

@@ -50,25 +50,12 @@ struct OneWorker : testing::Test {
   }
 };
 
+// What is refused in a header is in the tests of safetensors.
 TEST_F(OneWorker, SnapshotsThatAreNotWhatTheySayAreRefused) {
   const std::string good = safetensors_bytes(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "abcd");
   expect_refused("", "bad.safetensors");
-  expect_refused(good.substr(0, 5), "bad.safetensors");
-  expect_refused(good.substr(0, 20), "bad.safetensors");
   expect_refused(good.substr(0, good.size() - 1), "bad.safetensors");
-  std::string lying = good;
-  lying[7] = '\x7f';  // a header of 2^63 bytes
-  expect_refused(lying, "header");
   expect_refused(safetensors_bytes("not json"), "header");
-  expect_refused(safetensors_bytes(R"({"w":{"dtype":"F32","shape":[4],"data_offsets":[0,4]}})", "abcd"), "'w'");
-  expect_refused(safetensors_bytes(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-                                   R"("w":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
-                                   "abcdabcd"),
-                 "'w'");
-  expect_refused(safetensors_bytes(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-                                   R"("v":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
-                                   "abcdab"),
-                 "bad.safetensors");
   expect_still_works();
 }
 
@@ -76,30 +63,6 @@ TEST_F(OneWorker, MissingPathIsRefused) {
   const Ran ran = cluster.publish(cluster.temp().file("nothing-here"), 1);
   EXPECT_EQ(ran.status, 1);
   EXPECT_THAT(ran.err, HasSubstr("nothing-here"));
-}
-
-TEST_F(OneWorker, TensorNamedNanIsCarried) {
-  const std::string source = cluster.temp().write(
-      "odd.safetensors", safetensors_bytes(R"({"NaN":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "a"));
-  const Ran ran = cluster.publish(source, 1);
-  EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_TRUE(cluster.holds("a", source));
-}
-
-std::string one_tensor_named(std::size_t name_bytes) {
-  return safetensors_bytes(
-      fmt::format(R"({{"{}":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}})", std::string(name_bytes, 'x')), "a");
-}
-
-TEST_F(OneWorker, TensorWithANameOfTenKilobytesIsCarried) {
-  const std::string source = cluster.temp().write("long.safetensors", one_tensor_named(10'000));
-  const Ran ran = cluster.publish(source, 1);
-  EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_TRUE(cluster.holds("a", source));
-}
-
-TEST_F(OneWorker, TensorWithANameOfTwentyKilobytesIsRefusedInOneLine) {
-  expect_refused(one_tensor_named(20'000), "20000 bytes long");
 }
 
 TEST_F(OneWorker, WeightsThatAreNotFiniteNeedConsent) {

@@ -1,5 +1,6 @@
 """Real daemons on loopback, for tests: an origin and its workers."""
 
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -85,6 +86,13 @@ class DaemonTest(unittest.TestCase):
         self.addCleanup(memory.cleanup)
         self.memory = memory.name
         self.origin = self.start("origin", "--role", "origin", "--listen", "127.0.0.1:0", *self.origin_flags)
+
+    @contextlib.contextmanager
+    def raises(self, code, words=""):
+        """Within it an error comes, with this code and these words."""
+        with self.assertRaisesRegex(weightcast.Error, words) as caught:
+            yield caught
+        self.assertEqual(caught.exception.code, code)
 
     def start(self, name, *flags):
         daemon = Daemon(self.directory, name, "--memory-dir", self.memory, *flags, program=self.program)

@@ -78,6 +78,12 @@ class FollowTest(DaemonTest):
         self.follower = self.start_process(
             "follower", "-m", "weightcast.sglang", "--server", self.url, "--state", self.worker.state, *flags)  # fmt: skip
 
+    def follow(self, *flags):
+        """A server and its follower, with the version that is there."""
+        self.start_server()
+        self.start_follower(*flags)
+        self.expect(self.version)
+
     def log(self):
         return (self.directory / "follower.log").read_text()
 
@@ -145,9 +151,7 @@ class FollowTest(DaemonTest):
     # What happens to a version.
 
     def test_versions_come_in_by_disk_while_requests_run(self):
-        self.start_server()
-        self.start_follower()
-        self.expect(self.version)
+        self.follow()
         end = self.begin_load()
         for number in (2, 3, 4):
             self.expect_later(self.publish(number))
@@ -162,9 +166,7 @@ class FollowTest(DaemonTest):
         eventually(lambda: f"version {version} is in" in self.log(), 60)
 
     def test_changes_are_written_by_each_process(self):
-        self.start_server()
-        self.start_follower("--mode", "changes")
-        self.expect(self.version)
+        self.follow("--mode", "changes")
         end = self.begin_load()
         for number in (2, 3, 4):
             version = self.publish(number)
@@ -176,9 +178,7 @@ class FollowTest(DaemonTest):
         self.assertEqual(os.listdir(self.directory / "exchange"), [])
 
     def test_abort_ends_answers(self):
-        self.start_server()
-        self.start_follower("--pause", "abort")
-        self.expect(self.version)
+        self.follow("--pause", "abort")
         end = self.begin_load()
         eventually(lambda: len(self.tokens) > 40)
         self.expect_later(self.publish(2))
@@ -188,9 +188,7 @@ class FollowTest(DaemonTest):
     # Faults.
 
     def test_a_load_that_fails_is_followed_by_the_version_before(self):
-        self.start_server()
-        self.start_follower()
-        self.expect(self.version)
+        self.follow()
         end = self.begin_load()
         # SGLang's own way back reads the new path: without a load of the version before, its weights have the old label.
         self.fail("load")
@@ -200,9 +198,7 @@ class FollowTest(DaemonTest):
         end()
 
     def test_a_load_whose_way_back_fails_ends_the_server_and_a_new_one_gets_the_version(self):
-        self.start_server()
-        self.start_follower()
-        self.expect(self.version)
+        self.follow()
         end = self.begin_load()
         self.fail("load", "load")
         version = self.publish(2)
@@ -213,9 +209,7 @@ class FollowTest(DaemonTest):
         self.expect(version)
 
     def test_a_write_that_fails_in_one_process_is_followed_by_a_whole_load(self):
-        self.start_server()
-        self.start_follower("--mode", "changes")
-        self.expect(self.version)
+        self.follow("--mode", "changes")
         self.expect_written(2)
         end = self.begin_load()
         self.fail("write")
@@ -234,9 +228,7 @@ class FollowTest(DaemonTest):
         self.expect(version)
 
     def test_whatever_fails_in_memory_and_by_disk_no_mixture_is_served(self):
-        self.start_server()
-        self.start_follower("--mode", "changes")
-        self.expect(self.version)
+        self.follow("--mode", "changes")
         self.expect_written(2)
         end = self.begin_load()
         self.fail("write", "load")
@@ -268,9 +260,7 @@ class FollowTest(DaemonTest):
                 (self.directory / "follower.log").write_text("")
 
     def test_a_server_that_is_started_again_between_versions_gets_the_newest(self):
-        self.start_server()
-        self.start_follower()
-        self.expect(self.version)
+        self.follow()
         version = self.publish(2)
         self.expect(version)
         self.server.kill()
@@ -280,9 +270,7 @@ class FollowTest(DaemonTest):
         self.assertEqual(self.generate()["output_ids"], [self.versions[version]])
 
     def test_a_follower_that_dies_while_it_has_paused_leaves_a_server_that_the_next_one_resumes(self):
-        self.start_server()
-        self.start_follower("--mode", "changes")
-        self.expect(self.version)
+        self.follow("--mode", "changes")
         self.follower.kill()
         self.follower.wait()
         self.call("/pause_generation", {"mode": "retract"})
@@ -292,9 +280,7 @@ class FollowTest(DaemonTest):
         self.expect(version)
 
     def test_the_daemon_dies_and_comes_back(self):
-        self.start_server()
-        self.start_follower()
-        self.expect(self.version)
+        self.follow()
         end = self.begin_load()
         self.worker.kill()
         self.expect_failure("the daemon ended")
@@ -306,9 +292,7 @@ class FollowTest(DaemonTest):
         end()
 
     def test_a_version_without_some_of_the_tensors_and_an_adapter_are_not_loaded(self):
-        self.start_server()
-        self.start_follower()
-        self.expect(self.version)
+        self.follow()
         fewer = self.publish(2, tensors=weights(2, tensors=2), new_model=True)
         self.expect_failure("tensor layer.2 of the served model is missing in it")
         self.assertEqual(self.generate()["output_ids"], [self.versions[self.version]])
@@ -320,9 +304,7 @@ class FollowTest(DaemonTest):
         self.assertNotIn(f"version {fewer} is in", self.log())
 
     def test_a_withdrawn_version_is_not_waited_for(self):
-        self.start_server()
-        self.start_follower()
-        self.expect(self.version)
+        self.follow()
         self.follower.send_signal(signal.SIGSTOP)
         for number in (2, 3, 4, 5, 6, 7):
             version = self.publish(number)

@@ -86,15 +86,13 @@ class TransferTest(trainers_test.Trainers, DaemonTest):
 
     def test_other_tensors_than_the_last_version_are_refused(self):
         self.send(self.transfer())
-        with self.assertRaisesRegex(weightcast.Error, "'c' is new.*new_model=True") as caught:
+        with self.raises(Code.INVALID_ARGUMENT, "'c' is new.*new_model=True"):
             self.send(self.transfer(), {"c": trainers_test.Tensor(1)})
-        self.assertEqual(caught.exception.code, Code.INVALID_ARGUMENT)
 
     def test_no_daemon_is_said_before_training_begins(self):
         self.origin.kill()
-        with self.assertRaisesRegex(weightcast.Error, "origin") as caught:
+        with self.raises(Code.NOT_FOUND, "origin"):
             self.transfer()
-        self.assertEqual(caught.exception.code, Code.NOT_FOUND)
 
 
 if __name__ == "__main__":

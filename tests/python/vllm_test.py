@@ -449,6 +449,10 @@ class RankTest(unittest.TestCase):
             time.sleep(0.001)
         return answer
 
+    def install(self, version):
+        self.prepare(version)
+        self.rank.call("write")
+
     def test_the_first_version_whole_and_the_next_by_its_changes(self):
         self.assertEqual(self.prepare(1)["kind"], "copies")
         self.assertTrue(self.rank.call("write")["ok"])
@@ -459,8 +463,7 @@ class RankTest(unittest.TestCase):
         self.assertTrue(all(one.is_closed for one in self.subscriptions))
 
     def test_the_version_that_it_has_needs_no_list(self):
-        self.prepare(1)
-        self.rank.call("write")
+        self.install(1)
         self.assertEqual(self.prepare(1)["cells"], 0)
         self.assertTrue(self.rank.call("write")["ok"])
         self.assertEqual((self.written, self.asked), (["/v1"], []))
@@ -475,22 +478,19 @@ class RankTest(unittest.TestCase):
         self.assertFalse(self.rank.call("nonsense")["ok"])
 
     def test_too_far_means_whole_and_busy_means_again(self):
-        self.prepare(1)
-        self.rank.call("write")
+        self.install(1)
         self.errors = [Error(Code.TOO_FAR, "changes", "half of it changed"), Error(Code.BUSY, "changes", "another list")]
         answer = self.prepare(2)
         self.assertEqual((answer["kind"], answer["why"], len(self.asked)), ("copies", "half of it changed", 2))
 
     def test_a_list_that_fails_is_no_reason_to_write(self):
-        self.prepare(1)
-        self.rank.call("write")
+        self.install(1)
         self.errors = [Error(Code.CLOSED, "changes", "the daemon ended")]
         self.assertEqual(self.prepare(2)["error"], "the daemon ended")
         self.assertEqual(self.prepare(2)["kind"], "cells")
 
     def test_after_a_write_that_failed_all_is_written(self):
-        self.prepare(1)
-        self.rank.call("write")
+        self.install(1)
         self.prepare(2)
         self.write_fails = RuntimeError("a fault")
         answer = self.rank.call("write")
@@ -499,8 +499,7 @@ class RankTest(unittest.TestCase):
         self.assertEqual(self.prepare(2)["kind"], "copies")
 
     def test_a_version_that_the_model_refuses_leaves_what_was_there(self):
-        self.prepare(1)
-        self.rank.call("write")
+        self.install(1)
         self.prepare(2)
         self.write_fails = self.module.Refused("another model")
         answer = self.rank.call("write")
@@ -529,8 +528,7 @@ class RankTest(unittest.TestCase):
     def test_what_the_daemon_has_told_of_is_prepared_when_the_order_comes(self):
         self.rank.expect(1, "11")
         self.assertEqual(self.subscriptions, [])  # the first one is the engine's
-        self.prepare(1)
-        self.rank.call("write")
+        self.install(1)
         self.rank.expect(2, "22")
         self.settle_pool()
         self.assertEqual((self.asked, self.written), ([(1, 2)], ["/v1"]))
@@ -544,8 +542,7 @@ class RankTest(unittest.TestCase):
         self.assertEqual(self.rank.call("prepare", version=3, digest="33", whole=False, limit_s=5)["kind"], "cells")
 
     def test_an_order_for_another_version_or_for_all_of_it_is_prepared_anew(self):
-        self.prepare(1)
-        self.rank.call("write")
+        self.install(1)
         self.rank.expect(2, "22")
         self.assertEqual(self.prepare(3)["kind"], "cells")
         self.assertEqual(self.asked[-1], (1, 3))
@@ -556,26 +553,22 @@ class RankTest(unittest.TestCase):
         self.assertEqual([one.is_closed for one in self.subscriptions], [True] * (len(self.subscriptions) - 1) + [False])
 
     def test_what_the_daemon_had_told_of_before_a_newer_order_is_let_go(self):
-        self.prepare(1)
-        self.rank.call("write")
+        self.install(1)
         self.rank.expect(2, "22")
-        self.prepare(3)
-        self.rank.call("write")
+        self.install(3)
         self.rank.expect(3, "33")
         self.settle_pool()
         self.assertTrue(all(one.is_closed for one in self.subscriptions))
 
     def test_what_failed_before_the_order_is_tried_again_by_it(self):
-        self.prepare(1)
-        self.rank.call("write")
+        self.install(1)
         self.errors = [Error(Code.CLOSED, "changes", "the daemon ended")]
         self.rank.expect(2, "22")
         self.settle_pool()
         self.assertEqual(self.prepare(2)["kind"], "cells")
 
     def test_what_gives_way_at_the_daemon_is_not_held(self):
-        self.prepare(1)
-        self.rank.call("write")
+        self.install(1)
         self.rank.expect(2, "22")
         self.rank.forget()
         self.settle_pool()

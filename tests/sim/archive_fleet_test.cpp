@@ -12,17 +12,9 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
-// One chunk per millisecond, which is what a Fleet's node sends by default.
-constexpr Rate kLine{kChunkBytesMin * 1000.0};
 // 16 MB: four seconds over one line.
 constexpr std::uint32_t kMany = 4000;
 constexpr double kAlone_s = 4.0;
-
-OriginConfig line_origin() {
-  OriginConfig config = chain_config();
-  config.uplink = kLine;
-  return config;
-}
 
 WorkerConfig archive_worker(ArchiveLimits limits = {}) {
   WorkerConfig config;
@@ -32,13 +24,12 @@ WorkerConfig archive_worker(ArchiveLimits limits = {}) {
 }
 
 struct ArchiveFleet : testing::Test {
-  Fleet fleet{line_origin()};
+  Fleet fleet{chain_config(kLine)};
 
   /// Seconds from the announcement until all that live have it.
   double install(std::uint32_t chunks = kMany) {
     const Instant begun = fleet.now();
-    fleet.publish(1, chunks);
-    EXPECT_TRUE(fleet.run_until_installed(1));
+    EXPECT_TRUE(fleet.install(1, chunks));
     return to_seconds(fleet.now() - begun);
   }
   static std::uint64_t archived_chunks(const Fleet::Node& node) {
@@ -91,7 +82,7 @@ TEST_F(ArchiveFleet, ChildrenWithoutAnArchiveGetWhatTheirParentHasFromIt) {
 
 // A packed payload is in no archive.
 TEST(PackedArchiveFleet, JoinerWithAnArchiveGetsTheVersionAsItIs) {
-  OriginConfig config = line_origin();
+  OriginConfig config = chain_config(kLine);
   config.packing = Packing::kAlways;
   Fleet fleet(config, [](PayloadId payload) { return payload.is_packed() ? kMany / 2 : 0; });
   fleet.archive().rate = kLine;
@@ -100,8 +91,7 @@ TEST(PackedArchiveFleet, JoinerWithAnArchiveGetsTheVersionAsItIs) {
   without.uplink = kLine;
   fleet.add("b", without);
   fleet.run_for(100ms);
-  fleet.publish(1, kMany);
-  ASSERT_TRUE(fleet.run_until_installed(1));
+  ASSERT_TRUE(fleet.install(1, kMany));
   EXPECT_EQ(fleet.payloads_to("a"), std::vector<PayloadId>{full(1)});
   EXPECT_GT(fleet["a"].worker->intake().archive_bytes(), 0u);
   EXPECT_TRUE(fleet.payloads_to("b").at(0).is_packed());

@@ -134,6 +134,12 @@ Fleet::Node& Fleet::add(const std::string& name, WorkerConfig config) {
   return *nodes_.back();
 }
 
+Fleet::Node& Fleet::join(const std::string& name, WorkerConfig config) {
+  Node& node = add(name, std::move(config));
+  EXPECT_TRUE(run_until([&] { return node.worker->joined(); })) << name;
+  return node;
+}
+
 void Fleet::freeze_origin() { begin(FaultKind::kStall, *nodes_[0]); }
 void Fleet::thaw_origin() { end(FaultKind::kStall, *nodes_[0]); }
 
@@ -201,6 +207,11 @@ void Fleet::publish(std::uint64_t version, std::uint32_t chunks) {
   simulation_.options().payload_bytes = bytes_of(chunks);
   simulation_.publish();
   EXPECT_EQ(origin().publications().latest(), Version{version});
+}
+
+bool Fleet::install(std::uint64_t version, std::uint32_t chunks) {
+  publish(version, chunks);
+  return run_until_installed(version);
 }
 
 bool Fleet::step(Instant until) {

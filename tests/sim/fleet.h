@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,9 +18,17 @@ inline constexpr std::uint32_t kChunks = 100;
 [[nodiscard]] inline PayloadId patch(std::uint64_t base, std::uint64_t version) {
   return patch_of(Version{version}, Version{base});
 }
-[[nodiscard]] inline OriginConfig chain_config() {
+[[nodiscard]] inline OriginConfig chain_config(Rate uplink = Rate{}) {
   OriginConfig config;
   config.topology = Topology::kChain;
+  config.uplink = uplink;
+  return config;
+}
+/// One chunk per millisecond, which is what a Fleet's node sends by default.
+inline constexpr Rate kLine{kChunkBytesMin * 1000.0};
+[[nodiscard]] inline WorkerConfig line_worker() {
+  WorkerConfig config;
+  config.uplink = config.downlink = kLine;
   return config;
 }
 
@@ -58,6 +68,8 @@ class Fleet {
 
   /// Starts a worker: it dials the origin, as every worker does. At most kWorkersMax.
   Node& add(const std::string& name, WorkerConfig config = {});
+  /// The same, and runs until it has joined.
+  Node& join(const std::string& name, WorkerConfig config = {});
   /// Ends a worker's process without a word; its disk stays.
   void kill(Node& node);
   void restart(Node& node);
@@ -93,6 +105,8 @@ class Fleet {
 
   /// The next version, which is this one.
   void publish(std::uint64_t version, std::uint32_t chunks);
+  /// The same, and runs until every worker that lives has installed it; false if that takes a minute.
+  [[nodiscard]] bool install(std::uint64_t version, std::uint32_t chunks);
 
   void run_for(Duration span);
   /// Whether `done` came to hold within `limit`.
@@ -121,6 +135,19 @@ class Fleet {
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<Arrival> deliveries_;
   Simulation simulation_;
+};
+
+/// An origin and `a`, `b`, `c` in one chain, which is in that order because that is the order of joining.
+struct ChainOfThree : testing::Test {
+  Fleet fleet{chain_config(kLine)};
+  Fleet::Node& a = fleet.add("a", line_worker());
+  Fleet::Node& b = (fleet.run_for(std::chrono::milliseconds(10)), fleet.add("b", line_worker()));
+  Fleet::Node& c = (fleet.run_for(std::chrono::milliseconds(10)), fleet.add("c", line_worker()));
+
+  void SetUp() override {
+    ASSERT_TRUE(fleet.run_until([&] { return c.worker->joined(); }));
+    fleet.run_for(std::chrono::milliseconds(50));
+  }
 };
 
 }  // namespace weightcast::sim

@@ -15,44 +15,15 @@ using namespace std::chrono_literals;
 using testing::Contains;
 using testing::HasSubstr;
 
-// One chunk per millisecond, which is what a Fleet's node sends by default.
-constexpr Rate kLine{kChunkBytesMin * 1000.0};
-
-OriginConfig chain_origin() {
-  OriginConfig config;
-  config.topology = Topology::kChain;
-  config.uplink = kLine;
-  return config;
-}
-
-WorkerConfig line_worker() {
-  WorkerConfig config;
-  config.uplink = config.downlink = kLine;
-  return config;
-}
-
-/// An origin and `a`, `b`, `c` in one chain, which is in that order because that is the order of joining.
-struct ChainOfThree : testing::Test {
-  Fleet fleet{chain_origin()};
-  Fleet::Node& a = fleet.add("a", line_worker());
-  Fleet::Node& b = (fleet.run_for(10ms), fleet.add("b", line_worker()));
-  Fleet::Node& c = (fleet.run_for(10ms), fleet.add("c", line_worker()));
-
-  void SetUp() override {
-    ASSERT_TRUE(fleet.run_until([&] { return c.worker->joined(); }));
-    fleet.run_for(50ms);
-  }
-
-  void expect_each_chunk_once(const std::string& to, std::uint32_t chunks) {
-    EXPECT_EQ(fleet.deliveries_to(to), chunks);
-    std::set<ChunkIndex> seen;
-    for (const auto& d : fleet.deliveries()) {
-      if (d.to == to) {
-        EXPECT_TRUE(seen.insert(d.chunk).second) << to << " was sent chunk " << d.chunk.value << " twice";
-      }
+void expect_each_chunk_once(const Fleet& fleet, const std::string& to, std::uint32_t chunks) {
+  EXPECT_EQ(fleet.deliveries_to(to), chunks);
+  std::set<ChunkIndex> seen;
+  for (const auto& d : fleet.deliveries()) {
+    if (d.to == to) {
+      EXPECT_TRUE(seen.insert(d.chunk).second) << to << " was sent chunk " << d.chunk.value << " twice";
     }
   }
-};
+}
 
 TEST_F(ChainOfThree, EachGetsEveryChunkOnceAndInOrderFromTheOneBefore) {
   fleet.publish(1, 200);
@@ -70,14 +41,12 @@ TEST_F(ChainOfThree, EachGetsEveryChunkOnceAndInOrderFromTheOneBefore) {
 
 TEST_F(ChainOfThree, RelaysWhileItReceives) {
   const Instant start = fleet.now();
-  fleet.publish(1, 1000);
-  ASSERT_TRUE(fleet.run_until_installed(1));
+  ASSERT_TRUE(fleet.install(1, 1000));
   EXPECT_LT(fleet.now() - start, 1050ms) << "store and forward of whole payloads would take 3 s";
 }
 
 TEST_F(ChainOfThree, OriginKnowsWhoHasInstalledAndWhen) {
-  fleet.publish(1, 100);
-  ASSERT_TRUE(fleet.run_until_installed(1));
+  ASSERT_TRUE(fleet.install(1, 100));
   fleet.run_for(10ms);
   const auto progress = fleet.origin().publications().progress(Version{1});
   ASSERT_TRUE(progress);
@@ -91,8 +60,7 @@ TEST_F(ChainOfThree, OriginKnowsWhoHasInstalledAndWhen) {
 
 TEST_F(ChainOfThree, DamagedChunkIsNeitherForwardedNorStored) {
   fleet.damage_chunks_of(a);
-  fleet.publish(1, 100);
-  ASSERT_TRUE(fleet.run_until_installed(1));
+  ASSERT_TRUE(fleet.install(1, 100));
   for (const auto& d : fleet.deliveries()) {
     EXPECT_TRUE(!d.damaged || d.from == "a") << d.from << " passed on what it had not verified";
   }
@@ -120,8 +88,7 @@ TEST_F(ChainOfThree, VersionThatHasRottenAtTheOriginHoldsNobodyUp) {
 }
 
 TEST_F(ChainOfThree, RelayWhoseCopyHasRottenFindsOutAndItsChildrenGetItElsewhere) {
-  fleet.publish(1, 100);
-  ASSERT_TRUE(fleet.run_until_installed(1));
+  ASSERT_TRUE(fleet.install(1, 100));
   fleet.disk(c).rotten.insert({Version{1}, ChunkIndex{50}});
   Fleet::Node& late = fleet.add("late");
   ASSERT_TRUE(fleet.run_until([&] { return late.installed() == Version{1}; }, 5s));
@@ -136,8 +103,8 @@ TEST_F(ChainOfThree, DeathOfRelayMovesItsChildToTheNextAncestorAndNothingIsSentT
   fleet.kill(a);
   ASSERT_TRUE(fleet.run_until([&] { return b.installed() == Version{1} && c.installed() == Version{1}; }));
   EXPECT_LT(fleet.now() - died, 1s) << "700 chunks were left";
-  expect_each_chunk_once("b", 1000);
-  expect_each_chunk_once("c", 1000);
+  expect_each_chunk_once(fleet, "b", 1000);
+  expect_each_chunk_once(fleet, "c", 1000);
   EXPECT_EQ(fleet.parent_of("b"), "origin");
 }
 
@@ -153,8 +120,8 @@ TEST_F(ChainOfThree, WhoIsMovedByANewPlanGetsNothingTwice) {
   }());
   ASSERT_TRUE(fleet.run_until([&] { return b.installed() == Version{1} && c.installed() == Version{1}; }));
   EXPECT_EQ(fleet.parent_of("b"), "origin");
-  expect_each_chunk_once("b", 1000);
-  expect_each_chunk_once("c", 1000);
+  expect_each_chunk_once(fleet, "b", 1000);
+  expect_each_chunk_once(fleet, "c", 1000);
 }
 
 TEST_F(ChainOfThree, RelayThatFreezesIsLeftWithinThreeSeconds) {
@@ -189,7 +156,7 @@ TEST_F(ChainOfThree, WorkerThatRestartsGoesOnFromWhatItHas) {
 }
 
 TEST(Fleet, VersionInHandIsFinishedThenTheNewestComesAndThoseBetweenAreSkipped) {
-  OriginConfig config = chain_origin();
+  OriginConfig config = chain_config(kLine);
   config.versions_kept = 3;
   Fleet fleet(config);
   Fleet::Node& a = fleet.add("a", line_worker());
@@ -213,8 +180,7 @@ TEST_F(ChainOfThree, VersionThatTheOriginHasForgottenIsGivenUpForTheNewest) {
 }
 
 TEST_F(ChainOfThree, WorkerWithAFullDiskLeavesTheChainAndComesBackWhenThereIsRoom) {
-  fleet.publish(1, 1000);
-  ASSERT_TRUE(fleet.run_until_installed(1));
+  ASSERT_TRUE(fleet.install(1, 1000));
   fleet.fill_disk(a);
   fleet.publish(2, 1000);
   ASSERT_TRUE(fleet.run_until([&] { return b.installed() == Version{2} && c.installed() == Version{2}; }, 10s));
@@ -249,8 +215,7 @@ TEST_F(ChainOfThree, SnapshotThatFailsTheLastCheckIsNeverInstalled) {
 }
 
 TEST_F(ChainOfThree, LateJoinerGetsTheLatestVersion) {
-  fleet.publish(1, 100);
-  ASSERT_TRUE(fleet.run_until_installed(1));
+  ASSERT_TRUE(fleet.install(1, 100));
   fleet.add("d", line_worker());
   EXPECT_TRUE(fleet.run_until_installed(1, 1s));
 }
@@ -378,8 +343,7 @@ TEST(Fleet, StripedPlanBringsEveryoneEverythingOnce) {
   Fleet fleet(origin);
   for (int i = 0; i < 9; ++i) fleet.add("w" + std::to_string(i), line_worker());
   fleet.run_for(200ms);
-  fleet.publish(1, 500);
-  ASSERT_TRUE(fleet.run_until_installed(1));
+  ASSERT_TRUE(fleet.install(1, 500));
   EXPECT_EQ(fleet.deliveries().size(), 9u * 500u);
 }
 

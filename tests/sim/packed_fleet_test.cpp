@@ -44,8 +44,7 @@ struct PackedFleet : testing::Test {
     ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
   }
   void publish(std::uint64_t version) {
-    fleet.publish(version, kFullChunks);
-    ASSERT_TRUE(fleet.run_until_installed(version));
+    ASSERT_TRUE(fleet.install(version, kFullChunks));
     fleet.run_for(10ms);  // so that the origin knows
   }
 };
@@ -55,8 +54,7 @@ std::vector<PayloadId> first_payloads(const OriginConfig& config, const WorkerCo
   Fleet fleet(config, chunks_of);
   Fleet::Node& w = fleet.add("w", worker);
   EXPECT_TRUE(fleet.run_until([&] { return w.worker->joined(); }));
-  fleet.publish(1, kFullChunks);
-  EXPECT_TRUE(fleet.run_until_installed(1));
+  EXPECT_TRUE(fleet.install(1, kFullChunks));
   return fleet.payloads_to("w");
 }
 
@@ -101,8 +99,7 @@ TEST(Packing, IsTriedByRatesThatWereMeasured) {
     const Duration chunk_time = slow ? 5ms : 5us;  // 105 Mbit/s, and 105 Gbit/s
     for (const std::string& name : {config.name, w.name}) fleet.set_chunk_time(fleet[name], chunk_time);
     ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().planned_uplink().limited(); }));
-    fleet.publish(1, kFullChunks);
-    ASSERT_TRUE(fleet.run_until_installed(1));
+    ASSERT_TRUE(fleet.install(1, kFullChunks));
     EXPECT_THAT(fleet.payloads_to("w"), ElementsAre(slow ? packed(1) : full(1)));
   }
 }
@@ -113,11 +110,9 @@ TEST(Packing, ThatIsOfNoUseIsTriedOncePerVersion) {
     asked += p.is_packed() ? 1 : 0;
     return 0u;
   });
-  Fleet::Node& w = fleet.add("w", worker_config());
-  ASSERT_TRUE(fleet.run_until([&] { return w.worker->joined(); }));
+  fleet.join("w", worker_config());
   for (std::uint64_t version = 1; version <= 2; ++version) {
-    fleet.publish(version, kFullChunks);
-    ASSERT_TRUE(fleet.run_until_installed(version));
+    ASSERT_TRUE(fleet.install(version, kFullChunks));
   }
   fleet.add("late", worker_config());
   ASSERT_TRUE(fleet.run_until_installed(2));
@@ -135,8 +130,7 @@ TEST_F(PackedFleet, LateJoinerGetsWhatWasPackedForTheOthers) {
 
 TEST_F(PackedFleet, WhoGetsTheVersionAsItIsGoesOnWithThat) {
   Fleet other(origin_config(Rate::bits(10e9)), chunks_of);
-  Fleet::Node& fast = other.add("fast", worker_config(Rate::bits(10e9)));
-  ASSERT_TRUE(other.run_until([&] { return fast.worker->joined(); }));
+  Fleet::Node& fast = other.join("fast", worker_config(Rate::bits(10e9)));
   other.publish(1, kFullChunks);
   ASSERT_TRUE(other.run_until([&] { return fast.worker->intake().chunks_verified() > 10; }));
   other.add("slow", worker_config());

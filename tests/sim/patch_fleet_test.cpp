@@ -28,8 +28,7 @@ struct PatchFleet : testing::Test {
     publish(1);
   }
   void publish(std::uint64_t version) {
-    fleet.publish(version, kFullChunks);
-    ASSERT_TRUE(fleet.run_until_installed(version));
+    ASSERT_TRUE(fleet.install(version, kFullChunks));
     fleet.run_for(10ms);  // so that the origin knows
   }
 };
@@ -90,12 +89,10 @@ TEST(PatchFleetKept, WorkerThatIsBehindGetsOneFoldFromAVersionThatIsKept) {
   Fleet::Node& a = fleet.add("a");
   Fleet::Node& b = fleet.add("b");
   ASSERT_TRUE(fleet.run_until([&] { return a.worker->joined() && b.worker->joined(); }));
-  fleet.publish(1, kFullChunks);
-  ASSERT_TRUE(fleet.run_until_installed(1));
+  ASSERT_TRUE(fleet.install(1, kFullChunks));
   fleet.kill(a);
   for (std::uint64_t version = 2; version <= 4; ++version) {
-    fleet.publish(version, kFullChunks);
-    ASSERT_TRUE(fleet.run_until_installed(version));
+    ASSERT_TRUE(fleet.install(version, kFullChunks));
   }
   fleet.restart(a);
   ASSERT_TRUE(fleet.run_until_installed(4));
@@ -104,8 +101,7 @@ TEST(PatchFleetKept, WorkerThatIsBehindGetsOneFoldFromAVersionThatIsKept) {
 
 TEST_F(PatchFleet, WorkerWithADamagedBaseIsGivenTheFullPayloadAndTakesPatchesAgain) {
   fleet.disk(a).damages_bases = true;
-  fleet.publish(2, kFullChunks);
-  ASSERT_TRUE(fleet.run_until_installed(2));
+  ASSERT_TRUE(fleet.install(2, kFullChunks));
   EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(full(1), patch(1, 2), full(2)));
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2)));
   fleet.disk(a).damages_bases = false;
@@ -127,14 +123,11 @@ TEST_F(PatchFleet, SupersededFullPayloadIsGivenUpForAPatchOfFewerBytes) {
   // Version 2 changes everything; before a has much of it, version 3 is out, which differs little from version 1.
   OriginConfig c;
   Fleet other(c, [](PayloadId p) { return p == patch(1, 3) ? 2u : 0u; });
-  Fleet::Node& w = other.add("w");
-  ASSERT_TRUE(other.run_until([&] { return w.worker->joined(); }));
-  other.publish(1, kFullChunks);
-  ASSERT_TRUE(other.run_until_installed(1));
+  Fleet::Node& w = other.join("w");
+  ASSERT_TRUE(other.install(1, kFullChunks));
   other.publish(2, kFullChunks);
   ASSERT_TRUE(other.run_until([&] { return w.worker->intake().chunks_verified() > 5; }));
-  other.publish(3, kFullChunks);
-  ASSERT_TRUE(other.run_until_installed(3));
+  ASSERT_TRUE(other.install(3, kFullChunks));
   EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2), patch(1, 3)));
   EXPECT_THAT(w.log, Contains(HasSubstr("fewer bytes")));
   EXPECT_LT(other.deliveries_to("w"), 2 * kFullChunks);
@@ -143,24 +136,19 @@ TEST_F(PatchFleet, SupersededFullPayloadIsGivenUpForAPatchOfFewerBytes) {
 TEST_F(PatchFleet, PayloadThatIsNearlyCompleteIsFinishedFirst) {
   OriginConfig c;
   Fleet other(c, [](PayloadId p) { return p == patch(1, 3) ? 20u : p == patch(2, 3) ? 2u : 0u; });
-  Fleet::Node& w = other.add("w");
-  ASSERT_TRUE(other.run_until([&] { return w.worker->joined(); }));
-  other.publish(1, kFullChunks);
-  ASSERT_TRUE(other.run_until_installed(1));
+  Fleet::Node& w = other.join("w");
+  ASSERT_TRUE(other.install(1, kFullChunks));
   other.publish(2, kFullChunks);
   ASSERT_TRUE(other.run_until([&] { return w.worker->intake().chunks_verified() > 90; }));
-  other.publish(3, kFullChunks);
-  ASSERT_TRUE(other.run_until_installed(3));
+  ASSERT_TRUE(other.install(3, kFullChunks));
   EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2), patch(2, 3)));
 }
 
 TEST_F(PatchFleet, VersionOfWhichNoPatchIsWorthItTravelsWhole) {
   Fleet other(config, [](PayloadId) { return 0u; });
-  Fleet::Node& w = other.add("w");
-  ASSERT_TRUE(other.run_until([&] { return w.worker->joined(); }));
+  Fleet::Node& w = other.join("w");
   for (std::uint64_t version = 1; version <= 2; ++version) {
-    other.publish(version, kFullChunks);
-    ASSERT_TRUE(other.run_until_installed(version));
+    ASSERT_TRUE(other.install(version, kFullChunks));
   }
   EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2)));
   EXPECT_EQ(w.installed(), Version{2});
@@ -182,8 +170,7 @@ TEST_F(PatchFleet, VersionThatAWorkerIsStillReceivingIsKept) {
   ASSERT_TRUE(other.run_until([&] { return w.worker->joined() && fast.worker->joined(); }));
   other.publish(1, kFullChunks);
   ASSERT_TRUE(other.run_until([&] { return w.worker->intake().chunks_verified() > 50; }));
-  other.publish(2, kFullChunks);
-  ASSERT_TRUE(other.run_until_installed(2));
+  ASSERT_TRUE(other.install(2, kFullChunks));
   EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2)));
   EXPECT_EQ(other.deliveries_to("w"), 2 * kFullChunks) << "what it had of version 1 was not thrown away";
   EXPECT_EQ(other.origin().holdings().size(), 1u) << "and then it went";
@@ -197,8 +184,7 @@ struct OpenPatchFleet : testing::Test {
 
   void SetUp() override {
     ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
-    fleet.publish(1, kFullChunks);
-    ASSERT_TRUE(fleet.run_until_installed(1));
+    ASSERT_TRUE(fleet.install(1, kFullChunks));
     fleet.run_for(10ms);
     fleet.grow_patches(4);
   }
@@ -236,8 +222,7 @@ TEST_F(OpenPatchFleet, WithdrawnPatchIsMadeUpForByTheFullPayload) {
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2), full(2)));
   EXPECT_FALSE(fleet.origin().holdings().contains(patch(1, 2)));
   fleet.withdraw_patches(false);
-  fleet.publish(3, kFullChunks);
-  ASSERT_TRUE(fleet.run_until_installed(3));
+  ASSERT_TRUE(fleet.install(3, kFullChunks));
   EXPECT_THAT(fleet.payloads_to("b"), Contains(patch(2, 3)));
 }
 

@@ -19,14 +19,12 @@ struct PublishedPatchFleet : testing::Test {
   void SetUp() override {
     ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
     fleet.run_for(1s);  // until the links are probed
-    fleet.publish(1, kChunks);
-    ASSERT_TRUE(fleet.run_until_installed(1));
+    ASSERT_TRUE(fleet.install(1, kChunks));
     fleet.publish_by_patches(true);
   }
   void publish_until(std::uint64_t version) {
     for (std::uint64_t v = fleet.origin().publications().latest().value + 1; v <= version; ++v) {
-      fleet.publish(v, kChunks);
-      ASSERT_TRUE(fleet.run_until_installed(v));
+      ASSERT_TRUE(fleet.install(v, kChunks));
       fleet.run_for(10ms);
     }
   }
@@ -106,8 +104,7 @@ TEST_F(PublishedPatchFleet, SleeperTakesTenPatchesInTurn) {
 
 TEST_F(PublishedPatchFleet, WhoLostItsBaseGetsTheLatestVersionWhole) {
   fleet.disk(b).damages_bases = true;
-  fleet.publish(2, kChunks);
-  ASSERT_TRUE(fleet.run_until_installed(2));
+  ASSERT_TRUE(fleet.install(2, kChunks));
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2), full(2)));
 }
 

@@ -20,17 +20,13 @@ struct SlowFleet : testing::Test {
   Fleet fleet{chain_config()};
 
   void SetUp() override {
-    for (const char* name : {"a", "b", "c", "d"}) {
-      Fleet::Node& node = fleet.add(name);
-      ASSERT_TRUE(fleet.run_until([&] { return node.worker->joined(); }));
-    }
+    for (const char* name : {"a", "b", "c", "d"}) fleet.join(name);
     publish(1);
     ASSERT_EQ(fleet.parent_of("d"), "c");
     ASSERT_EQ(fleet.parent_of("c"), "b");
   }
   void publish(std::uint64_t version) {
-    fleet.publish(version, kChunks);
-    ASSERT_TRUE(fleet.run_until_installed(version));
+    ASSERT_TRUE(fleet.install(version, kChunks));
     fleet.run_for(10ms);  // so that the origin knows
   }
   const PublicationRecord& record(std::uint64_t version) { return fleet.origin().history().all().at(Version{version}); }
@@ -122,8 +118,7 @@ struct SlowPatches : testing::Test {
   void SetUp() override {
     ASSERT_TRUE(fleet.run_until([&] { return w.worker->joined(); }));
     fleet.run_for(1s);  // until the links are probed
-    fleet.publish(1, kChunks);
-    ASSERT_TRUE(fleet.run_until_installed(1));
+    ASSERT_TRUE(fleet.install(1, kChunks));
   }
   void finish(std::uint64_t version) {
     ASSERT_TRUE(fleet.run_until_installed(version));
@@ -164,12 +159,10 @@ TEST_F(SlowPatches, CannotBeAppliedAtFirst) {
 TEST(SlowDisk, ReadsNothingWhileItHasTooMuchToWrite) {
   constexpr std::uint32_t kMany = 10'000;  // more than a node keeps in memory
   Fleet fleet;
-  Fleet::Node& w = fleet.add("w");
-  ASSERT_TRUE(fleet.run_until([&] { return w.worker->joined(); }));
+  Fleet::Node& w = fleet.join("w");
   fleet.set_chunk_time(fleet["origin"], 10us);
   fleet.set_disk_rate(w, Rate{10e6});
-  fleet.publish(1, kMany);
-  ASSERT_TRUE(fleet.run_until_installed(1));
+  ASSERT_TRUE(fleet.install(1, kMany));
   fleet.run_for(10ms);
   const PublicationRecord& record = fleet.origin().history().all().at(Version{1});
   const InstallPhases& phases = *record.courses.at(fleet.member("w").id).phases;

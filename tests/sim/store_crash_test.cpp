@@ -22,6 +22,37 @@ void expect_current_whole(StoreHost& host) {
   EXPECT_TRUE(host.holds(kState / "current", snapshot(named->payload.version.value))) << *target;
 }
 
+/// Nothing but what a healthy store has. What a version that is being made durable writes anew is there for a moment.
+void expect_tidy(StoreHost& host) {
+  const StoreLayout layout(host.files, kState, host.store_options.place.memory_directory);
+  std::string untidy;
+  const auto names = [&](const fs::path& folder) {
+    return host.files.list(folder).value_or(std::vector<std::string>{});
+  };
+  const auto is_tidy = [&] {
+    untidy.clear();
+    for (const std::string& name : names(layout.trash())) untidy += " trash/" + name;
+    for (const std::string& name : names(layout.aside())) {
+      if (name.find(".tmp") != name.npos) untidy += " aside/" + name;
+    }
+    if (host.files.link_info(kState / "current.tmp").has_value()) untidy += " current.tmp";
+    for (const std::string& name : names(layout.records())) {
+      const auto named = StoreLayout::named(name);
+      const bool has_files =
+          named && (exists(host.files, layout.incoming(named->payload)) ||
+                    exists(host.files, named->payload.is_full() ? layout.complete(named->payload.version)
+                                                                : layout.patch(named->payload)));
+      if (!has_files) untidy += " records/" + name;
+    }
+    for (const std::string& name : names(layout.incoming())) {
+      const auto named = StoreLayout::named(name);
+      if (!named || !exists(host.files, layout.record(named->payload))) untidy += " incoming/" + name;
+    }
+    return untidy.empty();
+  };
+  EXPECT_TRUE(host.clock->run_until(is_tidy)) << untidy;
+}
+
 /// What has to hold of a store that was opened after a crash.
 void expect_recovered(StoreHost& host) {
   Store& store = *host.store;
@@ -55,6 +86,7 @@ void expect_recovered(StoreHost& host) {
       EXPECT_EQ(content_digest_of((*bytes)->bytes()), whole.digests[chunk->value]);
     }
   }
+  expect_tidy(host);
 }
 
 /// It goes on as if nothing had happened.

@@ -37,6 +37,11 @@ struct StoreLogTest : testing::Test {
     EXPECT_EQ(host.store->current(), Version{version});
     EXPECT_TRUE(version == 0 || host.holds(kState / "current", snapshot(version)));
   }
+  /// A new process, with that version in use.
+  void start_with(std::uint64_t version) {
+    ASSERT_TRUE(host.start()) << host.open_error->message();
+    expect_current(version);
+  }
   std::vector<std::string> names(const char* folder) {
     return host.files.list(kState / folder).value_or(std::vector<std::string>{"?"});
   }
@@ -48,8 +53,7 @@ TEST_F(StoreLogTest, APowerCutLeavesTheNewestDurableVersion) {
   ASSERT_NO_FATAL_FAILURE(receive_up_to(4));
   EXPECT_FALSE(exists(host.files, kState / "versions")) << "on the disk";
   cut_power();
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(4);
+  ASSERT_NO_FATAL_FAILURE(start_with(4));
   EXPECT_TRUE(host.store->find(Version{4})->durable);
   receive(patch_to(5));
   expect_current(5);
@@ -60,8 +64,7 @@ TEST_F(StoreLogTest, AKillLeavesWhatIsInMemory) {
   host.end_process();
   host.files.kill();
   host.files.restart();
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(3);
+  ASSERT_NO_FATAL_FAILURE(start_with(3));
   EXPECT_GE(host.store->versions().size(), 2u) << "nothing is made anew";
 }
 
@@ -82,8 +85,7 @@ TEST_F(StoreLogTest, AVersionThatCameWholeBecomesAnAnchor) {
   ASSERT_TRUE(host.clock->run_until([&] { return names("anchors").size() == 2; }));
   EXPECT_EQ(names("anchors").front(), "000000000005");
   cut_power();
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(5);
+  ASSERT_NO_FATAL_FAILURE(start_with(5));
 }
 
 TEST_F(StoreLogTest, APackedPayloadIsNotKeptForTheLog) {
@@ -119,8 +121,7 @@ TEST_F(StoreLogTest, TheFirstVersionOfAnEmptyStoreDecidesWhereVersionsLie) {
   cut_power();
   // A store that is not empty is not asked.
   use_memory(true);
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(3);
+  ASSERT_NO_FATAL_FAILURE(start_with(3));
   EXPECT_EQ(host.store->place()->memory_directory, kVersionsInMemory);
   EXPECT_EQ(asked.size(), 1u);
 }
@@ -143,8 +144,7 @@ TEST_F(StoreLogTest, VersionsThatFindNoPlaceInMemoryLieOnTheDisk) {
   EXPECT_EQ(host.store->place()->memory_directory, "");
   EXPECT_NE(host.store->place()->why, "it fits");
   EXPECT_EQ(host.store->find(Version{1})->path.parent_path(), kState / "versions");
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(1);
+  ASSERT_NO_FATAL_FAILURE(start_with(1));
 }
 
 TEST_F(StoreLogTest, VersionsMoveToMemoryAndBack) {
@@ -154,21 +154,18 @@ TEST_F(StoreLogTest, VersionsMoveToMemoryAndBack) {
   receive(snapshot(1));
   receive(patch_to(2));
   use_memory(true);
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(2);
+  ASSERT_NO_FATAL_FAILURE(start_with(2));
   EXPECT_EQ(host.store->find(Version{2})->path.parent_path(), kVersionsInMemory / "versions");
   EXPECT_EQ(names("versions").size(), 0u);
   receive(patch_to(3));
   host.end_process();
   use_memory(false);
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(3);
+  ASSERT_NO_FATAL_FAILURE(start_with(3));
   EXPECT_EQ(host.store->find(Version{3})->path.parent_path(), kState / "versions");
   ASSERT_TRUE(host.await_durable(Version{3}).has_value());
   ASSERT_TRUE(host.clock->run_until([&] { return names("anchors").empty(); }));
   cut_power();
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(3);
+  ASSERT_NO_FATAL_FAILURE(start_with(3));
 }
 
 TEST_F(StoreLogTest, TheLogEndsBeforeAPatchThatIsDamaged) {
@@ -176,8 +173,7 @@ TEST_F(StoreLogTest, TheLogEndsBeforeAPatchThatIsDamaged) {
   host.end_process();
   host.files.flip_bit(kState / "patches" / "000000000003-000000000002" / kPatchFileName, 100, 3);
   cut_power();
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(2);
+  ASSERT_NO_FATAL_FAILURE(start_with(2));
   receive(snapshot(6));
   expect_current(6);
 }
@@ -187,12 +183,10 @@ TEST_F(StoreLogTest, ADamagedAnchorIsNoVersion) {
   host.end_process();
   host.files.flip_bit(kState / "anchors" / "000000000001" / "d/b", 100, 3);
   cut_power();
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(0);
+  ASSERT_NO_FATAL_FAILURE(start_with(0));
   receive(snapshot(6));
   cut_power();
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(6);
+  ASSERT_NO_FATAL_FAILURE(start_with(6));
 }
 
 TEST_F(StoreLogTest, WhatRotsInMemoryBecomesNoAnchor) {
@@ -230,8 +224,7 @@ TEST_F(StoreLogSingleCopyTest, AStepWritesItsPatchAndNothingElseToTheDisk) {
   EXPECT_TRUE(journals().empty());
   EXPECT_EQ(names("records").size(), 4u) << "of version 4 and three patches";
   cut_power();
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(4);
+  ASSERT_NO_FATAL_FAILURE(start_with(4));
   EXPECT_TRUE(host.store->find(Version{4})->durable);
   receive(patch_to(5));
   expect_current(5);
@@ -367,18 +360,15 @@ TEST_F(StoreLogSingleCopyTest, TheOnlyCopyMovesToMemoryAndBack) {
   receive(snapshot(1));
   receive(patch_to(2));
   use_memory(true);
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(2);
+  ASSERT_NO_FATAL_FAILURE(start_with(2));
   EXPECT_EQ(host.store->find(Version{2})->path, only_copy(2));
   receive(patch_to(3));
   host.end_process();
   use_memory(false);
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(3);
+  ASSERT_NO_FATAL_FAILURE(start_with(3));
   receive(patch_to(4));
   cut_power();
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  expect_current(4);
+  ASSERT_NO_FATAL_FAILURE(start_with(4));
 }
 
 // Whatever the step was at: what it leaves on the disk is settled there before it is moved.

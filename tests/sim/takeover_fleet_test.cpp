@@ -61,8 +61,7 @@ TEST_F(TakeoverFleet, RefusedVersionIsForgottenByAllAndItsNumberIsFree) {
   EXPECT_FALSE(fleet.origin().publications().progress(Version{1}).has_value());
   ASSERT_TRUE(fleet.origin().publications().check_version(Version{1}).has_value());
   fleet.refuse_versions(false);
-  fleet.publish(1, kChunks);
-  ASSERT_TRUE(fleet.run_until_installed(1));
+  ASSERT_TRUE(fleet.install(1, kChunks));
 }
 
 TEST_F(TakeoverFleet, AfterARefusedVersionTheOneBeforeGoesOn) {
@@ -121,8 +120,7 @@ struct PatchTakeoverFleet : TakeoverFleet {
   PatchTakeoverFleet() : TakeoverFleet([](PayloadId) { return 2u; }) {}
   void SetUp() override {
     TakeoverFleet::SetUp();
-    fleet.publish(1, kChunks);
-    ASSERT_TRUE(fleet.run_until_installed(1));
+    ASSERT_TRUE(fleet.install(1, kChunks));
     fleet.run_for(10ms);
   }
 };
@@ -153,15 +151,13 @@ TEST_F(PatchTakeoverFleet, PatchOfTheVersionBeforeIsSentWhileTheNextOneIsTakenOv
 }
 
 TEST_F(PatchTakeoverFleet, NothingIsForgottenForAVersionThatIsRefused) {
-  fleet.publish(2, kChunks);
-  ASSERT_TRUE(fleet.run_until_installed(2));
+  ASSERT_TRUE(fleet.install(2, kChunks));
   fleet.run_for(10ms);
   fleet.refuse_versions(true);
   fleet.publish(3, kChunks);
   ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().publications().latest() == Version{2} && !is_open(3); }));
   fleet.refuse_versions(false);
-  fleet.publish(3, kChunks);
-  ASSERT_TRUE(fleet.run_until_installed(3));
+  ASSERT_TRUE(fleet.install(3, kChunks));
   EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(full(1), patch(1, 2), patch(2, 3)));
 }
 

@@ -70,32 +70,9 @@ TEST(UnreachableFleet, WorkerThatReachesNobodyCostsTheOthersLittle) {
   }
 }
 
-OriginConfig chain_origin() {
-  OriginConfig config;
-  config.topology = Topology::kChain;
-  config.uplink = Rate{kChunkBytesMin * 1000.0};
-  return config;
-}
+using UnreachableChain = ChainOfThree;
 
-WorkerConfig line_worker() {
-  WorkerConfig config;
-  config.uplink = config.downlink = Rate{kChunkBytesMin * 1000.0};
-  return config;
-}
-
-struct UnreachableChain : testing::Test {
-  Fleet fleet{chain_origin()};
-  Fleet::Node& a = fleet.add("a", line_worker());
-  Fleet::Node& b = (fleet.run_for(10ms), fleet.add("b", line_worker()));
-  Fleet::Node& c = (fleet.run_for(10ms), fleet.add("c", line_worker()));
-
-  void SetUp() override {
-    ASSERT_TRUE(fleet.run_until([&] { return c.worker->joined(); }));
-    fleet.run_for(50ms);
-  }
-};
-
-struct BlockedChain : UnreachableChain, testing::WithParamInterface<bool> {};
+struct BlockedChain : ChainOfThree, testing::WithParamInterface<bool> {};
 
 TEST_P(BlockedChain, BothEndsSayWhoCannotReachWhomAndWhyAndNobodyIsBlamed) {
   const bool refused = GetParam();

@@ -2,21 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <deque>
 #include <filesystem>
-#include <functional>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/steady_clock.h"
 #include "tests/vllm/vllm_server.h"
-#include "tests/worker/engine/scripted_versions.h"
-#include "tests/worker/engine/written_models.h"
-#include "worker/backend/backend.h"
+#include "tests/worker/backend/driven_backend.h"
 #include "worker/engine/cpu_model.h"
 #include "worker/engine/sampling/sampler.h"
 
@@ -69,8 +61,10 @@ inline std::vector<float> own_log_probs(const std::filesystem::path& directory, 
 }
 
 /// A worker's backend before a real server.
-class BackendOverVllm : public testing::Test {
+class BackendOverVllm : public DrivenBackend {
  protected:
+  BackendOverVllm() : DrivenBackend(kWait) {}
+  ~BackendOverVllm() override { backend_.reset(); }
   BackendOptions options(const VllmServer& server, const std::filesystem::path& model) {
     BackendOptions made;
     made.kind = BackendKind::kVllm;
@@ -83,36 +77,6 @@ class BackendOverVllm : public testing::Test {
     made.tolerance = kDifferenceMax;
     return made;
   }
-  void start(BackendOptions made) {
-    auto started = Backend::start(files_, std::make_unique<ScriptedSource>(script_), std::move(made),
-                                  [this](const std::string& line) {
-                                    const std::lock_guard lock(mutex_);
-                                    said_ += line + "\n";
-                                  });
-    ASSERT_TRUE(started.has_value()) << started.error().message();
-    backend_ = *std::move(started);
-  }
-  std::string said() {
-    const std::lock_guard lock(mutex_);
-    return said_;
-  }
-  bool step_until(const std::function<bool()>& done) {
-    const Instant end = steady_now() + kWait;
-    while (!done()) {
-      if (steady_now() > end) return false;
-      for (EngineEvent& event : backend_->step()) events_.push_back(std::move(event));
-    }
-    return true;
-  }
-  bool says(const std::string& what) {
-    return step_until([&] { return said().find(what) != std::string::npos; });
-  }
-  void install(std::uint64_t version, const std::filesystem::path& directory) {
-    script_.install(version, directory);
-    std::optional<Version> taken;
-    ASSERT_TRUE(step_until([&] { return (taken = backend_->take_version()).has_value(); })) << said();
-    ASSERT_EQ(taken, Version{version}) << said();
-  }
   void add(std::vector<TokenId> prompt, std::size_t tokens) {
     EngineRequest request;
     request.prompt = std::move(prompt);
@@ -121,10 +85,7 @@ class BackendOverVllm : public testing::Test {
     ASSERT_TRUE(backend_->add(request).has_value());
   }
   EngineEvent next_event() {
-    EXPECT_TRUE(step_until([&] { return !events_.empty(); })) << said();
-    if (events_.empty()) return {};
-    EngineEvent event = std::move(events_.front());
-    events_.pop_front();
+    EngineEvent event = DrivenBackend::next_event();
     EXPECT_EQ(event.finished, FinishReason::kLength) << event.failure;
     return event;
   }
@@ -141,13 +102,6 @@ class BackendOverVllm : public testing::Test {
       ASSERT_NEAR(event.tokens[i].log_prob, own[prompt.size() + i], difference_max) << "token " << i;
     }
   }
-
-  PosixFileSystem files_;
-  ScriptedVersions script_;
-  std::mutex mutex_;
-  std::string said_;
-  std::deque<EngineEvent> events_;
-  std::unique_ptr<Backend> backend_;  // last: its threads use the others
 };
 
 }  // namespace weightcast

@@ -48,9 +48,9 @@ class VllmAdapters : public BackendOverVllm {
   void start() {
     BackendOptions made = options(*server_, base());
     made.needs.adapter_rank = 4;
-    BackendOverVllm::start(std::move(made));
+    DrivenBackend::start(std::move(made));
   }
-  void install(std::uint64_t version) { BackendOverVllm::install(version, adapter(version)); }
+  void install(std::uint64_t version) { DrivenBackend::install(version, adapter(version)); }
   static double generated() { return server_->metric("vllm:generation_tokens_total"); }
   /// A long answer, under way.
   void begin_long_answer(const std::vector<TokenId>& prompt) {
@@ -121,9 +121,7 @@ TEST_F(VllmAdapters, TheOneBeyondItsPlacesWaitsAndTheNewestIsNext) {
   EXPECT_FALSE(backend_->take_version()) << "no place is free";
   const EngineEvent first = next_event();
   expect_adapter(1, prompt, first);
-  std::optional<Version> taken;
-  ASSERT_TRUE(step_until([&] { return (taken = backend_->take_version()).has_value(); })) << said();
-  EXPECT_EQ(taken, Version{4});
+  EXPECT_EQ(wait_for_version(), Version{4});
   add(prompt, 8);
   EXPECT_TRUE(step_until([&] { return events_.size() == 2; }));
   std::ranges::sort(events_, {}, [](const EngineEvent& event) { return event.tokens.size(); });

@@ -137,32 +137,20 @@ TEST_F(Vllm, RecomputeGoesOnAsIfAllHadBeenComputedUnderTheNewVersion) {
   expect_ours(model(2), prompt, event, begin, event.tokens.size());
 }
 
-TEST_F(Vllm, AContextThatIsTooShortIsRefusedAtTheStart) {
-  BackendOptions made = options(*server_);
-  made.needs.context_tokens = kPositions + 1;
-  const auto refused =
-      Backend::start(files_, std::make_unique<ScriptedSource>(script_), made, [](const std::string&) {});
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_THAT(refused.error().message(), HasSubstr("start it with --max-model-len 1025"));
-}
-
-TEST_F(Vllm, WithoutTheFlagsForAdaptersItIsRefusedAtTheStart) {
-  BackendOptions made = options(*server_);
-  made.needs.adapter_rank = 4;
-  const auto refused =
-      Backend::start(files_, std::make_unique<ScriptedSource>(script_), made, [](const std::string&) {});
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_THAT(refused.error().message(), HasSubstr("start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 --enable-lora "
-                                                   "--max-lora-rank 8 --max-loras 4"));
-}
-
-TEST_F(Vllm, LogProbabilitiesOfACutAreRefusedAtTheStart) {
-  BackendOptions made = options(*server_);
-  made.needs.sampling.top_p = 0.9;
-  const auto refused =
-      Backend::start(files_, std::make_unique<ScriptedSource>(script_), made, [](const std::string&) {});
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_THAT(refused.error().message(), HasSubstr("--logprobs-mode raw_logprobs"));
+TEST_F(Vllm, AServerThatDoesNotDoIsRefusedAtTheStart) {
+  BackendNeeds context, adapters, sampling;
+  context.context_tokens = kPositions + 1;
+  adapters.adapter_rank = 4;
+  sampling.sampling.top_p = 0.9;
+  const std::vector<std::pair<BackendNeeds, const char*>> cases{
+      {context, "start it with --max-model-len 1025"},
+      {adapters, "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 --enable-lora --max-lora-rank 8 --max-loras 4"},
+      {sampling, "--logprobs-mode raw_logprobs"}};
+  for (const auto& [needs, words] : cases) {
+    BackendOptions made = options(*server_);
+    made.needs = needs;
+    EXPECT_THAT(refusal(std::move(made)), HasSubstr(words));
+  }
 }
 
 TEST_F(Vllm, AServerThatIsKilledAndStartedAnewGoesOn) {

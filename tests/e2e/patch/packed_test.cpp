@@ -58,22 +58,6 @@ TEST_F(PackedTest, StepThatMovesMostCellsALittleTravelsAsAPatch) {
   EXPECT_EQ(publish(3).at("kind"), "packed") << "a patch would be no smaller";
 }
 
-TEST_F(PackedTest, WorkerThatIsKilledInTheMiddleGoesOnAndHasItBitForBit) {
-  start_on(slow_link);
-  publish(1, {});
-  ASSERT_TRUE(Cluster::eventually([&] { return received("a") > model.file_bytes() / 6; }))
-      << "some of it is unpacked by then, and the rest is still to come";
-  ASSERT_EQ(cluster.version("a"), 0u);
-  EXPECT_EQ(cluster.end("a", SIGKILL), 128 + SIGKILL);
-  cluster.restart("a");
-  for (const char* name : {"a", "b"}) {
-    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == 1; })) << cluster.log(name);
-    EXPECT_TRUE(cluster.holds(name, model.path()));
-    EXPECT_EQ(cluster.self(name).at("payload"), "packed");
-  }
-  EXPECT_THAT(cluster.log("a"), HasSubstr("chunks were here already"));
-}
-
 TEST_F(PackedTest, RestartedOriginPacksAgainForWhoIsInTheMiddle) {
   start_on(slow_link);
   publish(1, {});
@@ -92,12 +76,6 @@ TEST_F(PackedTest, RandomBytesTravelAsTheyAre) {
   const std::string source = write_snapshot(model.path(), 1'000'000, 1);
   EXPECT_EQ(publish(1).at("kind"), "full");
   EXPECT_TRUE(cluster.holds("a", source));
-}
-
-TEST_F(PackedTest, OriginThatIsToldNeverToDoesNotPack) {
-  start({"--pack", "never"});
-  EXPECT_EQ(publish(1).at("kind"), "full");
-  EXPECT_TRUE(cluster.holds("b", model.path()));
 }
 
 TEST_F(PackedTest, WithoutRatesOnlyAnOriginThatIsToldToPacks) {

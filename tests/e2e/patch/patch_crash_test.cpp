@@ -24,31 +24,6 @@ std::string patch_name(std::uint64_t version) { return fmt::format("{:012}-{:012
 
 using PatchCrashTest = PatchTest;
 
-TEST_F(PatchCrashTest, KilledWhileItAppliesAPatchAWorkerHasTheOldVersionOrTheNew) {
-  cluster.start_origin();
-  cluster.start_worker("a");
-  std::mt19937 random(7);
-  publish(1);
-  std::string before = read_file(model.path());
-  for (std::uint64_t version = 2; version <= 9; ++version) {
-    model.step();
-    const std::string after = read_file(model.path());
-    std::thread crash([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 120));
-      cluster.process("a").signal(SIGKILL);
-    });
-    publish(version, {});
-    crash.join();
-    ASSERT_TRUE(cluster.process("a").wait(60s));
-    const std::string found = read_file(cluster.state("a") + "/current/model.safetensors");
-    EXPECT_TRUE(found == before || found == after) << "version " << version;
-    cluster.restart("a");
-    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == version; })) << cluster.log("a");
-    ASSERT_TRUE(cluster.holds("a", model.path()));
-    before = after;
-  }
-}
-
 /// Lets the origin run for a moment at a time until a worker has chunks of that version. Leaves it stopped.
 void run_until_chunks_arrive(Cluster& cluster, const std::string& worker, std::uint64_t version) {
   Process& origin = cluster.process("origin");

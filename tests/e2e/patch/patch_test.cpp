@@ -46,15 +46,6 @@ TEST_F(PatchTest, StepTravelsAsAPatchAndIsInstalledBitForBit) {
   EXPECT_EQ(nlohmann::json::parse(versions.out).at("versions").back().at("kind"), "patch");
 }
 
-TEST_F(PatchTest, VersionInWhichEverythingChangedTravelsWhole) {
-  cluster.start_origin();
-  cluster.start_worker("a");
-  publish(1);
-  model.replace();
-  EXPECT_EQ(publish(2).at("kind"), "full");
-  EXPECT_TRUE(cluster.holds("a", model.path()));
-}
-
 TEST_F(PatchTest, LateJoinerGetsTheWholeVersionAndTheNextPatch) {
   cluster.start_origin();
   cluster.start_worker("a");
@@ -121,18 +112,6 @@ TEST_F(PatchTest, WorkerWithADamagedBaseRepairsItself) {
   EXPECT_EQ(publish(3).at("kind"), "patch");
   EXPECT_TRUE(cluster.holds("a", model.path()));
   EXPECT_LT(received("a"), 3 * model.file_bytes()) << "it takes patches again";
-}
-
-TEST_F(PatchTest, BaseThatIsCutShortIsADamagedBase) {
-  cluster.start_origin();
-  cluster.start_worker("a");
-  publish(1);
-  std::filesystem::resize_file(cluster.state("a") + "/current/model.safetensors", 3'000'000);
-  model.step();
-  publish(2);
-  EXPECT_TRUE(cluster.holds("a", model.path()));
-  // By who applies the patch, or by who copies versions in memory to the disk.
-  EXPECT_THAT(cluster.log("a"), testing::AnyOf(HasSubstr("the base cannot be read"), HasSubstr("version 1 is lost")));
 }
 
 TEST_F(PatchTest, OriginWithADamagedShadowStillPublishesTheRightBytes) {

@@ -2,17 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <deque>
-#include <functional>
-#include <mutex>
 #include <optional>
 
-#include "base/steady_clock.h"
 #include "tests/worker/backend/backend_double.h"
-#include "tests/worker/engine/scripted_versions.h"
+#include "tests/worker/backend/driven_backend.h"
 #include "tests/worker/engine/written_adapters.h"
-#include "tests/worker/engine/written_models.h"
-#include "worker/backend/backend.h"
 
 namespace weightcast {
 namespace {
@@ -23,7 +17,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 /// By vLLM's older route, and by the one that says each token's version.
-class AdapterBackend : public testing::TestWithParam<bool> {
+class AdapterBackend : public DrivenBackend, public testing::WithParamInterface<bool> {
  protected:
   AdapterBackend() {
     write_model(base(), {.seed = 9});
@@ -40,6 +34,7 @@ class AdapterBackend : public testing::TestWithParam<bool> {
     flags_.max_loras = 3;
     flags_.model = base().string();
   }
+  ~AdapterBackend() override { backend_.reset(); }
   [[nodiscard]] std::filesystem::path base() const { return directory_ / "base"; }
   [[nodiscard]] std::filesystem::path adapter(std::uint64_t version) const {
     return directory_ / std::to_string(version);
@@ -52,14 +47,10 @@ class AdapterBackend : public testing::TestWithParam<bool> {
     double_.emplace(BackendKind::kVllm, listen, flags_);
     options_.server = double_->endpoint();
   }
-  Result<std::unique_ptr<Backend>> try_start() {
+  void start() {
     if (!double_) start_server();
-    return Backend::start(files_, std::make_unique<ScriptedSource>(script_), options_, [this](const std::string& line) {
-      const std::lock_guard lock(mutex_);
-      said_ += line + "\n";
-    });
+    DrivenBackend::start(options_);
   }
-  void start() { backend_ = try_start().value(); }
   /// The double computes, and each install is checked.
   void start_checked() {
     flags_.computes = true;
@@ -69,12 +60,8 @@ class AdapterBackend : public testing::TestWithParam<bool> {
     start();
   }
   std::string refusal() {
-    const auto started = try_start();
-    return started.has_value() ? "taken" : started.error().message();
-  }
-  std::string said() {
-    const std::lock_guard lock(mutex_);
-    return said_;
+    if (!double_) start_server();
+    return DrivenBackend::refusal(options_);
   }
   /// An answer that the double stalls.
   void begin(std::uint64_t tag) {
@@ -83,36 +70,10 @@ class AdapterBackend : public testing::TestWithParam<bool> {
     add(tag);
     ASSERT_TRUE(step_until([&] { return double_->calls(route()) == before + 1; })) << "it is held back";
   }
-  void add(std::uint64_t tag) {
-    EngineRequest request;
-    request.prompt = prompt_of(tag);
-    request.tokens_max = 6;
-    request.tag = tag;
-    ASSERT_TRUE(backend_->add(request).has_value());
-  }
-  static std::vector<TokenId> prompt_of(std::uint64_t tag) { return {1, 2, static_cast<TokenId>(tag)}; }
-  bool step_until(const std::function<bool()>& done) {
-    const Instant end = steady_now() + 60s;
-    while (!done()) {
-      if (steady_now() > end) return false;
-      for (EngineEvent& event : backend_->step()) events_.push_back(std::move(event));
-    }
-    return true;
-  }
-  bool says(const std::string& what) {
-    return step_until([&] { return said().find(what) != std::string::npos; });
-  }
-  void install(std::uint64_t version) {
-    script_.install(version, adapter(version));
-    std::optional<Version> taken;
-    ASSERT_TRUE(step_until([&] { return (taken = backend_->take_version()).has_value(); })) << said();
-    ASSERT_EQ(taken, Version{version}) << said();
-  }
+  void install(std::uint64_t version) { DrivenBackend::install(version, adapter(version)); }
   void expect_under(std::uint64_t tag, std::uint64_t version) { expect_under(tag, version, adapter(version)); }
   void expect_under(std::uint64_t tag, std::uint64_t version, const std::filesystem::path& directory) {
-    ASSERT_TRUE(step_until([&] { return !events_.empty(); })) << said();
-    const EngineEvent event = std::move(events_.front());
-    events_.pop_front();
+    const EngineEvent event = next_event();
     EXPECT_EQ(event.tag, tag);
     ASSERT_EQ(event.finished, FinishReason::kLength) << event.failure;
     std::vector<TokenId> tokens;
@@ -124,16 +85,10 @@ class AdapterBackend : public testing::TestWithParam<bool> {
   }
   [[nodiscard]] const char* route() const { return GetParam() ? "/inference/v1/generate" : "/v1/completions"; }
 
-  PosixFileSystem files_;
   TestDirectory directory_;
-  ScriptedVersions script_;
   BackendOptions options_;
   DoubleFlags flags_;
   std::optional<BackendDouble> double_;
-  std::mutex mutex_;
-  std::string said_;
-  std::deque<EngineEvent> events_;
-  std::unique_ptr<Backend> backend_;  // last: its threads use the others
 };
 
 TEST_P(AdapterBackend, EachAnswerIsOfTheAdapterThatItNames) {

@@ -28,16 +28,9 @@ namespace weightcast {
 /// How a double misbehaves.
 enum class Misbehaviour : std::uint8_t {
   kNone,
-  kStall,       // it takes completions, and does not answer
-  kOverloaded,  // 503
+  kStall,  // it takes completions, and does not answer
   kNotJson,
   kNoTokens,
-  kTooManyTokens,
-  kLogProbMissing,
-  kLogProbPositive,
-  kTokenOutOfRange,
-  kTokenNegative,
-  kStrangeReason,
   kOtherVersion,     // it says another than it has
   kRefusesInstalls,  // after it has written the weights
   kStallsInstalls,
@@ -48,15 +41,12 @@ enum class Misbehaviour : std::uint8_t {
 
 /// How a double was started.
 struct DoubleFlags {
-  std::string version = "0.32.0";
   std::string logprobs_mode = "processed_logprobs";
   std::uint64_t max_model_len = 4096;
-  std::string quantization;     // "": none
   bool scale_out = false;       // vLLM: --enable-scale-out
   std::uint64_t max_loras = 0;  // vLLM: 0: without --enable-lora
-  std::uint64_t max_lora_rank = 16;
-  bool updates_loras = true;  // vLLM: VLLM_ALLOW_RUNTIME_LORA_UPDATING=1
-  std::string model;          // a directory that it begins with, or a name
+  bool updates_loras = true;    // vLLM: VLLM_ALLOW_RUNTIME_LORA_UPDATING=1
+  std::string model;            // a directory that it begins with, or a name
   /// Its answers are what our engine computes with the weights, the most probable token each. Otherwise numbers that
   /// follow from the bytes of the weights.
   bool computes = false;
@@ -216,7 +206,6 @@ class BackendDouble {
       if (is_completion && how_ == Misbehaviour::kStall) {
         return void(waiting_.emplace_back(std::move(responder), request.path, json));
       }
-      if (is_completion && how_ == Misbehaviour::kOverloaded) return responder.send(http_error(503, "too much"));
       if (is_completion && how_ == Misbehaviour::kNotJson) return responder.send({.body = "<html>"});
       if (is_paused_ && is_completion) return held_.push_back(std::move(responder));
       HttpResponse response = is_completion ? complete_by(request.path, json) : control(request, json);
@@ -248,17 +237,12 @@ class BackendDouble {
 
   /// Ids and log-probabilities, as it misbehaves.
   std::pair<Json, Json> answer(const std::vector<TokenId>& prompt, std::size_t count) {
-    if (how_ == Misbehaviour::kTooManyTokens) ++count;
     if (how_ == Misbehaviour::kCutsAnswers) --count;
     if (how_ == Misbehaviour::kNoTokens) count = 0;
     if (flags_.computes) return compute(adapter_.empty() ? computed_ : adapters_.at(adapter_), prompt, count);
     const std::uint64_t weights = adapter_.empty() ? weights_ : weights_of(adapters_.at(adapter_));
     Json ids = sample(weights, prompt, count), log_probs = Json::array();
     for (std::size_t i = 0; i < count; ++i) log_probs.push_back(-0.25);
-    if (how_ == Misbehaviour::kTokenOutOfRange) ids.back() = kVocabSize;
-    if (how_ == Misbehaviour::kTokenNegative) ids.back() = -1;
-    if (how_ == Misbehaviour::kLogProbPositive) log_probs.back() = 0.5;
-    if (how_ == Misbehaviour::kLogProbMissing) log_probs.back() = nullptr;
     return {ids, log_probs};
   }
 
@@ -277,7 +261,7 @@ class BackendDouble {
     }
     const std::string label = how_ == Misbehaviour::kOtherVersion ? "999" : label_;
     const Json choice = {{"index", 0},
-                         {"finish_reason", how_ == Misbehaviour::kStrangeReason ? "tired" : "length"},
+                         {"finish_reason", "length"},
                          {"token_ids", ids},
                          {"weight_versions", {{{"version", label}, {"start", 0}, {"end", ids.size()}}}},
                          {"logprobs", {{"content", content}}}};
@@ -307,7 +291,6 @@ class BackendDouble {
     const auto [ids, log_probs] =
         answer(prompt, sampling.at(is_sglang ? "max_new_tokens" : "max_tokens").get<std::size_t>());
     const std::size_t count = ids.size();
-    const std::string reason = how_ == Misbehaviour::kStrangeReason ? "tired" : "length";
     if (is_sglang) {
       Json pairs = Json::array();
       for (std::size_t i = 0; i < count; ++i) pairs.push_back({log_probs[i], ids[i], nullptr});
@@ -315,13 +298,13 @@ class BackendDouble {
                     {"output_ids", ids},
                     {"meta_info",
                      {{"id", "r"},
-                      {"finish_reason", {{"type", reason}, {"length", count}}},
+                      {"finish_reason", {{"type", "length"}, {"length", count}}},
                       {"prompt_tokens", prompt.size()},
                       {"completion_tokens", count},
                       {"weight_version", how_ == Misbehaviour::kOtherVersion ? "999" : label_},
                       {"output_token_logprobs", pairs}}}});
     }
-    Json choice = {{"index", 0}, {"text", "x"}, {"finish_reason", reason}, {"token_ids", ids}, {"logprobs", nullptr}};
+    Json choice = {{"index", 0}, {"text", "x"}, {"finish_reason", "length"}, {"token_ids", ids}, {"logprobs", nullptr}};
     if (json.contains("logprobs")) {
       choice["logprobs"] = {{"token_logprobs", log_probs}, {"tokens", Json::array()}, {"top_logprobs", Json::array()}};
     }
@@ -376,13 +359,12 @@ class BackendDouble {
       for (const auto& [name, directory] : adapters_) models.push_back({{"id", name}, {"max_model_len", nullptr}});
       return reply({{"object", "list"}, {"data", models}});
     }
-    const Json quantization = flags_.quantization.empty() ? Json() : Json(flags_.quantization);
     if (kind_ == BackendKind::kVllm) {
-      if (path == "/version" && !is_post) return reply({{"version", flags_.version}});
+      if (path == "/version" && !is_post) return reply({{"version", "0.32.0"}});
       if (path == "/server_info" && !is_post) {
         if (request.query_value("config_format") != "json") throw std::runtime_error("config_format");
         Json lora;
-        if (flags_.max_loras > 0) lora = {{"max_loras", flags_.max_loras}, {"max_lora_rank", flags_.max_lora_rank}};
+        if (flags_.max_loras > 0) lora = {{"max_loras", flags_.max_loras}, {"max_lora_rank", 16}};
         return reply({{"vllm_config",
                        {{"lora_config", lora},
                         {"model_config",
@@ -390,7 +372,7 @@ class BackendDouble {
                           {"dtype", "torch.float32"},
                           {"logprobs_mode", flags_.logprobs_mode},
                           {"max_model_len", flags_.max_model_len},
-                          {"quantization", quantization}}}}}});
+                          {"quantization", nullptr}}}}}});
       }
       if (path == kGenerate && flags_.scale_out) return reply({{"detail", "Method Not Allowed"}}, 405);
       if (path == kLoadAdapter && flags_.updates_loras) {
@@ -433,7 +415,7 @@ class BackendDouble {
     if (kind_ == BackendKind::kSglang) {
       if (path == "/server_info" && !is_post) {
         return reply(
-            {{"model_path", flags_.model}, {"dtype", "float32"}, {"quantization", quantization}, {"version", "0.5.9"}});
+            {{"model_path", flags_.model}, {"dtype", "float32"}, {"quantization", nullptr}, {"version", "0.5.9"}});
       }
       if (path == "/pause_generation" && is_post) {
         const std::string mode = json.at("mode").get<std::string>();

@@ -3,9 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/transport/core/payload_fixture.h"
-#include "tests/transport/core/worker_fixture.h"
-#include "transport/core/worker/worker_core.h"
+#include "tests/transport/core/worker/worker_core_fixture.h"
 
 namespace weightcast {
 namespace {
@@ -16,42 +14,22 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 /// A worker that is to be fed by p, and then by the origin.
-struct PeerDialsTest : testing::Test {
-  WorkerConfig config = worker_config();
-  WorkerCore worker{config};
-  Instant now{1h};
-  ConnId origin{};
-  std::vector<action::Connect> dialled;
+struct PeerDialsTest : WorkerCoreTest {
   std::vector<std::string> warnings, charged, news;
   std::vector<wire::FaultKind> faults;
 
-  void run() {
-    for (Action& action : drain([&] { return worker.poll_action(); })) {
-      if (auto* connect = std::get_if<action::Connect>(&action)) dialled.push_back(*connect);
-      if (auto* log = std::get_if<action::Log>(&action); log != nullptr && log->level == action::Log::Level::kWarning) {
-        warnings.push_back(log->text);
-        charged.push_back(log->peer);
-      }
-      auto* send = std::get_if<action::Send>(&action);
-      if (send == nullptr) continue;
-      if (send->message.has_parent_fault()) faults.push_back(send->message.parent_fault().kind());
-      if (!send->message.has_probed()) continue;
-      const wire::Probed& probed = send->message.probed();
-      news.push_back(std::to_string(probed.peer_id()) + (probed.reached() ? " reached" : ": " + probed.reason()));
+  void note(const Action& action) override {
+    const auto* log = std::get_if<action::Log>(&action);
+    if (log != nullptr && log->level == action::Log::Level::kWarning) {
+      warnings.push_back(log->text);
+      charged.push_back(log->peer);
     }
-  }
-  void tell(const wire::Message& message) {
-    worker.handle_message(now, origin, message);
-    run();
-  }
-  void SetUp() override {
-    worker.start(now);
-    run();
-    origin = dialled.back().conn;
-    worker.handle_connected(now, origin);
-    wire::Message joined;
-    joined.mutable_joined()->set_peer_id(5);
-    tell(joined);
+    const auto* send = std::get_if<action::Send>(&action);
+    if (send == nullptr) return;
+    if (send->message.has_parent_fault()) faults.push_back(send->message.parent_fault().kind());
+    if (!send->message.has_probed()) return;
+    const wire::Probed& probed = send->message.probed();
+    news.push_back(std::to_string(probed.peer_id()) + (probed.reached() ? " reached" : ": " + probed.reason()));
   }
   void announce(std::uint64_t version) {
     wire::Message message;

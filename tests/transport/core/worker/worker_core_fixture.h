@@ -21,10 +21,21 @@ struct WorkerCoreTest : testing::Test {
   std::vector<Version> begun;
 
   void run() {
-    for (Action& action : drain([&] { return worker.poll_action(); })) {
-      if (auto* connect = std::get_if<action::Connect>(&action)) dialled.push_back(*connect);
-      if (auto* send = std::get_if<action::Send>(&action)) said.push_back(*send);
-      if (auto* begin = std::get_if<action::BeginPayload>(&action)) begun.push_back(begin->manifest->version);
+    for (const Action& action : drain([&] { return worker.poll_action(); })) {
+      note(action);
+      if (const auto* connect = std::get_if<action::Connect>(&action)) dialled.push_back(*connect);
+      if (const auto* send = std::get_if<action::Send>(&action)) said.push_back(*send);
+      if (const auto* begin = std::get_if<action::BeginPayload>(&action)) begun.push_back(begin->manifest->version);
+    }
+  }
+  /// For a test that asks for more of what the worker does.
+  virtual void note(const Action& /*action*/) {}
+  /// Until it receives something, a hundred deadlines on at most.
+  void run_until_receiving() {
+    for (int i = 0; i < 100 && worker.receiving() == kNoVersion; ++i) {
+      now = std::max(now, *worker.poll_deadline());
+      worker.handle_timeout(now);
+      run();
     }
   }
   void SetUp() override {

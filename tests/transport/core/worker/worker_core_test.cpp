@@ -407,11 +407,7 @@ TEST_F(WorkerCoreTest, AfterAFailureOfItsDiskItTriesWhatWasAnnouncedLast) {
   worker.handle_payload_begun(now, Version{2}, fail(Errc::kNoSpace, Op::kWrite, "the disk is full"));
   run();
   const Instant failed_at = now;
-  for (int i = 0; i < 100 && worker.receiving() == kNoVersion; ++i) {
-    now = std::max(now, *worker.poll_deadline());
-    worker.handle_timeout(now);
-    run();
-  }
+  run_until_receiving();
   EXPECT_EQ(worker.receiving(), Version{2});
   EXPECT_THAT(begun, testing::ElementsAre(Version{2}, Version{2}));
   EXPECT_EQ(now - failed_at, 10s);
@@ -440,11 +436,7 @@ TEST_F(WorkerCoreTest, OtherBytesUnderTheSameNumberReplaceWhatIsArriving) {
   EXPECT_EQ(worker.receiving(), kNoVersion) << "the disk is still busy with the old ones";
   ASSERT_TRUE(worker.poll_deadline());
   const Instant given_up_at = now;
-  for (int i = 0; i < 100 && worker.receiving() == kNoVersion; ++i) {
-    now = std::max(now, *worker.poll_deadline());
-    worker.handle_timeout(now);
-    run();
-  }
+  run_until_receiving();
   EXPECT_EQ(worker.receiving(), Version{1});
   EXPECT_EQ(begun.size(), 2u);
   EXPECT_EQ(now - given_up_at, 1s);
@@ -455,11 +447,7 @@ TEST_F(WorkerCoreTest, VersionThatIsTakenOverAnewIsNotTakenForTheOneBefore) {
   announce(taken_over_manifest(Version{1}, 8, 12), 1);
   announce(taken_over_manifest(Version{1}, 4, 12), 2);
   EXPECT_EQ(worker.receiving(), kNoVersion);
-  for (int i = 0; i < 100 && worker.receiving() == kNoVersion; ++i) {
-    now = std::max(now, *worker.poll_deadline());
-    worker.handle_timeout(now);
-    run();
-  }
+  run_until_receiving();
   EXPECT_EQ(worker.receiving(), Version{1});
   EXPECT_EQ(worker.holdings().at(Version{1}).manifest().chunk_count(), 4u);
 }

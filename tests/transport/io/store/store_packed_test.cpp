@@ -95,20 +95,6 @@ TEST_P(StorePackedTest, SegmentsAreUnpackedBeforeThePayloadIsComplete) {
   EXPECT_EQ(store_->current(), kNoVersion);
 }
 
-TEST_P(StorePackedTest, RestartGoesOnWithTheChunksThatAreHere) {
-  ASSERT_TRUE(begin(packed).has_value());
-  ASSERT_TRUE(put(packed, {0, 1, 3}).has_value());
-  settle();  // so that the digests are in the record
-  open();
-  EXPECT_FALSE(fs::exists(layout().incoming(Version{1}))) << "what was half made is thrown away";
-  const Result<PartialVersion> begun = begin(packed);
-  ASSERT_TRUE(begun.has_value()) << begun.error().message();
-  EXPECT_EQ(begun->held.count(), 3u);
-  ASSERT_TRUE(put_all(packed).has_value());
-  ASSERT_TRUE(finish(packed).has_value());
-  EXPECT_TRUE(holds(directory() / "current", result));
-}
-
 TEST_P(StorePackedTest, RestartKeepsTheVersionAndNotThePayload) {
   ASSERT_TRUE(apply_at_once(packed).has_value());
   for (const bool durable : {false, true}) {

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
-#include <thread>
 
 #include "patch/snapshot/mapped_file.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
@@ -90,20 +89,6 @@ TEST_P(StorePatchTest, ServesThePatchFromMemoryAndFromDisk) {
   }
 }
 
-TEST_P(StorePatchTest, RestartGoesOnWithTheChunksThatAreHere) {
-  ASSERT_TRUE(begin(patch).has_value());
-  ASSERT_TRUE(put(patch, {0, 1, 3}).has_value());
-  settle();  // so that the digests are in the record
-  open();
-  EXPECT_EQ(store_->current(), Version{1});
-  const Result<PartialVersion> begun = begin(patch);
-  ASSERT_TRUE(begun.has_value()) << begun.error().message();
-  EXPECT_EQ(begun->held.count(), 3u);
-  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
-  ASSERT_TRUE(finish(patch).has_value());
-  EXPECT_TRUE(holds(directory() / "current", two));
-}
-
 TEST_P(StorePatchTest, RestartAfterTheLastChunkAppliesThePatchAnew) {
   ASSERT_TRUE(begin(patch).has_value());
   ASSERT_TRUE(put(patch, all_of(patch)).has_value());
@@ -113,57 +98,6 @@ TEST_P(StorePatchTest, RestartAfterTheLastChunkAppliesThePatchAnew) {
   ASSERT_EQ(begin(patch)->held.count(), patch.manifest.chunk_count());
   ASSERT_TRUE(finish(patch).has_value());
   EXPECT_TRUE(holds(directory() / "current", two));
-}
-
-TEST_P(StorePatchTest, RestartFindsVersionAndPatchWhenBothAreWhole) {
-  ASSERT_TRUE(apply(patch).has_value());
-  for (const bool durable : {false, true}) {
-    if (durable) await_durable(Version{2});
-    open();
-    EXPECT_EQ(store_->current(), Version{2});
-    EXPECT_EQ(store_->find(Version{2})->manifest, patch.manifest);
-    EXPECT_EQ(store_->patches().size(), 1u);
-    EXPECT_TRUE(holds(directory() / "current", two));
-  }
-}
-
-TEST_P(StorePatchTest, DeathBetweenTheStepsOfInstallingLeavesTheOldVersionOrTheNew) {
-  ASSERT_TRUE(apply(patch).has_value());
-  store_.reset();
-  // Backwards through what install does: the patch not moved yet, `current` not switched, the version not moved.
-  fs::rename(layout().patch(id()), layout().incoming(id()));
-  open();
-  EXPECT_EQ(store_->current(), Version{2});
-  EXPECT_TRUE(holds(directory() / "current", two));
-  EXPECT_TRUE(store_->patches().empty());
-
-  store_.reset();
-  ASSERT_TRUE(layout().switch_current(Version{1}).has_value());
-  open();
-  EXPECT_EQ(store_->current(), Version{2});
-
-  store_.reset();
-  ASSERT_TRUE(layout().switch_current(Version{1}).has_value());
-  fs::rename(layout().complete(Version{2}), layout().incoming(Version{2}));
-  open();
-  EXPECT_EQ(store_->current(), Version{1});
-  EXPECT_TRUE(holds(directory() / "current", one));
-  EXPECT_FALSE(fs::exists(layout().record(Version{2})));
-  ASSERT_TRUE(apply(patch).has_value());
-  EXPECT_TRUE(holds(directory() / "current", two));
-}
-
-TEST_P(StorePatchTest, VersionThatWasNotSyncedAndIsDamagedIsThrownAway) {
-  ASSERT_TRUE(apply(patch).has_value());
-  store_.reset();
-  // As after a power cut: without its mark, and with other bytes.
-  Result<VersionRecord> record = read_record(real_files(), layout().record(Version{2}));
-  record->durable = false;
-  ASSERT_TRUE(write_record(real_files(), layout().record(Version{2}), *record).has_value());
-  overwrite(layout().complete(Version{2}) / "model.safetensors", 1000, "damage");
-  open();
-  EXPECT_EQ(store_->current(), Version{1});
-  EXPECT_TRUE(holds(directory() / "current", one));
 }
 
 TEST_P(StorePatchTest, DamagedPatchIsNotServedAfterARestart) {
@@ -244,27 +178,6 @@ TEST_P(StorePatchTest, DiscardLeavesNothingAndTheBaseStays) {
   EXPECT_TRUE(fs::is_empty(directory() / "incoming"));
   EXPECT_FALSE(fs::exists(layout().record(id())));
   EXPECT_TRUE(holds(directory() / "current", one));
-}
-
-TEST_P(StorePatchTest, DiscardWhileItsResultTakesItsPlaceLeavesNothing) {
-  ASSERT_TRUE(begin(patch).has_value());
-  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
-  std::optional<Result<StoredVersion>> ended;
-  store_->finish(id(), [&](auto r) { ended = std::move(r); });
-  ASSERT_TRUE(eventually([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    return fs::exists(layout().patch(id()));
-  }));
-  if (ended) GTEST_SKIP() << "the loop heard of it first";
-  store_->discard(id());
-  EXPECT_EQ(await(ended).error().code, Errc::kNotFound);
-  settle();
-  EXPECT_FALSE(fs::exists(layout().complete(Version{2})));
-  EXPECT_FALSE(fs::exists(layout().patch(id())));
-  EXPECT_FALSE(fs::exists(layout().record(id())));
-  EXPECT_TRUE(holds(directory() / "current", one));
-  ASSERT_TRUE(apply(patch).has_value());
-  EXPECT_TRUE(holds(directory() / "current", two));
 }
 
 TEST_P(StorePatchTest, WhatIsInUseStaysAndOtherPatchesGo) {

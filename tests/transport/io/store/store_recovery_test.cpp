@@ -89,22 +89,6 @@ TEST_F(StoreRecovery, RecordOfAnotherReleaseIsNamedAndNothingIsTouched) {
   }
 }
 
-TEST_F(StoreRecovery, BeginFilesWithoutRecordAreThrownAway) {
-  make_files(layout().incoming(Version{5}), new_, true);
-  open();
-  EXPECT_TRUE(store_->partial().empty());
-  EXPECT_TRUE(fs::is_empty(layout().incoming()));
-  expect_tidy();
-}
-
-TEST_F(StoreRecovery, BeginHalfWrittenRecordIsThrownAway) {
-  make_files(layout().incoming(Version{5}), new_, false);
-  std::ofstream(layout().record(Version{5}).native() + ".tmp") << "wcrec";
-  open();
-  EXPECT_TRUE(store_->partial().empty());
-  expect_tidy();
-}
-
 TEST_F(StoreRecovery, ArrivingHoldsOnlyChunksThatMatch) {
   make_files(layout().incoming(Version{5}), new_, true);
   make_record(new_);
@@ -137,78 +121,6 @@ TEST_F(StoreRecovery, ArrivingRecordWhoseLastEntryIsTornTakesMoreEntries) {
   open();
   ASSERT_NE(store_->find(Version{5}), nullptr);
   EXPECT_TRUE(store_->find(Version{5})->durable);
-}
-
-TEST_F(StoreRecovery, FinishRenamedButNotSwitched) {
-  make_installed(old_, true);
-  ASSERT_TRUE(layout().switch_current(Version{4}).has_value());
-  make_installed(new_, false);
-  open();
-  EXPECT_EQ(store_->current(), Version{5});
-  EXPECT_TRUE(holds(directory() / "current", new_));
-  await_durable(Version{5});
-  expect_tidy();
-}
-
-TEST_F(StoreRecovery, FinishLinkMadeButNotRenamed) {
-  make_installed(old_, true);
-  ASSERT_TRUE(layout().switch_current(Version{4}).has_value());
-  make_installed(new_, false);
-  fs::create_symlink("versions/000000000005", directory() / "current.tmp");
-  open();
-  EXPECT_TRUE(holds(directory() / "current", new_));
-  expect_tidy();
-}
-
-TEST_F(StoreRecovery, FinishSwitchedButLostByThePowerCut) {
-  make_installed(old_, true);
-  make_installed(new_, false);
-  ASSERT_TRUE(layout().switch_current(Version{5}).has_value());
-  damage(layout().complete(Version{5}) / "b", 500);
-  open();
-  EXPECT_EQ(store_->current(), Version{4});
-  EXPECT_TRUE(holds(directory() / "current", old_));
-  EXPECT_EQ(store_->find(Version{5}), nullptr);
-  expect_tidy();
-}
-
-TEST_F(StoreRecovery, FinishTheOnlyVersionLostByThePowerCut) {
-  make_installed(new_, false);
-  ASSERT_TRUE(layout().switch_current(Version{5}).has_value());
-  fs::resize_file(layout().complete(Version{5}) / "b", 3);
-  open();
-  EXPECT_EQ(store_->current(), kNoVersion);
-  EXPECT_FALSE(fs::exists(fs::symlink_status(directory() / "current")));
-  expect_tidy();
-}
-
-TEST_F(StoreRecovery, ImportRecordedButNotMovedCanBeFinished) {
-  make_files(layout().incoming(Version{5}), new_, true);
-  make_record(new_);
-  open();
-  const Result<PartialVersion> begun = begin(new_);
-  ASSERT_TRUE(begun.has_value());
-  EXPECT_TRUE(begun->held.complete());
-  const Result<StoredVersion> stored = finish(new_);
-  ASSERT_TRUE(stored.has_value()) << stored.error().message();
-  EXPECT_TRUE(holds(directory() / "current", new_));
-}
-
-TEST_F(StoreRecovery, ForgottenButRecordStillThere) {
-  make_installed(new_, true);
-  make_record(old_, true);
-  make_files(layout().trash() / "000000000004.0", old_, true);
-  open();
-  ASSERT_EQ(store_->versions().size(), 1u);
-  EXPECT_EQ(store_->current(), Version{5});
-  expect_tidy();
-}
-
-TEST_F(StoreRecovery, DiscardedButRecordStillThere) {
-  make_record(new_);
-  open();
-  EXPECT_TRUE(store_->partial().empty());
-  expect_tidy();
 }
 
 TEST_F(StoreRecovery, CompleteAndArrivingKeepsTheComplete) {

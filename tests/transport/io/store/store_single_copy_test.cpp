@@ -1,9 +1,7 @@
 // Patches that take the place of the only copy: readers are waited for, and whatever fails, the old version is there.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
-#include <csignal>
 #include <cstring>
 #include <functional>
 
@@ -31,7 +29,6 @@ class SingleCopyTest : public StorePatchTest {
   fs::path file(Version version) { return layout().complete(version) / "model.safetensors"; }
   void expect_patch_takes_place();
   void expect_readers_waited_for();
-  void expect_death_costs_nothing();
   /// Nothing but what version `p` needs.
   void expect_only(const Publication& p) {
     expect_current(p);
@@ -47,34 +44,6 @@ class SingleCopyTest : public StorePatchTest {
     for (const auto& entry : fs::directory_iterator(layout().incoming())) {
       EXPECT_TRUE(StoreLayout::named(entry.path().filename().native())->payload.is_encoded()) << entry.path();
     }
-  }
-  /// A process that applies the patch to the only copy; `before_finish` runs in it when all has arrived, `after_finish`
-  /// when it is installed.
-  pid_t fork_apply(
-      const std::function<void()>& before_finish, const std::function<void()>& after_finish = [] {}) {
-    store_.reset();
-    const pid_t child = ::fork();
-    if (child != 0) return child;
-    UvLoop* loop = new UvLoop;
-    auto opened = Store::open(*loop, real_files(), options_);
-    if (!opened.has_value()) ::_exit(1);
-    Store& store = **opened;
-    store.begin(patch.manifest, [&](Result<PartialVersion> partial) {
-      if (!partial.has_value()) ::_exit(0);
-      store.put_digest_part(id(), 0, patch.digests);
-      auto left = std::make_shared<std::uint32_t>(patch.manifest.chunk_count());
-      for (std::uint32_t i = 0; i < patch.manifest.chunk_count(); ++i) {
-        store.write_chunk(id(), ChunkIndex{i}, patch.chunk(ChunkIndex{i}), [&, left](const Status&) {
-          if (--*left > 0) return;
-          // Again, since its answer comes after the digests are written down, on a slow machine too.
-          store.begin(patch.manifest, [&](const auto&) {
-            before_finish();
-            store.finish(id(), [&](const auto&) { after_finish(); });
-          });
-        });
-      }
-    });
-    for (;;) loop->run_until(loop->now() + std::chrono::milliseconds(50));
   }
 };
 
@@ -311,49 +280,8 @@ TEST_P(SingleCopyTest, PatchToOtherFilesIsRefused) {
   expect_only(one);
 }
 
-void SingleCopyTest::expect_death_costs_nothing() {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "ThreadSanitizer ends a child that starts threads after a fork";
-#endif
-  int old_seen = 0, new_seen = 0;
-  constexpr unsigned kRounds = 20;
-  for (unsigned round = 0; round < kRounds; ++round) {
-    int ready[2];
-    ASSERT_EQ(::pipe(ready), 0);
-    const auto tell = [&] { static_cast<void>(!::write(ready[1], "x", 1)); };
-    const pid_t child = fork_apply(tell, tell);
-    char byte = 0;
-    ASSERT_EQ(::read(ready[0], &byte, 1), 1);
-    // However slow the machine is, the last one gets to the end.
-    if (round + 1 < kRounds) {
-      ::usleep(2000 * round);
-    } else {
-      ASSERT_EQ(::read(ready[0], &byte, 1), 1);
-    }
-    ::kill(child, SIGKILL);
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    ::close(ready[0]);
-    ::close(ready[1]);
-    open();
-    const Version current = store_->current();
-    ++(current == Version{1} ? old_seen : new_seen);
-    expect_only(current == Version{1} ? one : two);
-    if (current == Version{1}) continue;
-    store_.reset();
-    fs::remove_all(directory());
-    fs::remove_all(layout().home());
-    open();
-    ASSERT_TRUE(install(one).has_value());
-    await_durable(Version{1});
-  }
-  EXPECT_GT(old_seen, 0);
-  EXPECT_GT(new_seen, 0);
-}
-
 TEST_P(SingleCopyTest, PatchTakesThePlaceOfItsBase) { expect_patch_takes_place(); }
 TEST_P(SingleCopyTest, WaitsForWhoeverHasTheFiles) { expect_readers_waited_for(); }
-TEST_P(SingleCopyTest, DeathAtAnyMomentLeavesTheOldVersionOrTheNew) { expect_death_costs_nothing(); }
 
 /// The same in a file system in memory.
 class SingleCopyInMemoryTest : public SingleCopyTest {
@@ -367,7 +295,6 @@ class SingleCopyInMemoryTest : public SingleCopyTest {
 
 TEST_P(SingleCopyInMemoryTest, PatchTakesThePlaceOfItsBase) { expect_patch_takes_place(); }
 TEST_P(SingleCopyInMemoryTest, WaitsForWhoeverHasTheFiles) { expect_readers_waited_for(); }
-TEST_P(SingleCopyInMemoryTest, DeathAtAnyMomentLeavesTheOldVersionOrTheNew) { expect_death_costs_nothing(); }
 
 class SingleCopySmallDiskTest : public SmallDiskTest {
  protected:

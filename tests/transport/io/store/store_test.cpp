@@ -4,11 +4,9 @@
 
 #include <fcntl.h>
 #include <sys/mount.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <thread>
 
 #include "base/files/posix_file_system.h"
 #include "tests/transport/io/disk/faulty_disk.h"
@@ -225,30 +223,6 @@ TEST_P(StoreTest, DiscardLeavesNothingAndTellsWhoWaits) {
   ASSERT_TRUE(install(p).has_value());  // after the discard, which therefore has ended
 }
 
-TEST_P(StoreTest, DiscardWhileItsFilesTakeTheirPlaceLeavesNothing) {
-  open();
-  const Publication six = publication(6), seven = publication(7);
-  ASSERT_TRUE(install(six).has_value());
-  ASSERT_TRUE(begin(seven).has_value());
-  put_digests(seven);
-  ASSERT_TRUE(write(seven).has_value());
-  std::optional<Result<StoredVersion>> ended;
-  store_->finish(Version{7}, [&](auto r) { ended = std::move(r); });
-  ASSERT_TRUE(eventually([&] {
-    // The loop rests: what a thread does meanwhile, it has not heard of.
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    return fs::exists(layout().complete(Version{7}));
-  }));
-  if (ended) GTEST_SKIP() << "the loop heard of it first";
-  store_->discard(Version{7});
-  EXPECT_EQ(await(ended).error().code, Errc::kNotFound);
-  EXPECT_TRUE(eventually([&] { return !fs::exists(layout().complete(Version{7})); }));
-  EXPECT_TRUE(holds(directory() / "current", six));
-  EXPECT_FALSE(fs::exists(layout().record(Version{7})));
-  ASSERT_TRUE(install(seven).has_value());
-  EXPECT_TRUE(holds(directory() / "current", seven));
-}
-
 TEST_P(StoreTest, ImportsWhatTheCallerWrote) {
   const Publication p = publication(7);
   open();
@@ -415,62 +389,6 @@ TEST_P(StoreTest, GoesOnAfterAWriteThatFailed) {
     EXPECT_TRUE(holds(stored->path, p));
     store_.reset();
   }
-}
-
-// A process that is killed at random moments, over and over: whatever is visible is whole.
-TEST_P(StoreTest, SurvivesKillAtAnyMoment) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "ThreadSanitizer ends a child that starts threads after a fork";
-#endif
-  const Publication p1 = publication(1, {{"a", 300'000}, {"b", 700'001}});
-  const Publication p2 = publication(2, {{"a", 300'000}, {"b", 700'001}});
-  int installed_seen = 0;
-  // On a busy host it may take more than thirty of them, each later than the one before, until one gets to its end.
-  for (unsigned round = 0; round < 30 || (installed_seen == 0 && round < 300); ++round) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      // No thread and no loop of the parent is used here: all is made anew.
-      UvLoop* loop = new UvLoop;
-      auto opened = Store::open(*loop, real_files(), options_);
-      if (!opened.has_value()) ::_exit(1);
-      Store& store = **opened;
-      const Publication& p = store.current() == kNoVersion ? p1 : p2;
-      store.begin(p.manifest, [&](Result<PartialVersion> partial) {
-        if (!partial.has_value()) ::_exit(0);
-        store.put_digest_part(p.manifest.version, 0, p.digests);
-        auto left = std::make_shared<std::uint32_t>(p.manifest.chunk_count());
-        for (std::uint32_t i = 0; i < p.manifest.chunk_count(); ++i) {
-          store.write_chunk(p.manifest.version, ChunkIndex{i}, p.chunk(ChunkIndex{i}), [&, left](const Status&) {
-            if (--*left == 0) store.finish(p.manifest.version, [](auto) {});
-          });
-        }
-      });
-      for (;;) loop->run_until(loop->now() + std::chrono::milliseconds(50));
-    }
-    ::usleep(1000 + 1500 * round);
-    ::kill(child, SIGKILL);
-    int status = 0;
-    ::waitpid(child, &status, 0);
-
-    open();
-    const Version current = store_->current();
-    if (current == kNoVersion) {
-      EXPECT_FALSE(fs::exists(fs::symlink_status(directory() / "current")));
-    } else {
-      ++installed_seen;
-      EXPECT_TRUE(holds(directory() / "current", current == Version{1} ? p1 : p2));
-    }
-    for (const PartialVersion& partial : store_->partial()) {
-      const Publication& p = partial.manifest.version == Version{1} ? p1 : p2;
-      for (auto chunk = partial.held.next_in(ChunkIndex{0}); chunk;
-           chunk = partial.held.next_in(ChunkIndex{chunk->value + 1})) {
-        ASSERT_EQ(begin(p)->manifest, p.manifest);
-        EXPECT_EQ(content_digest_of((*read(p.manifest.version, chunk->value))->bytes()), p.digests[chunk->value]);
-      }
-    }
-    store_.reset();
-  }
-  EXPECT_GT(installed_seen, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(, StoreTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool), backend_name);
