@@ -60,6 +60,40 @@ struct LearnerRuns {
     if (lines.empty() || lines.back().count("training/global_step") == 0) return 0;
     return lines.back().at("training/global_step");
   }
+  /// Where a run takes rollouts.
+  std::string learner_address(const std::string& name) const {
+    std::string address;
+    EXPECT_TRUE(Cluster::eventually([&] {
+      address = read_file(out(name) + "/rollout_address");
+      return !address.empty();
+    })) << read_file(out(name + ".err"));
+    return address.substr(0, address.find('\n'));
+  }
+  /// No rollout was trained on that was staler.
+  void expect_staleness_within(double max, const std::string& name) {
+    for (const Metrics& line : metrics(name)) {
+      const auto lag = line.find("off_policy/max");
+      if (lag != line.end()) {
+        EXPECT_LE(lag->second, max);
+      }
+    }
+  }
 };
+
+/// Two checkpoints of one step have the same tensors, to the bit.
+inline void expect_same_bits(const Checkpoint& one, const Checkpoint& other) {
+  EXPECT_EQ(one.step, other.step);
+  ASSERT_FALSE(one.tensors.empty());
+  for (const auto& [file, tensors] : one.tensors) {
+    const std::vector<StoredTensor>& theirs = other.tensors.at(file);
+    ASSERT_EQ(tensors.size(), theirs.size()) << file;
+    for (const StoredTensor& tensor : tensors) {
+      const auto found =
+          std::ranges::find(theirs, tensor.info.name, [](const StoredTensor& stored) { return stored.info.name; });
+      ASSERT_NE(found, theirs.end()) << file << " " << tensor.info.name;
+      EXPECT_TRUE(tensor.bytes == found->bytes) << file << " " << tensor.info.name;
+    }
+  }
+}
 
 }  // namespace weightcast

@@ -29,14 +29,6 @@ struct Loop : LearnerRuns {
                     {"publish_state=" + cluster.state("origin"), "rollout_source=http", "rollout_listen=127.0.0.1:0"});
     return settings;
   }
-  std::string learner_address(const std::string& name) const {
-    std::string address;
-    EXPECT_TRUE(Cluster::eventually([&] {
-      address = read_file(out(name) + "/rollout_address");
-      return !address.empty();
-    })) << read_file(out(name + ".err"));
-    return address.substr(0, address.find('\n'));
-  }
   void start_engine(const std::string& worker, const std::string& learner, std::vector<std::string> settings = {},
                     const std::vector<std::string>& flags = {}) {
     std::vector<std::string> arguments{WEIGHTCAST_WORKER, "run"};
@@ -46,15 +38,6 @@ struct Loop : LearnerRuns {
     for (const std::string& setting : settings) arguments.push_back(flag_of(setting));
     arguments.insert(arguments.begin(), words.begin(), words.end());
     engines.insert_or_assign(worker, Process(arguments, out(worker + "-engine.out"), out(worker + "-engine.err")));
-  }
-  static void expect_same(const Checkpoint& one, const Checkpoint& two) {
-    ASSERT_FALSE(one.tensors.empty());
-    for (const auto& [file, tensors] : one.tensors) {
-      ASSERT_EQ(tensors.size(), two.tensors.at(file).size());
-      for (std::size_t i = 0; i < tensors.size(); ++i) {
-        EXPECT_TRUE(tensors[i].bytes == two.tensors.at(file)[i].bytes) << file << " " << tensors[i].info.name;
-      }
-    }
   }
   std::string said(const std::string& worker) const { return read_file(out(worker + "-engine.err")); }
 
@@ -77,14 +60,8 @@ struct LoopTest : testing::Test, Loop {};
 TEST_F(LoopTest, TrainsOnWhatWorkersMake) {
   train("a", {"w1", "w2"}, {"total_training_steps=12", "max_staleness=2"});
   EXPECT_EQ(steps("a"), 12);
-  const auto lines = metrics("a");
-  for (const Metrics& line : lines) {
-    const auto lag = line.find("off_policy/max");
-    if (lag != line.end()) {
-      EXPECT_LE(lag->second, 2);
-    }
-  }
-  EXPECT_EQ(lines.back().at("rollouts/malformed"), 0);
+  expect_staleness_within(2, "a");
+  EXPECT_EQ(metrics("a").back().at("rollouts/malformed"), 0);
   EXPECT_THAT(said("w1"), HasSubstr("generating under version 1"));
 }
 
@@ -206,12 +183,7 @@ TEST_F(LoopTest, PublishesWhenLearnerAndWorkersHaveDrifted) {
   train("a", {"w1", "w2"}, {"total_training_steps=20", "max_staleness=6", "sync_drift_max=3"});
   EXPECT_EQ(steps("a"), 20);
   const auto lines = metrics("a");
-  for (const Metrics& line : lines) {
-    const auto lag = line.find("off_policy/max");
-    if (lag != line.end()) {
-      EXPECT_LE(lag->second, 6);
-    }
-  }
+  expect_staleness_within(6, "a");
   const auto published =
       std::ranges::count_if(lines, [](const Metrics& line) { return line.count("publish/changed_share") != 0; });
   EXPECT_GE(published, 2);
@@ -223,14 +195,14 @@ TEST_F(LoopTest, ASynchronousLearnerComesToTheSameBitsWithAnyWorkers) {
   const Checkpoint one = train("one", {"w1"}, settings);
   Loop other;
   const Checkpoint two = other.train("two", {"x1", "x2"}, settings);
-  expect_same(one, two);
+  expect_same_bits(one, two);
 }
 
 TEST_F(LoopTest, ASynchronousLearnerComesToTheSameBitsAsOneProcessThatDoesAll) {
   const std::vector<std::string> settings{"total_training_steps=6", "max_staleness=0"};
   const Checkpoint loop = train("loop", {"w1", "w2"}, settings);
   ASSERT_EQ(run("alone", settings).status, 0) << read_file(out("alone.err"));
-  expect_same(loop, last("alone"));
+  expect_same_bits(loop, last("alone"));
 }
 
 TEST_F(LoopTest, ARunThatBeganWithoutWorkersGoesOnWithThem) {
@@ -330,12 +302,7 @@ TEST_F(LoopTest, AServerInPlaceOfTheEngineComesToTheSameBits) {
   ASSERT_EQ(server.wait(30s), 128 + SIGKILL);
   server = serve(where);
   EXPECT_EQ(learner.wait(120s), 0) << read_file(other.out("served.err")) << other.said("w1");
-  const Checkpoint two = other.last("served");
-  for (const auto& [file, tensors] : own.tensors) {
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      EXPECT_TRUE(tensors[i].bytes == two.tensors.at(file)[i].bytes) << file << " " << tensors[i].info.name;
-    }
-  }
+  expect_same_bits(own, other.last("served"));
 }
 
 TEST_F(LoopTest, GoesOnAfterKillsOfWorkersAndLearner) {
@@ -362,12 +329,7 @@ TEST_F(LoopTest, GoesOnAfterKillsOfWorkersAndLearner) {
   ASSERT_TRUE(Cluster::eventually([&] { return steps("a") >= then + 5; })) << read_file(out("a.err")) << said("w1");
   EXPECT_EQ(learner.wait(120s), 0) << read_file(out("a.err"));
   EXPECT_EQ(steps("a"), 60);
-  for (const Metrics& line : metrics("a")) {
-    const auto lag = line.find("off_policy/max");
-    if (lag != line.end()) {
-      EXPECT_LE(lag->second, 3);
-    }
-  }
+  expect_staleness_within(3, "a");
 }
 
 }  // namespace

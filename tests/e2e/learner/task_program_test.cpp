@@ -94,15 +94,11 @@ TEST_F(TaskProgramE2eTest, AWorkersProgramScoresForItsLearner) {
   const auto words = letters("a", {"total_training_steps=6", "publish_state=" + cluster.state("origin"),
                                    "rollout_source=http", "rollout_listen=127.0.0.1:0"});
   Process learner(words, out("a.out"), out("a.err"));
-  std::string address;
-  ASSERT_TRUE(Cluster::eventually([&] {
-    address = read_file(out("a") + "/rollout_address");
-    return !address.empty();
-  })) << read_file(out("a.err"));
+  const std::string address = learner_address("a");
   const auto start_worker = [&](const std::string& name, const std::string& script) {
-    const std::string before = "name = \"" + name + "\"\nlearner = \"" + address.substr(0, address.find('\n')) +
-                               "\"\nstate_dir = \"" + cluster.state("w1") + "\"\nspool_dir = \"" +
-                               out(name + "-spool") + "\"\nrunning_max = 16\nreward_time_max = 200\n";
+    const std::string before = "name = \"" + name + "\"\nlearner = \"" + address + "\"\nstate_dir = \"" +
+                               cluster.state("w1") + "\"\nspool_dir = \"" + out(name + "-spool") +
+                               "\"\nrunning_max = 16\nreward_time_max = 200\n";
     return Process({WEIGHTCAST_WORKER, "run", "--config", write_config(name + ".toml", before, script)},
                    out(name + ".out"), out(name + ".err"));
   };
