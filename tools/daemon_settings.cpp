@@ -20,7 +20,7 @@ std::string state_of_environment() {
 std::vector<SettingField> daemon_fields(DaemonSettings& s) {
   DaemonConfig& c = s.node;
   std::vector<SettingField> fields{
-      {"role", OptionalWord<Role>{&s.role, ""}, "What this node is; required"},
+      {"role", OptionalWord<Role>{&s.role}, "What this node is; required"},
       {"state", &c.state,
        "Directory for versions and the local socket; one daemon each; default: WEIGHTCAST_STATE of the environment"},
       {"listen", &c.listen, "Where other nodes reach this one; port 0 takes a free one"},

@@ -55,8 +55,7 @@ struct OptionalNumber {
 };
 template <typename Enum>
 struct OptionalWord {
-  std::optional<Enum>* target;
-  std::string_view absent;  ///< the word of no value; "": what has to be set
+  std::optional<Enum>* target;  ///< absent: it has to be set
 };
 
 enum class SettingKind {
@@ -126,13 +125,12 @@ class SettingField {
   }
   template <typename Enum>
   void bind(OptionalWord<Enum> to) {
-    if (!to.absent.empty()) choices_.push_back(to.absent);
-    choices_.insert(choices_.end(), kWords<Enum>.begin(), kWords<Enum>.end());
+    choices_.assign(kWords<Enum>.begin(), kWords<Enum>.end());
     read_ = [to](std::string_view word) {
       *to.target = find_word<Enum>(word);
-      return to.target->has_value() || word == to.absent;
+      return to.target->has_value() || word.empty();
     };
-    write_ = [to] { return std::string(*to.target ? to_string<Enum>(**to.target) : to.absent); };
+    write_ = [to] { return std::string(*to.target ? to_string<Enum>(**to.target) : ""); };
   }
   /// Reads by `parse`, which gives a Result or an optional, and writes by `print`.
   template <typename T, typename Parse, typename Print>

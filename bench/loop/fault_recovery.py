@@ -82,7 +82,7 @@ class Run:
                 init_num_key_value_heads=2, max_new_tokens=TOKENS, group_size=GROUP, rollout_batch_size=self.batch,
                 updates_per_step=1, max_staleness=KAPPA + 1, publish_interval=KAPPA, publish_sparse="false",
                 total_training_steps=steps, paced_step_s=options.step_s, paced_jitter=options.jitter, seed=number),
-            worker=dict(running_max=SLOTS, paced_rollouts_per_s=mu, paced_jitter=options.jitter),
+            worker=dict(running_max=SLOTS, backend="paced", paced_rollouts_per_s=mu, paced_jitter=options.jitter),
             prefix="weightcast-fault-")
         self.samples = []  # (seconds, rollouts admitted so far)
         self.steps = []    # (seconds, the learner's row)

@@ -51,8 +51,8 @@ def measure(options, staleness, workers):
             init_num_key_value_heads=1, max_new_tokens=TOKENS, group_size=GROUP, rollout_batch_size=options.batch,
             updates_per_step=1, max_staleness=staleness, publish_interval=kappa, publish_sparse="false",
             total_training_steps=steps, paced_step_s=options.step_s, paced_jitter=options.jitter),
-        worker=dict(running_max=SLOTS, paced_rollouts_per_s=options.mu, paced_pause_s=options.t_bcast_s,
-                    paced_jitter=options.jitter))
+        worker=dict(running_max=SLOTS, backend="paced", paced_rollouts_per_s=options.mu,
+                    paced_pause_s=options.t_bcast_s, paced_jitter=options.jitter))
     try:
         fleet.start_origin()
         fleet.start_learner()

@@ -36,10 +36,7 @@ Options synchronous() {
   return o;
 }
 
-void batch_rollout(Options& o) {
-  o.scheduler.queue_scheduling = false;
-  o.scheduler.prompt_replication = false;
-}
+void batch_rollout(Options& o) { o.scheduling = Scheduling::kBatch; }
 
 /// Environments alone: what engines generate takes no time.
 Options environments(std::uint32_t turns, double mean_s, double sd_s) {
@@ -232,7 +229,7 @@ PaperItem figure_8() {
     o.scheduler.group_size = group;
     o.steps = 6;
     add(item, "prompt replication", group, o);
-    o.scheduler.prompt_replication = false;
+    o.scheduling = Scheduling::kWholeGroup;
     add(item, "a prompt's responses together", group, o);
   }
   item.evaluate = [](const StepTimes& times, PaperResult& result) -> Status {
@@ -270,7 +267,7 @@ PaperItem figure_9() {
     o.rollout_batch_size = 512;
     o.steps = 10;
     add(item, "each goes on by itself", static_cast<double>(i + 1), o);
-    o.scheduler.environment_async = false;
+    o.scheduling = Scheduling::kLockStep;
     add(item, "all wait for the slowest environment", static_cast<double>(i + 1), o);
   }
   item.evaluate = [](const StepTimes& times, PaperResult& result) -> Status {

@@ -38,13 +38,16 @@ std::vector<PaperItem> all_items() {
 
 nlohmann::json json_of(const RolloutWorldOptions& o) {
   const SchedulerOptions& s = o.scheduler;
-  return WC_JSON_OF(o.gpus, o.slots_per_gpu, o.workers, o.train_share, o.token_s, o.token_slowdown, o.tokens_mean,
-                    o.tokens_sd, o.tokens_max, o.turns, o.environment_s_mean, o.environment_s_sd,
-                    o.slow_environment_share, o.slow_group_share, o.slow_environment_s, o.rollout_batch_size,
-                    o.train_gpu_s_per_rollout, o.t_bcast_s, o.pauses_for_broadcast, o.publish_interval,
-                    o.max_additional_running_prompts, o.num_env_groups, o.no_signal_share, o.steps, o.warm_up_steps,
-                    s.group_size, s.group_size_redundancy, s.max_staleness, s.async_generation_ratio,
-                    s.queue_scheduling, s.prompt_replication, s.environment_async, s.filter_equal_rewards);
+  return merged(
+      WC_JSON_OF(o.gpus, o.slots_per_gpu, o.workers, o.train_share, o.token_s, o.token_slowdown, o.tokens_mean,
+                 o.tokens_sd, o.tokens_max, o.turns, o.environment_s_mean, o.environment_s_sd, o.slow_environment_share,
+                 o.slow_group_share, o.slow_environment_s, o.rollout_batch_size, o.train_gpu_s_per_rollout, o.t_bcast_s,
+                 o.pauses_for_broadcast, o.publish_interval, o.max_additional_running_prompts, o.num_env_groups,
+                 o.no_signal_share, o.steps, o.warm_up_steps, s.group_size, s.group_size_redundancy, s.max_staleness,
+                 s.async_generation_ratio, s.filter_equal_rewards),
+      {{"queue_scheduling", o.scheduling != Scheduling::kBatch},
+       {"prompt_replication", o.scheduling == Scheduling::kQueue || o.scheduling == Scheduling::kLockStep},
+       {"environment_async", o.scheduling != Scheduling::kLockStep}});
 }
 
 Figure figure_of(const PaperItem& item, const StepTimes& times) {

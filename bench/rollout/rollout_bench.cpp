@@ -20,10 +20,7 @@ struct Way {
   std::function<void(Options&)> set;
 };
 
-void batch_rollout(Options& o) {
-  o.scheduler.queue_scheduling = false;
-  o.scheduler.prompt_replication = false;
-}
+void batch_rollout(Options& o) { o.scheduling = Scheduling::kBatch; }
 
 Way asynchronous(double ratio, double train_share) {
   return {fmt::format("asynchronous, ratio {:g}", ratio), [=](Options& o) {
@@ -75,7 +72,7 @@ Options agentic(Options o) {
   return o;
 }
 
-const Way kLockStep{"all wait for the slowest environment", [](Options& o) { o.scheduler.environment_async = false; }};
+const Way kLockStep{"all wait for the slowest environment", [](Options& o) { o.scheduling = Scheduling::kLockStep; }};
 const Way kEnvironmentAsync{"each goes on by itself", [](Options&) {}};
 
 /// Workers of a rollout per second each, and a learner that takes 128 in 10 s and publishes every S - 1 steps.
@@ -213,7 +210,7 @@ void fill(RolloutSuite& suite, const Options& base) {
     add_cases(
         suite, o, {1, 4, 16, 64},
         [](Options& options, double x) { options.scheduler.group_size = static_cast<std::uint32_t>(x); },
-        {{"a prompt's responses together", [](Options& options) { options.scheduler.prompt_replication = false; }},
+        {{"a prompt's responses together", [](Options& options) { options.scheduling = Scheduling::kWholeGroup; }},
          {"prompt replication", [](Options&) {}}});
   } else if (suite.name == "ratio") {
     suite.title = "Batches of 256 x 16 responses, 40 GPUs";

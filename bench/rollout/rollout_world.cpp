@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/random.h"
+#include "bench/rollout/ablated_schedulers.h"
 #include "trainer/replay/replay_buffer.h"
 
 namespace weightcast::bench {
@@ -61,6 +62,9 @@ Status validate(const RolloutWorldOptions& o) {
   const auto generates = static_cast<std::uint32_t>(o.gpus - std::round(o.train_share * o.gpus));
   if (generates % o.workers != 0) {
     return refuse(fmt::format("{} GPUs that generate are not divisible among {} workers", generates, o.workers));
+  }
+  if (o.turns > 1 && (o.scheduling == Scheduling::kWholeGroup || o.scheduling == Scheduling::kBatch)) {
+    return refuse(fmt::format("turns is {}; groups that an engine decodes as one have 1", o.turns));
   }
   for (const WorkerChange& change : o.changes) {
     if (change.worker >= o.workers) {
@@ -175,9 +179,10 @@ SchedulerStats sum_of(SchedulerStats a, const SchedulerStats& b) {
   return a;
 }
 
+template <typename Scheduler>
 class World {
  public:
-  World(const RolloutWorldOptions& options, const std::vector<RolloutScheduler>& schedulers, ReplayBuffer buffer)
+  World(const RolloutWorldOptions& options, const std::vector<Scheduler>& schedulers, ReplayBuffer buffer)
       : o_(options), buffer_(std::move(buffer)), width_(o_.scheduler.group_size + o_.scheduler.group_size_redundancy) {
     Random random(o_.seed ^ 0x5eed);
     for (std::uint32_t w = 0; w < o_.workers; ++w) {
@@ -259,7 +264,7 @@ class World {
   };
   struct Worker {
     std::string name;
-    RolloutScheduler scheduler;
+    Scheduler scheduler;
     std::vector<Engine> engines = {};
     bool is_there = true;
     bool will_ask = false;  // there is an event for it
@@ -671,7 +676,7 @@ class World {
 
   void set_bounds(RolloutWorldResult& r, double slot_s, double longest_s, double count) const {
     const SchedulerOptions& s = o_.scheduler;
-    const bool is_plain = s.queue_scheduling && s.prompt_replication && o_.turns == 1 && o_.reward_s == 0 &&
+    const bool is_plain = o_.scheduling == Scheduling::kQueue && o_.turns == 1 && o_.reward_s == 0 &&
                           o_.environment_s_mean == 0 && o_.environment_s_sd == 0 && !s.filter_equal_rewards &&
                           o_.dead_environment_share == 0 && o_.slow_environment_share == 0 && o_.slow_group_share == 0;
     if (!is_plain) return;
@@ -724,6 +729,13 @@ class World {
   double wasted_s_ = 0;
 };
 
+template <typename Scheduler>
+Result<RolloutWorldResult> run(const RolloutWorldOptions& options, Result<Scheduler> made) {
+  WC_ASSIGN(const Scheduler scheduler, std::move(made));
+  WC_ASSIGN(ReplayBuffer buffer, ReplayBuffer::make(replay_options(options), trajectory_rules()));
+  return World<Scheduler>(options, std::vector(options.workers, scheduler), std::move(buffer)).run();
+}
+
 }  // namespace
 
 Result<RolloutWorldResult> run_rollout_world(const RolloutWorldOptions& given) {
@@ -736,9 +748,13 @@ Result<RolloutWorldResult> run_rollout_world(const RolloutWorldOptions& given) {
     // The learner suspends, so nothing can lag.
     options.scheduler.async_generation_ratio = 0;
   }
-  WC_ASSIGN(const RolloutScheduler scheduler, RolloutScheduler::make(options.scheduler));
-  WC_ASSIGN(ReplayBuffer buffer, ReplayBuffer::make(replay_options(options), trajectory_rules()));
-  return World(options, std::vector(options.workers, scheduler), std::move(buffer)).run();
+  switch (options.scheduling) {
+    case Scheduling::kQueue: break;
+    case Scheduling::kWholeGroup: return run(options, WholeGroupScheduler::make(options.scheduler, false));
+    case Scheduling::kBatch: return run(options, WholeGroupScheduler::make(options.scheduler, true));
+    case Scheduling::kLockStep: return run(options, LockStepScheduler::make(options.scheduler));
+  }
+  return run(options, RolloutScheduler::make(options.scheduler));
 }
 
 }  // namespace weightcast::bench

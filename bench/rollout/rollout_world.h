@@ -22,9 +22,17 @@ struct WorkerChange {
   double factor = 3;
 };
 
+/// How rollouts are scheduled: as workers do, or with less, as ROLL Flash's baselines.
+enum class Scheduling {
+  kQueue,       ///< RolloutScheduler
+  kWholeGroup,  ///< WholeGroupScheduler
+  kBatch,       ///< the same, and nothing is scored, or begun anew, before all that generates has ended
+  kLockStep,    ///< LockStepScheduler
+};
+
 /// The whole of a simulated training loop: GPUs, responses, environments, learner and faults. A seed gives one run.
-/// Workers run the scheduler of weightcast-worker; what they may generate, and what is trained on, is decided by the
-/// learner's replay buffer.
+/// Workers run the scheduler of weightcast-worker, or an ablated one; what they may generate, and what is trained on,
+/// is decided by the learner's replay buffer.
 struct RolloutWorldOptions {
   std::uint32_t gpus = 16;
   std::uint32_t slots_per_gpu = 32;
@@ -62,6 +70,7 @@ struct RolloutWorldOptions {
   std::uint64_t warm_up_steps = 2;  ///< before those, not counted
   std::uint64_t seed = 1;
 
+  Scheduling scheduling = Scheduling::kQueue;
   SchedulerOptions scheduler;  ///< engines and slots_per_engine follow from the GPUs
 };
 

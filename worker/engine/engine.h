@@ -115,4 +115,8 @@ class Engine final : public AnswerSource {
   std::unique_ptr<State> state_;
 };
 
+/// Makes an engine for the first weights. Errors: those of Engine::make().
+using EngineMaker = std::function<Result<std::unique_ptr<Engine>>(std::shared_ptr<const EngineWeights> weights,
+                                                                  Version version, const EngineOptions& options)>;
+
 }  // namespace weightcast

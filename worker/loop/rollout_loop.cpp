@@ -49,17 +49,7 @@ Status RolloutLoop::handle_weights(Instant now, Version version, std::shared_ptr
   } else {
     EngineOptions options = options_.engine;
     options.end_tokens = {codec_.end_token()};
-    if (options_.paced) {
-      // Blocks that no sequence ever waits for.
-      const std::uint64_t positions = run_.tokens_max + kBlockPositions;
-      const std::uint64_t blocks = options.running_max * (positions / kBlockPositions + 1);
-      auto model = std::make_unique<PacedModel>(weights->config(),
-                                                static_cast<std::uint32_t>(std::min<std::uint64_t>(blocks, 1 << 24)),
-                                                options.end_tokens, *options_.paced);
-      WC_ASSIGN(engine_, Engine::make(std::move(model), version, options));
-    } else {
-      WC_ASSIGN(engine_, Engine::make(std::move(weights), version, options));
-    }
+    WC_ASSIGN(engine_, options_.make_engine(std::move(weights), version, options));
   }
   answers_ = engine_.get();
   use_version(now, version);

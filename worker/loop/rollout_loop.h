@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -19,7 +20,6 @@
 #include "tasks/trajectory/trajectory.h"
 #include "worker/engine/engine.h"
 #include "worker/learner/learner_client.h"
-#include "worker/loop/paced_model.h"
 #include "worker/rollout/episode_runner.h"
 #include "worker/rollout/prompts.h"
 #include "worker/rollout/rollout_scheduler.h"
@@ -29,7 +29,10 @@ namespace weightcast {
 struct RolloutLoopOptions {
   EngineOptions engine;
   RewardPoolOptions rewards;
-  std::optional<PacedOptions> paced;  ///< nothing is computed: a PacedModel stands in for the weights
+  /// Of the engine over handle_weights().
+  EngineMaker make_engine = [](std::shared_ptr<const EngineWeights> weights, Version version, const EngineOptions& of) {
+    return Engine::make(std::move(weights), version, of);
+  };
   /// Samples instead of an engine of its own. It takes care of its weights: handle_version() instead of
   /// handle_weights().
   std::shared_ptr<AnswerSource> answers;

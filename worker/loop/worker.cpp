@@ -17,6 +17,7 @@
 #include "patch/snapshot/adapter_names.h"
 #include "tasks/program/open_task.h"
 #include "worker/backend/backend.h"
+#include "worker/backend/paced_engine.h"
 #include "worker/engine/version_follower.h"
 #include "worker/learner/learner_client.h"
 #include "worker/loop/learner_link.h"
@@ -93,22 +94,18 @@ class RunOfWorker {
     RolloutLoopOptions options;
     options.engine = config_.engine;
     options.rewards = config_.rewards;
-    if (config_.paced_rollouts_per_s > 0) {
-      // A step gives each of running_max rollouts a token.
-      const auto tokens = static_cast<double>(run.max_new_tokens);
-      options.paced = config_.paced;
-      options.paced->step =
-          from_seconds(static_cast<double>(config_.engine.running_max) / tokens / config_.paced_rollouts_per_s);
-      options.paced->seed = run.seed ^ std::hash<std::string>()(config_.learner.name);
+    if (config_.backend == WorkerBackend::kPaced) {
+      options.make_engine = paced_engine(config_.paced, run.max_new_tokens, run.tokens_max,
+                                         run.seed ^ std::hash<std::string>()(config_.learner.name));
     }
-    if (config_.backend) {
-      WC_TRY(start_backend(run, model, adapter_rank));
+    if (const std::optional<BackendKind> server = server_kind(config_.backend)) {
+      WC_TRY(start_backend(*server, run, model, adapter_rank));
       options.answers = backend_;
       options.has_log_probs = backend_->has_log_probs();
       if (!options.has_log_probs && !run.logprobs_recomputed) {
         return fail(Errc::kInvalidArgument, Op::kConfigure,
                     fmt::format("{} gives no log-probabilities; set behaviour_logprobs = \"recompute\" at the learner",
-                                to_string(*config_.backend)));
+                                to_string(config_.backend)));
       }
     }
     WC_ASSIGN(std::unique_ptr<Task> task, open_task(run.task, run.task_options, data, config_.task_program, log_.info));
@@ -181,11 +178,12 @@ class RunOfWorker {
                        stats.engine.step_tokens - std::exchange(step_tokens_, stats.engine.step_tokens));
   }
 
-  Status start_backend(const RunDescription& run, const ModelConfig& model, std::uint64_t adapter_rank) {
+  Status start_backend(BackendKind kind, const RunDescription& run, const ModelConfig& model,
+                       std::uint64_t adapter_rank) {
     BackendOptions options = config_.server;
-    options.kind = *config_.backend;
+    options.kind = kind;
     // Other projects' servers know nothing of the cluster's keys.
-    if (options.kind == BackendKind::kWeightcast) options.trust.keys = config_.learner.trust.keys;
+    if (kind == BackendKind::kWeightcast) options.trust.keys = config_.learner.trust.keys;
     options.trust.revocation_directories = {config_.state_dir};
     options.model = model;
     options.protocol.vocab_size = static_cast<std::uint64_t>(model.vocab_size);
@@ -361,7 +359,7 @@ Status run_once(FileSystem& files, const RolloutWorkerConfig& config, const std:
   WC_ASSIGN(const RunDescription description, *std::move(asked));
   RunOfWorker run(files, config, *client, log, metrics);
   const auto opened = until_it_answers(
-      stop, log, config.backend ? "the learner and the server that generates" : "the learner",
+      stop, log, server_kind(config.backend) ? "the learner and the server that generates" : "the learner",
       [&] { return run.open(description); }, is_about_the_run);
   if (!opened) return {};
   if (!opened->has_value()) {

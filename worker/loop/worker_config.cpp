@@ -1,5 +1,7 @@
 #include "worker/loop/worker_config.h"
 
+#include <fmt/format.h>
+
 namespace weightcast {
 namespace {
 
@@ -28,8 +30,8 @@ std::vector<SettingField> worker_fields(RolloutWorkerConfig& c) {
        "seconds; a reward that takes longer costs its rollout", 0.01, 1e6},
       {"price_per_hour", &c.price_per_hour, "of this worker, for the learner's choice of workers"},
       {"promised_rollouts_per_s", &c.promised_rollouts_per_s, "for the same, before it is measured; 0: not known"},
-      {"backend", OptionalWord<BackendKind>{&c.backend, "engine"},
-       "what generates: the worker's own engine, or a server"},
+      {"backend", &c.backend,
+       "what generates: the worker's own engine, one that keeps a pace and computes nothing, or a server"},
       {"backend_server", &c.server.server, "HOST:PORT of the server that generates"},
       {"backend_control", &c.server.control,
        "HOST:PORT that is told of versions (parallax: the scheduler); empty: "
@@ -49,12 +51,11 @@ std::vector<SettingField> worker_fields(RolloutWorkerConfig& c) {
        "seconds that the server has for an answer", 0.1, 1e6},
       {"backend_install_time_max", DurationIn{&c.server.install_time_max, kSecond},
        "seconds that the server has for a version", 0.1, 1e6},
-      {"paced_rollouts_per_s", &c.paced_rollouts_per_s,
-       "compute nothing, and generate so many rollouts of max_new_tokens with running_max together; 0: generate", 0,
-       1e6},
-      {"paced_jitter", &c.paced.jitter, "share by which a paced step is longer or shorter", 0, 1},
+      {"paced_rollouts_per_s", &c.paced.rollouts_per_s, "paced: rollouts of max_new_tokens, with running_max together",
+       0, 1e6},
+      {"paced_jitter", &c.paced.jitter, "paced: share by which a step is longer or shorter", 0, 1},
       {"paced_pause_s", DurationIn{&c.paced.pause, kSecond},
-       "for which a paced worker stands still when a version comes", 0, 1e6},
+       "paced: seconds for which it stands still when a version comes", 0, 1e6},
   };
   add_task_program_fields(fields, c.task_program);
   add_operator_fields(fields, c.operators);
@@ -69,12 +70,12 @@ Result<RolloutWorkerConfig> make_worker_config(std::span<const Setting> settings
   WC_TRY(check_is_set("state_dir", !config.state_dir.empty()));
   WC_TRY(check_is_set("spool_dir", !config.learner.spool.empty()));
   WC_TRY(check_is_set("name", !config.learner.name.empty() || !config.learner.trust.keys.empty()));
-  if (config.backend) {
-    WC_TRY(check_is_set("backend_server", !config.server.server.host.empty()));
-    if (config.paced_rollouts_per_s > 0) {
-      return fail(Errc::kInvalidArgument, Op::kConfigure,
-                  "paced_rollouts_per_s is of the worker's own engine; leave it, or backend, out");
-    }
+  if (server_kind(config.backend)) WC_TRY(check_is_set("backend_server", !config.server.server.host.empty()));
+  if ((config.backend == WorkerBackend::kPaced) != (config.paced.rollouts_per_s > 0)) {
+    return fail(
+        Errc::kInvalidArgument, Op::kConfigure,
+        fmt::format("backend is '{}' and paced_rollouts_per_s is {}; 'paced' takes one above 0, and others none",
+                    to_string(config.backend), config.paced.rollouts_per_s));
   }
   return config;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -8,15 +9,24 @@
 #include "base/result.h"
 #include "base/settings/operator_settings.h"
 #include "base/settings/settings.h"
+#include "base/settings/words.h"
 #include "tasks/program/program_settings.h"
 #include "tasks/reward_pool.h"
 #include "worker/backend/backend.h"
+#include "worker/backend/paced_engine.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/version_follower.h"
 #include "worker/learner/learner_client.h"
-#include "worker/loop/paced_model.h"
 
 namespace weightcast {
+
+/// What generates: the worker's own engine, one that keeps a pace and computes nothing, or a server.
+enum class WorkerBackend : std::uint8_t { kEngine, kPaced, kVllm, kSglang, kParallax, kWeightcast };
+constexpr Words<6> words_of(WorkerBackend) { return {"engine", "paced", "vllm", "sglang", "parallax", "weightcast"}; }
+/// Absent: no server.
+[[nodiscard]] constexpr std::optional<BackendKind> server_kind(WorkerBackend backend) {
+  return find_word<BackendKind>(to_string(backend));
+}
 
 /// What `weightcast-worker run` reads. Names are those of keys in configuration files; docs/WORKERS.md lists them. How
 /// answers are sampled, and from which prompts, the learner says.
@@ -35,11 +45,9 @@ struct RolloutWorkerConfig {
   double price_per_hour = 0;
   double promised_rollouts_per_s = 0;
 
-  std::optional<BackendKind> backend;  ///< absent: the worker's own engine
-  BackendOptions server;               ///< of `backend`; what the run says of it is missing
-
-  double paced_rollouts_per_s = 0;
-  PacedOptions paced;
+  WorkerBackend backend = WorkerBackend::kEngine;
+  BackendOptions server;  ///< of a backend that is a server; what the run says of it is missing
+  PacedOptions paced;     ///< of kPaced
 
   TaskProgramSettings task_program;  ///< keys task_program.NAME
   OperatorSettings operators;

@@ -20,12 +20,6 @@ std::uint64_t RolloutScheduler::groups_wanted() const {
   if (std::none_of(engines_.begin(), engines_.end(),
                    [&](const Engine& engine) { return can_begin(engine, kNoVersion); }))
     return 0;
-  // These two begin anew when all has ended.
-  if (!groups_.empty() && (!options_.queue_scheduling || !options_.environment_async)) return 0;
-  // Groups that hold slots between their turns, and wait for each other's turns, must all have their slots.
-  if (!options_.environment_async && !options_.prompt_replication) {
-    return std::uint64_t{options_.engines} * (options_.slots_per_engine / width());
-  }
   // One group waits beyond what the slots take, so that a slot never waits for the learner's answer.
   const std::uint64_t wanted = slots() - slots_busy_ + width();
   return wanted > waiting_ ? (wanted - waiting_) / width() : 0;
@@ -38,11 +32,7 @@ void RolloutScheduler::handle_groups(Instant now, std::uint64_t first, std::uint
     group->second.members.resize(width());
     group->second.begin_at_least = least;
     for (std::uint32_t m = 0; m < width(); ++m) {
-      Member& member = group->second.members[m];
-      member.state = State::kGone;  // enter() counts it from here on
-      // A batch is divided evenly: by rollouts, or by whole groups.
-      if (options_.prompt_replication || m == 0) ++next_assigned_;
-      member.engine = static_cast<std::uint32_t>((next_assigned_ - 1) % engines_.size());
+      group->second.members[m].state = State::kGone;  // enter() counts it from here on
       enter(group, m, State::kWaiting, 0);
     }
     update_ready(group);
@@ -84,12 +74,8 @@ void RolloutScheduler::handle_generated(Instant now, const RolloutKey& rollout) 
   Member& member = group->second.members[m];
   if (member.state != State::kGenerating) return;
   free_slot(group, m);
-  if (options_.queue_scheduling) {
-    enter(group, m, State::kStepping, member.turn);
-    act(RolloutAction::Kind::kStep, rollout);
-  } else {
-    enter(group, m, State::kHeld, member.turn);
-  }
+  enter(group, m, State::kStepping, member.turn);
+  act(RolloutAction::Kind::kStep, rollout);
   dispatch(now);
 }
 
@@ -117,7 +103,6 @@ void RolloutScheduler::handle_finished(Instant now, const RolloutKey& rollout, d
   enter(group, m, State::kFinished, member.turn);
   --group->second.under_way;
   ++group->second.finished;
-  if (group->second.block_slots > 0 && group->second.under_way == 0) free_block(group->second);
   settle(group);
   dispatch(now);
 }
@@ -206,34 +191,17 @@ void RolloutScheduler::act(RolloutAction::Kind kind, const RolloutKey& rollout, 
 
 void RolloutScheduler::enter(Groups::iterator group, std::uint32_t m, State state, std::uint32_t turn) {
   Member& member = group->second.members[m];
-  const auto is_unfinished = [](State s) { return s != State::kFinished && s != State::kGone; };
-  if (is_unfinished(member.state)) {
-    const auto count = unfinished_by_turn_.find(member.turn);
-    if (--count->second == 0) unfinished_by_turn_.erase(count);
-  }
   waiting_ -= member.state == State::kWaiting ? 1 : 0;
   group->second.waiting -= member.state == State::kWaiting ? 1 : 0;
-  generating_ -= member.state == State::kGenerating ? 1 : 0;
-  held_ -= member.state == State::kHeld ? 1 : 0;
   member.state = state;
   member.turn = turn;
-  if (is_unfinished(state)) ++unfinished_by_turn_[turn];
   waiting_ += state == State::kWaiting ? 1 : 0;
   group->second.waiting += state == State::kWaiting ? 1 : 0;
-  generating_ += state == State::kGenerating ? 1 : 0;
-  held_ += state == State::kHeld ? 1 : 0;
 }
 
 void RolloutScheduler::free_slot(Groups::iterator group, std::uint32_t m) {
-  if (group->second.block_slots > 0) return;  // until the block ends
   --engines_[group->second.members[m].engine].busy;
   --slots_busy_;
-}
-
-void RolloutScheduler::free_block(Group& group) {
-  engines_[group.block_engine].busy -= group.block_slots;
-  slots_busy_ -= group.block_slots;
-  group.block_slots = 0;
 }
 
 void RolloutScheduler::update_ready(Groups::iterator group) {
@@ -262,7 +230,6 @@ void RolloutScheduler::stop(Groups::iterator group, std::uint32_t m, std::uint64
   ++member.attempt;
   member.has_begun = false;
   enter(group, m, State::kWaiting, 0);
-  if (group->second.block_slots > 0 && group->second.under_way == 0) free_block(group->second);
 }
 
 void RolloutScheduler::retry(Groups::iterator group, std::uint32_t m, std::uint64_t& counter) {
@@ -287,7 +254,6 @@ void RolloutScheduler::close(Groups::iterator group, RolloutAction::Kind kind, s
     }
     enter(group, m, State::kGone, 0);
   }
-  if (group->second.block_slots > 0) free_block(group->second);
   act(kind, {group->first, 0, 0});
   update_ready(group);
   groups_.erase(group);
@@ -339,72 +305,33 @@ void RolloutScheduler::stop_all(const IsMeant& is_meant, std::uint64_t& counter)
 }
 
 void RolloutScheduler::dispatch(Instant now) {
-  if (!is_suspended_) {
-    for (auto at = ready_.begin(); at != ready_.end();) {
-      // A group that holds a block needs no free slot.
-      if (options_.prompt_replication && slots_busy_ == slots()) break;
-      const auto group = groups_.find(at->second);
-      ++at;
-      if (!options_.prompt_replication && group->second.block_slots == 0) {
-        start_block(now, group);
-      } else {
-        start_members(now, group);
-      }
-    }
-  }
-  if (held_ == 0 || generating_ > 0) return;
-  // All of the batch that can be generated is.
-  for (auto& [number, group] : groups_) {
-    for (std::uint32_t m = 0; m < group.members.size(); ++m) {
-      if (group.members[m].state != State::kHeld) continue;
-      const auto at = groups_.find(number);
-      enter(at, m, State::kStepping, group.members[m].turn);
-      act(RolloutAction::Kind::kStep, key_of(at, m));
-    }
+  if (is_suspended_) return;
+  for (auto at = ready_.begin(); at != ready_.end() && slots_busy_ < slots();) {
+    const auto group = groups_.find(at->second);
+    ++at;
+    start_members(now, group);
   }
 }
 
 void RolloutScheduler::start_members(Instant now, Groups::iterator group) {
-  const bool is_block = group->second.block_slots > 0;
   bool is_any = false;
   for (std::uint32_t m = 0; m < group->second.members.size(); ++m) {
     const Member& member = group->second.members[m];
-    if (member.state != State::kWaiting || !is_its_turn(member)) continue;
-    // One that begins anew may have to wait for the next block.
-    if (is_block && !member.has_begun && group->second.under_way == group->second.block_slots) continue;
-    const auto engine = is_block ? std::optional(group->second.block_engine) : pick_engine(group->second, member, 1);
-    if (!engine || !can_begin(engines_[*engine], group->second.begin_at_least)) continue;
+    if (member.state != State::kWaiting) continue;
+    const auto engine = pick_engine(group->second, member);
+    if (!engine) continue;
     begin(now, group, m, *engine);
     is_any = true;
   }
   if (is_any) update_ready(group);
 }
 
-void RolloutScheduler::start_block(Instant now, Groups::iterator group) {
-  std::optional<std::uint32_t> engine;
-  std::uint32_t wanted = 0;
-  for (const Member& member : group->second.members) {
-    if (member.state == State::kWaiting && is_its_turn(member)) ++wanted;
-  }
-  if (wanted == 0) return;
-  engine = pick_engine(group->second, group->second.members.front(), wanted);
-  if (!engine) return;
-  engines_[*engine].busy += wanted;
-  slots_busy_ += wanted;
-  group->second.block_slots = wanted;
-  group->second.block_engine = *engine;
-  start_members(now, group);
-}
-
-std::optional<std::uint32_t> RolloutScheduler::pick_engine(const Group& group, const Member& member,
-                                                           std::uint32_t slots) const {
+std::optional<std::uint32_t> RolloutScheduler::pick_engine(const Group& group, const Member& member) const {
   const auto has_room = [&](std::uint32_t engine) {
-    return can_begin(engines_[engine], group.begin_at_least) &&
-           engines_[engine].busy + slots <= options_.slots_per_engine;
+    return can_begin(engines_[engine], group.begin_at_least) && engines_[engine].busy < options_.slots_per_engine;
   };
-  // Where its earlier turns are cached, or, of a batch, where it was assigned.
-  if ((!options_.queue_scheduling || member.turn > 0) && has_room(member.engine)) return member.engine;
-  if (!options_.queue_scheduling) return std::nullopt;
+  // Where its earlier turns are cached.
+  if (member.turn > 0 && has_room(member.engine)) return member.engine;
   std::optional<std::uint32_t> best;
   for (std::uint32_t engine = 0; engine < engines_.size(); ++engine) {
     if (has_room(engine) && (!best || engines_[engine].busy < engines_[*best].busy)) best = engine;
@@ -412,18 +339,12 @@ std::optional<std::uint32_t> RolloutScheduler::pick_engine(const Group& group, c
   return best;
 }
 
-bool RolloutScheduler::is_its_turn(const Member& member) const {
-  return options_.environment_async || member.turn == unfinished_by_turn_.begin()->first;
-}
-
 void RolloutScheduler::begin(Instant now, Groups::iterator group, std::uint32_t m, std::uint32_t engine) {
   Member& member = group->second.members[m];
   const Version version = *engines_[engine].version;
   member.engine = engine;
-  if (group->second.block_slots == 0) {
-    ++engines_[engine].busy;
-    ++slots_busy_;
-  }
+  ++engines_[engine].busy;
+  ++slots_busy_;
   if (member.has_begun) {
     member.version = std::min(member.version, version);
   } else {

@@ -66,6 +66,8 @@ struct SchedulerStats {
 
 /// Decides which rollout an engine generates next, which ones stop, and which ones are sent. Pure: no I/O, and its
 /// caller passes the time. After each input the caller takes actions until there are none.
+/// As in ROLL Flash (arXiv 2510.11345), any free slot takes the next rollout (queue scheduling), and each rollout of a
+/// group is a task of its own (prompt replication) that goes on as soon as its environment has answered.
 /// A group is leased by its number; its prompt and its seeds follow from the number. A rollout holds a slot of an
 /// engine while it generates, and none while its environment answers or its reward is computed.
 /// "Too stale" is a rollout that began under a version before learner - min(S, ceil(async_generation_ratio)); none
@@ -125,7 +127,6 @@ class RolloutScheduler {
   enum class State : std::uint8_t {
     kWaiting,     // for a slot
     kGenerating,  // in a slot
-    kHeld,        // generated; scored when the batch is
     kStepping,    // its environment answers, or it is scored
     kFinished,
     kGone,  // sent, or given up
@@ -135,7 +136,7 @@ class RolloutScheduler {
     std::uint32_t attempt = 0;
     std::uint32_t failures = 0;
     std::uint32_t turn = 0;
-    std::uint32_t engine = 0;  // of the last turn, or the one it is assigned to
+    std::uint32_t engine = 0;  // of the last turn
     bool has_begun = false;    // this attempt
     Version version{};         // under which this attempt began
     Instant deadline{};
@@ -148,9 +149,6 @@ class RolloutScheduler {
     std::uint32_t given_up = 0;
     std::uint32_t waiting = 0;
     std::uint32_t under_way = 0;  // begun and not finished
-    // Without prompt_replication: the slots that it holds, and where.
-    std::uint32_t block_slots = 0;
-    std::uint32_t block_engine = 0;
     std::uint64_t ready_key = 0;  // its place in ready_
     bool is_ready = false;
   };
@@ -174,7 +172,6 @@ class RolloutScheduler {
   void act(RolloutAction::Kind kind, const RolloutKey& rollout, std::uint32_t engine = 0);
   void enter(Groups::iterator group, std::uint32_t member, State state, std::uint32_t turn);
   void free_slot(Groups::iterator group, std::uint32_t member);
-  void free_block(Group& group);
   void update_ready(Groups::iterator group);
   /// Takes back what the member has: what is under way counts in `counter`, what is finished as forgotten. The next
   /// attempt waits.
@@ -188,13 +185,10 @@ class RolloutScheduler {
   template <typename IsMeant>
   void stop_all(const IsMeant& is_meant, std::uint64_t& counter);
 
-  /// Starts what can be started, and has a batch scored that is generated.
+  /// Starts what can be started.
   void dispatch(Instant now);
   void start_members(Instant now, Groups::iterator group);
-  void start_block(Instant now, Groups::iterator group);
-  [[nodiscard]] std::optional<std::uint32_t> pick_engine(const Group& group, const Member& member,
-                                                         std::uint32_t slots) const;
-  [[nodiscard]] bool is_its_turn(const Member& member) const;
+  [[nodiscard]] std::optional<std::uint32_t> pick_engine(const Group& group, const Member& member) const;
   void begin(Instant now, Groups::iterator group, std::uint32_t member, std::uint32_t engine);
 
   SchedulerOptions options_;
@@ -202,15 +196,11 @@ class RolloutScheduler {
   Version learner_{};
   Version begin_at_least_{};
   bool is_suspended_ = false;
-  std::uint64_t next_assigned_ = 0;  // counts what is divided among engines, without queue_scheduling
   Groups groups_;
   std::set<std::pair<std::uint64_t, std::uint64_t>> ready_;  // groups with rollouts that wait, in the order of starting
   std::set<std::pair<Instant, RolloutKey>> deadlines_;
-  std::map<std::uint32_t, std::uint64_t> unfinished_by_turn_;
   std::uint64_t slots_busy_ = 0;
   std::uint64_t waiting_ = 0;
-  std::uint64_t generating_ = 0;
-  std::uint64_t held_ = 0;
   std::deque<RolloutAction> actions_;
   SchedulerStats stats_;
 };

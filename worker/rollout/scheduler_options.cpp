@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <limits>
-
 namespace weightcast {
 namespace {
 
@@ -30,13 +27,6 @@ Status validate(const SchedulerOptions& options) {
   if (options.async_generation_ratio &&
       !(*options.async_generation_ratio >= 0 && *options.async_generation_ratio <= 1e6)) {
     return refuse(fmt::format("async_generation_ratio is {}; it is 0 to 1e6", *options.async_generation_ratio));
-  }
-  const std::uint64_t width = std::uint64_t{options.group_size} + options.group_size_redundancy;
-  if (!options.prompt_replication && width > options.slots_per_engine) {
-    return refuse(
-        fmt::format("without prompt_replication an engine decodes a group as one: its {} rollouts (group_size and "
-                    "group_size_redundancy) need as many slots; slots_per_engine is {}",
-                    width, options.slots_per_engine));
   }
   return {};
 }

@@ -21,15 +21,6 @@ struct SchedulerOptions {
   std::optional<std::uint64_t> max_staleness = 4;
   std::optional<double> async_generation_ratio;  ///< rounded up, the same limit; 0: synchronous
 
-  /// Any free slot takes the next rollout, and a rollout is scored when it ends. false, a batch rollout: groups are
-  /// divided among the engines, and nothing is scored, or begun anew, before all of them have ended.
-  bool queue_scheduling = true;
-  /// Each rollout of a group is a task of its own. false: an engine decodes a group as one, in group_size slots that
-  /// stay taken until the last of its rollouts has ended.
-  bool prompt_replication = true;
-  /// Each rollout goes on as soon as its environment has answered. false: all wait for the slowest environment between
-  /// two turns.
-  bool environment_async = true;
   bool filter_equal_rewards = false;                     ///< drop groups whose rewards are all equal
   std::uint32_t attempts_max = 3;                        ///< of a rollout that fails or takes too long
   Duration rollout_time_max = std::chrono::minutes(30);  ///< from a rollout's begin to its end

@@ -60,8 +60,7 @@ TEST(RolloutWorld, ABatchRolloutBreaksThatBound) {
   // What the bound is worth: without queue scheduling it does not hold. (Computed here, as the world claims it not.)
   RolloutWorldOptions o = small();
   o.rollout_batch_size = 128;
-  o.scheduler.queue_scheduling = false;
-  o.scheduler.prompt_replication = false;
+  o.scheduling = Scheduling::kBatch;
   const RolloutWorldResult result = run(o);
   EXPECT_EQ(result.bound_1_share, 0);
   bool is_broken = false;
@@ -188,6 +187,10 @@ TEST(RolloutWorld, RefusesOptionsThatMakeNoSense) {
   o = small();
   o.tokens_mean = 0;
   EXPECT_NE(refusal(o).find("tokens_mean is 0"), std::string::npos);
+  o = small();
+  o.turns = 2;
+  o.scheduling = Scheduling::kBatch;
+  EXPECT_NE(refusal(o).find("turns is 2"), std::string::npos);
   // Versions come too seldom for what S allows.
   o = small();
   o.train_share = 0.5;

@@ -246,7 +246,7 @@ TEST_F(LoopTest, AKilledLearnerTakesUpWhatItsWorkersHaveUnderWay) {
   Process learner = start("a", settings);
   const std::string address = learner_address("a");
   // Either worker has room for a batch of 16, which takes eight seconds: longer than a restart.
-  for (const char* worker : {"w1", "w2"}) start_engine(worker, address, {"paced_rollouts_per_s=2"});
+  for (const char* worker : {"w1", "w2"}) start_engine(worker, address, {"backend=paced", "paced_rollouts_per_s=2"});
   ASSERT_TRUE(Cluster::eventually([&] { return steps("a") == 1; })) << read_file(out("a.err")) << said("w1");
   std::this_thread::sleep_for(1s);  // the groups of the next batch are given out
   learner.signal(SIGKILL);

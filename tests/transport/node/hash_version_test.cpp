@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::uint32_t kChunkBytes = 64 * 1024;
+constexpr std::uint32_t kHashedChunkBytes = 64 * 1024;
 
 /// A store with version 1, which came whole, and version 2, which was published by a patch from it.
 class HashVersionTest : public OneStore {
@@ -44,7 +44,7 @@ class HashVersionTest : public OneStore {
                          });
     };
     observer.done = [&](Result<MadePayload> done) { made = std::move(done); };
-    hash_version(jobs_, real_files(), *store_, {version, {}, [](std::uint64_t) { return kChunkBytes; }}, observer);
+    hash_version(jobs_, real_files(), *store_, {version, {}, [](std::uint64_t) { return kHashedChunkBytes; }}, observer);
     EXPECT_TRUE(eventually([&] { return made.has_value() && reads + 1 >= told_.size(); }));
     return *made;
   }

@@ -37,9 +37,17 @@ TEST(RolloutWorkerConfig, RefusesWhatIsUnknownOrOutOfRange) {
   EXPECT_THAT(refusal({"backend", "vllm"}), HasSubstr("backend_server is empty"));
 }
 
+TEST(RolloutWorkerConfig, APaceIsOfThePacedBackendAlone) {
+  EXPECT_THAT(refusal({"paced_rollouts_per_s", "2"}), HasSubstr("backend is 'engine' and paced_rollouts_per_s is 2"));
+  EXPECT_THAT(refusal({"backend", "paced"}), HasSubstr("backend is 'paced' and paced_rollouts_per_s is 0"));
+  std::vector<Setting> settings = kLeast;
+  settings.insert(settings.end(), {{"backend", "paced"}, {"paced_rollouts_per_s", "2"}});
+  EXPECT_TRUE(make_worker_config(settings).has_value());
+}
+
 TEST(RolloutWorkerConfig, WritesEachSettingAsItReadsIt) {
   RolloutWorkerConfig config = make_worker_config(kLeast).value();
-  EXPECT_EQ(config.backend, std::nullopt) << "its own engine";
+  EXPECT_EQ(config.backend, WorkerBackend::kEngine);
   EXPECT_THAT(settings_text(worker_fields(config)), HasSubstr("learner = \"trainer:7500\"\n"));
   for (const SettingField& field : worker_fields(config)) {
     for (const std::string_view choice : field.choices()) {

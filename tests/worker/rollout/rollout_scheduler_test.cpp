@@ -120,56 +120,6 @@ TEST_F(RolloutSchedulerTest, OneSlowEnvironmentDoesNotHoldUpTheOthers) {
   EXPECT_EQ(generated(key(0, 1)), (Actions{action(Kind::kStep, key(0, 1)), generate(key(0, 0))}));
 }
 
-TEST_F(RolloutSchedulerTest, WithoutEnvironmentAsyncAllWaitForTheSlowest) {
-  SchedulerOptions lock_step = options();
-  lock_step.environment_async = false;
-  make(lock_step);
-  groups(0, 1);
-  EXPECT_EQ(scheduler_->groups_wanted(), 0u);
-  generated(key(0, 0));
-  scheduler_->handle_observation(now_, key(0, 0));
-  EXPECT_EQ(drain(), Actions());
-  EXPECT_EQ(generated(key(0, 1)), Actions{action(Kind::kStep, key(0, 1))});
-  scheduler_->handle_observation(now_, key(0, 1));
-  EXPECT_EQ(drain(), (Actions{generate(key(0, 0)), generate(key(0, 1))}));
-}
-
-TEST_F(RolloutSchedulerTest, ABatchIsScoredWhenAllOfItIsGenerated) {
-  SchedulerOptions batch = options();
-  batch.queue_scheduling = false;
-  batch.engines = 2;
-  batch.slots_per_engine = 1;
-  make(batch);
-  EXPECT_EQ(scheduler_->groups_wanted(), 2u);
-  EXPECT_EQ(groups(0, 2), (Actions{generate(key(0, 0), 0), generate(key(0, 1), 1)}));
-  EXPECT_EQ(scheduler_->groups_wanted(), 0u);
-  EXPECT_EQ(generated(key(0, 0)), Actions{generate(key(1, 0), 0)});
-  EXPECT_EQ(generated(key(1, 0)), Actions());  // the other's work is not taken over
-  EXPECT_EQ(generated(key(0, 1)), Actions{generate(key(1, 1), 1)});
-  EXPECT_EQ(generated(key(1, 1)), (Actions{action(Kind::kStep, key(0, 0)), action(Kind::kStep, key(0, 1)),
-                                           action(Kind::kStep, key(1, 0)), action(Kind::kStep, key(1, 1))}));
-  for (const RolloutKey rollout : {key(0, 0), key(0, 1), key(1, 0)}) finished(rollout);
-  EXPECT_EQ(scheduler_->groups_wanted(), 0u);
-  finished(key(1, 1));
-  EXPECT_EQ(scheduler_->groups_wanted(), 2u);
-}
-
-TEST_F(RolloutSchedulerTest, WithoutReplicationAGroupHoldsItsSlotsUntilItsLastRollout) {
-  SchedulerOptions blocks = options();
-  blocks.prompt_replication = false;
-  blocks.engines = 2;
-  blocks.slots_per_engine = 3;
-  make(blocks);
-  EXPECT_EQ(groups(0, 3),
-            (Actions{generate(key(0, 0), 0), generate(key(0, 1), 0), generate(key(1, 0), 1), generate(key(1, 1), 1)}));
-  generated(key(0, 0));
-  EXPECT_EQ(scheduler_->slots_busy(), 4u);
-  EXPECT_EQ(finished(key(0, 0)), Actions());
-  EXPECT_EQ(finished(key(0, 1)),
-            (Actions{action(Kind::kSend, key(0, 0)), action(Kind::kSend, key(0, 1)),
-                     action(Kind::kGroupDone, key(0, 0)), generate(key(2, 0), 0), generate(key(2, 1), 0)}));
-}
-
 TEST_F(RolloutSchedulerTest, StopsWhatBecameTooStaleAndBeginsItAnew) {
   SchedulerOptions stale = options();
   stale.max_staleness = 1;
@@ -340,10 +290,6 @@ TEST_F(RolloutSchedulerTest, RefusesOptionsThatContradictEachOther) {
   wrong.engines = 0;
   EXPECT_NE(refusal(wrong).find("engines is 0; it is 1 to"), std::string::npos);
   wrong = options();
-  wrong.prompt_replication = false;
-  wrong.group_size_redundancy = 3;
-  EXPECT_NE(refusal(wrong).find("its 5 rollouts"), std::string::npos);
-  wrong = options();
   wrong.async_generation_ratio = -0.5;
   EXPECT_NE(refusal(wrong).find("async_generation_ratio is -0.5"), std::string::npos);
   wrong = options();
@@ -361,10 +307,6 @@ class RolloutSchedulerModel {
     options_.group_size_redundancy = static_cast<std::uint32_t>(random_.below(2));
     options_.max_staleness = random_.below(3);
     if (random_.chance(0.3)) options_.async_generation_ratio = 0.5;
-    options_.queue_scheduling = random_.chance(0.7);
-    options_.prompt_replication =
-        random_.chance(0.7) || options_.group_size + options_.group_size_redundancy > options_.slots_per_engine;
-    options_.environment_async = random_.chance(0.7);
     options_.filter_equal_rewards = random_.chance(0.3);
     options_.attempts_max = static_cast<std::uint32_t>(random_.between(1, 3));
     options_.rollout_time_max = 50s;
@@ -492,10 +434,7 @@ class RolloutSchedulerModel {
       }
     }
     ASSERT_LE(scheduler_->slots_busy(), scheduler_->slots());
-    ASSERT_GE(scheduler_->slots_busy(), generating_.size());
-    if (options_.prompt_replication) {
-      ASSERT_EQ(scheduler_->slots_busy(), generating_.size());
-    }
+    ASSERT_EQ(scheduler_->slots_busy(), generating_.size());
     const SchedulerStats& s = scheduler_->stats();
     ASSERT_EQ(s.begun, s.sent + s.forgotten + s.surplus + s.stale + s.suspended + s.failed + s.late + s.abandoned +
                            generating_.size() + stepping_.size() + observed_.size() + finished_generating_.size() +

@@ -1,4 +1,4 @@
-#include "worker/loop/paced_model.h"
+#include "worker/backend/paced_engine.h"
 
 #include <gtest/gtest.h>
 
@@ -7,19 +7,18 @@
 
 #include "base/steady_clock.h"
 #include "tests/worker/engine/made_weights.h"
-#include "worker/engine/engine.h"
 
 namespace weightcast {
 namespace {
 
 using namespace std::chrono_literals;
 
-std::unique_ptr<Engine> paced_engine(const PacedOptions& options) {
+/// Of 4 sequences together; answers of 10 tokens set the pace.
+std::unique_ptr<Engine> engine_of(const PacedOptions& options) {
   EngineOptions engine;
   engine.end_tokens = {3};
   engine.running_max = 4;
-  auto model = std::make_unique<PacedModel>(small_config(), 64, engine.end_tokens, options);
-  return Engine::make(std::move(model), Version{1}, engine).value();
+  return paced_engine(options, 10, 210, 7)(made_weights(small_config(), 1), Version{1}, engine).value();
 }
 
 /// Until all answers of `count` requests are there; the number of steps.
@@ -44,8 +43,8 @@ int finish(Engine& engine, int count, std::size_t tokens) {
   return steps;
 }
 
-TEST(PacedModel, AStepTakesItsTimeHoweverManyAreInIt) {
-  const auto engine = paced_engine({.step = 4ms});
+TEST(PacedEngine, AStepTakesItsTimeHoweverManyAreInIt) {
+  const auto engine = engine_of({.rollouts_per_s = 100});
   const Instant begin = steady_now();
   const int steps = finish(*engine, 8, 10);
   EXPECT_GE(steps, 20);
@@ -54,15 +53,15 @@ TEST(PacedModel, AStepTakesItsTimeHoweverManyAreInIt) {
   EXPECT_GE(steady_now() - begin, (steps - 1) * 4ms);
 }
 
-TEST(PacedModel, JitterKeepsTheMean) {
-  const auto engine = paced_engine({.step = 1ms, .jitter = 0.9, .seed = 7});
+TEST(PacedEngine, JitterKeepsTheMean) {
+  const auto engine = engine_of({.rollouts_per_s = 400, .jitter = 0.9});
   const Instant begin = steady_now();
   const int steps = finish(*engine, 4, 200);
   EXPECT_GE(steady_now() - begin, steps * 800us);
 }
 
-TEST(PacedModel, StandsStillWhenAVersionComes) {
-  const auto engine = paced_engine({.step = 1ms, .pause = 50ms});
+TEST(PacedEngine, StandsStillWhenAVersionComes) {
+  const auto engine = engine_of({.rollouts_per_s = 400, .pause = 50ms});
   EXPECT_GE(finish(*engine, 1, 2), 2);
   const Instant begin = steady_now();
   ASSERT_TRUE(engine->set_weights(Version{2}, made_weights(small_config(), 1)).has_value());
