@@ -5,6 +5,7 @@
 int main(int argc, char** argv) {
   CLI::App app{"weightcast-bench: what weightcast does, measured on real processes and real bytes", "weightcast-bench"};
   app.require_subcommand(1);
+  app.option_defaults()->always_capture_default();
   weightcast::bench::add_broadcast_command(app);
   weightcast::bench::add_relay_command(app);
   weightcast::bench::add_rollout_command(app);
@@ -25,6 +26,11 @@ int main(int argc, char** argv) {
   weightcast::bench::add_codec_command(app);
   weightcast::bench::add_listed_command(app);
   weightcast::bench::add_packed_command(app);
+  for (CLI::App* command : app.get_subcommands({})) {
+    for (CLI::Option* option : command->get_options()) {
+      if (option->get_default_str() == "[]") option->default_str("");  // an empty list is no default to tell of
+    }
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json_of.h"
+
 namespace weightcast {
 namespace {
 
@@ -75,17 +77,8 @@ void add_origin(Trace& trace, const PublicationEntry& entry) {
   };
   trace.name_thread(kOrigin, 1, "publication");
   trace.slice(kOrigin, 1, "publication", 0, entry.elapsed_s,
-              {{"version", entry.version},
-               {"state", entry.state},
-               {"kind", entry.kind},
-               {"payload_bytes", entry.payload_bytes},
-               {"snapshot_bytes", entry.snapshot_bytes},
-               {"sent_bytes", entry.sent_bytes},
-               {"topology", entry.topology},
-               {"predicted_s", entry.predicted_s},
-               {"slowest", entry.slowest},
-               {"cause", entry.cause},
-               {"why", entry.why}});
+              WC_JSON_OF(entry.version, entry.state, entry.kind, entry.payload_bytes, entry.snapshot_bytes,
+                         entry.sent_bytes, entry.topology, entry.predicted_s, entry.slowest, entry.cause, entry.why));
   phase(2, "take", entry.take_over_at_s, entry.take_over_s);
   phase(3, "encode", entry.encode_at_s, entry.encode_s);
   phase(4, "pack", entry.pack_at_s, entry.pack_s);
@@ -122,13 +115,8 @@ void add_worker(Trace& trace, int thread, const WorkerCourse& course) {
   phase("wait", course.waiting_s, course.given_up_s > 0 ? Json{{"given_up_s", course.given_up_s}} : Json());
   phase("ask", course.asking_s);
   phase("transfer", course.receiving_s,
-        {{"payload", course.payload},
-         {"bytes", course.bytes},
-         {"fed_by", course.fed_by},
-         {"fed_bytes", course.fed_bytes},
-         {"disk_behind_s", course.disk_behind_s},
-         {"interrupted_s", course.interrupted_s},
-         {"parents_left", course.parents_left}});
+        WC_JSON_OF(course.payload, course.bytes, course.fed_by, course.fed_bytes, course.disk_behind_s,
+                   course.interrupted_s, course.parents_left));
   phase("store", course.storing_s);
   phase("apply", course.applying_s);
   phase("switch", course.switching_s);

@@ -17,6 +17,21 @@ namespace weightcast::local {
 // client library must fit beside any other, so it brings no Protobuf; protozero, which is header-only, writes and reads
 // it.
 
+/// Defines fields(): what is in brackets calls `f` with the number of each field of the message `m`, and the field.
+#define WC_FIELDS(...)              \
+  template <typename M, typename F> \
+  static void fields(M& m, F&& f) { \
+    __VA_ARGS__;                    \
+  }
+
+/// A message without fields.
+template <std::uint32_t number>
+struct Empty {
+  static constexpr std::uint32_t kNumber = number;
+  template <typename M, typename F>
+  static void fields(M&, F&&) {}
+};
+
 /// Answered by PublishAccepted, then by PublishTaken; or by an ErrorReply instead of either. Numbers 3 to 6 are taken.
 struct PublishRequest {
   static constexpr std::uint32_t kNumber = 1;
@@ -30,11 +45,8 @@ struct PublishRequest {
   std::uint64_t files_bytes = 0;
   bool new_model = false;  ///< the tensors may have other names, dtypes and shapes than those of the version before
   bool file_tree = false;  ///< the path is a directory of any files, published whole
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.version), f(2, m.path), f(7, m.allow_nonfinite), f(8, m.region), f(9, m.region_bytes);
-    f(10, m.files_bytes), f(11, m.new_model), f(12, m.file_tree);
-  }
+  WC_FIELDS(f(1, m.version), f(2, m.path), f(7, m.allow_nonfinite), f(8, m.region), f(9, m.region_bytes),
+            f(10, m.files_bytes), f(11, m.new_model), f(12, m.file_tree))
 };
 
 /// The version that cells of the last one change to; see patch/changes/change_names.h. Answered as a PublishRequest is.
@@ -44,10 +56,7 @@ struct PublishChangesRequest {
   std::uint64_t base_version = 0;  ///< the last version, to which the changes are made
   bool allow_nonfinite = false;
   std::uint64_t changes_bytes = 0;  ///< of the memory whose descriptor came with this message, from its beginning
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.version), f(2, m.base_version), f(3, m.allow_nonfinite), f(4, m.changes_bytes);
-  }
+  WC_FIELDS(f(1, m.version), f(2, m.base_version), f(3, m.allow_nonfinite), f(4, m.changes_bytes))
 };
 
 /// The origin holds its own copy now: the source may be changed or reused.
@@ -56,10 +65,7 @@ struct PublishTaken {
   std::uint64_t version = 0, snapshot_bytes = 0;
   double seconds = 0;
   std::string notice = {};  ///< what whoever published should know of it, in one line; mostly nothing
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.version), f(2, m.snapshot_bytes), f(3, m.seconds), f(4, m.notice);
-  }
+  WC_FIELDS(f(1, m.version), f(2, m.snapshot_bytes), f(3, m.seconds), f(4, m.notice))
 };
 
 struct WorkerProgress {
@@ -67,10 +73,7 @@ struct WorkerProgress {
   std::uint32_t chunks_verified = 0, chunks_total = 0;
   double receive_bytes_per_s = 0;
   bool installed = false;
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.name), f(2, m.chunks_verified), f(3, m.chunks_total), f(4, m.receive_bytes_per_s), f(5, m.installed);
-  }
+  WC_FIELDS(f(1, m.name), f(2, m.chunks_verified), f(3, m.chunks_total), f(4, m.receive_bytes_per_s), f(5, m.installed))
 };
 
 struct PublishProgress {
@@ -80,11 +83,8 @@ struct PublishProgress {
   std::uint64_t payload_bytes = 0, version = 0;
   std::uint32_t workers_total = 0, installed = 0;
   double received = 0;  ///< 0 to 1: the mean over all workers
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.workers), f(2, m.elapsed_s), f(3, m.payload_bytes), f(4, m.version), f(5, m.workers_total);
-    f(6, m.installed), f(7, m.received);
-  }
+  WC_FIELDS(f(1, m.workers), f(2, m.elapsed_s), f(3, m.payload_bytes), f(4, m.version), f(5, m.workers_total),
+            f(6, m.installed), f(7, m.received))
 };
 
 struct PublishResult {
@@ -99,28 +99,18 @@ struct PublishResult {
   double predicted_s = 0;
   std::uint64_t origin_egress_bytes = 0;
   std::vector<std::string> missing = {};  ///< workers that had not installed it, a few of them
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.version), f(2, m.kind), f(3, m.payload_bytes), f(4, m.workers), f(5, m.installed), f(6, m.t50_s);
-    f(7, m.t90_s), f(8, m.t100_s), f(9, m.reached), f(10, m.topology), f(11, m.predicted_s);
-    f(12, m.origin_egress_bytes), f(13, m.missing);
-  }
+  WC_FIELDS(f(1, m.version), f(2, m.kind), f(3, m.payload_bytes), f(4, m.workers), f(5, m.installed), f(6, m.t50_s),
+            f(7, m.t90_s), f(8, m.t100_s), f(9, m.reached), f(10, m.topology), f(11, m.predicted_s),
+            f(12, m.origin_egress_bytes), f(13, m.missing))
 };
 
 /// Answered by one StatusReply or several.
-struct StatusRequest {
-  static constexpr std::uint32_t kNumber = 5;
-  template <typename M, typename F>
-  static void fields(M&, F&&) {}
-};
+struct StatusRequest : Empty<5> {};
 
 struct Refusals {
   std::string reason = {};
   std::uint64_t count = 0;
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.reason), f(2, m.count);
-  }
+  WC_FIELDS(f(1, m.reason), f(2, m.count))
   bool operator==(const Refusals&) const = default;
 };
 
@@ -128,10 +118,7 @@ struct Refusals {
 struct UnreachedNode {
   std::string name = {}, address = {};
   std::string why = {};  ///< in a few words
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.name), f(2, m.address), f(3, m.why);
-  }
+  WC_FIELDS(f(1, m.name), f(2, m.address), f(3, m.why))
   bool operator==(const UnreachedNode&) const = default;
 };
 
@@ -139,10 +126,7 @@ struct UnreachedNode {
 struct PhaseBucket {
   double at_most_s = 0;
   std::uint64_t count = 0;
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.at_most_s), f(2, m.count);
-  }
+  WC_FIELDS(f(1, m.at_most_s), f(2, m.count))
   bool operator==(const PhaseBucket&) const = default;
 };
 
@@ -152,10 +136,7 @@ struct PhaseTimes {
   std::uint64_t count = 0;
   double sum_s = 0;
   std::vector<PhaseBucket> buckets = {};
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.phase), f(2, m.count), f(3, m.sum_s), f(4, m.buckets);
-  }
+  WC_FIELDS(f(1, m.phase), f(2, m.count), f(3, m.sum_s), f(4, m.buckets))
   bool operator==(const PhaseTimes&) const = default;
 };
 
@@ -164,10 +145,7 @@ struct Traffic {
   std::string direction = {};  ///< "sent", "received"
   std::string kind = {};       ///< of payload: "full", "packed", "patch"
   std::uint64_t bytes = 0;
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.direction), f(2, m.kind), f(3, m.bytes);
-  }
+  WC_FIELDS(f(1, m.direction), f(2, m.kind), f(3, m.bytes))
   bool operator==(const Traffic&) const = default;
 };
 
@@ -222,19 +200,15 @@ struct NodeStatus {
   // Since its process began. Of itself alone.
   std::vector<PhaseTimes> phases = {};
   std::vector<Traffic> traffic = {};
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.name), f(2, m.role), f(3, m.version), f(4, m.parent), f(5, m.children), f(6, m.score), f(7, m.address);
-    f(8, m.state), f(9, m.receiving_version), f(10, m.chunks_verified), f(11, m.chunks_total);
-    f(12, m.receive_bytes_per_s), f(13, m.uplink_bytes_per_s), f(14, m.downlink_bytes_per_s), f(15, m.bytes_received);
-    f(16, m.bytes_sent), f(17, m.peer_id), f(18, m.last_error), f(19, m.standing), f(20, m.transfer_s);
-    f(21, m.finish_s), f(22, m.switch_s), f(23, m.encode_s), f(24, m.payload), f(25, m.payload_bytes);
-    f(26, m.first_sent_s), f(27, m.keys_expire_unix_s), f(28, m.earlier_run), f(29, m.refused);
-    f(30, m.manifests_refused);
-    f(31, m.offence), f(32, m.complaints), f(33, m.complains), f(34, m.versions_in), f(35, m.disk_bytes_written);
-    f(36, m.versions_in_why), f(37, m.archive_bytes), f(38, m.archive_trouble), f(39, m.protocol);
-    f(50, m.cannot_reach), f(51, m.phases), f(52, m.traffic);
-  }
+  WC_FIELDS(f(1, m.name), f(2, m.role), f(3, m.version), f(4, m.parent), f(5, m.children), f(6, m.score),
+            f(7, m.address), f(8, m.state), f(9, m.receiving_version), f(10, m.chunks_verified), f(11, m.chunks_total),
+            f(12, m.receive_bytes_per_s), f(13, m.uplink_bytes_per_s), f(14, m.downlink_bytes_per_s),
+            f(15, m.bytes_received), f(16, m.bytes_sent), f(17, m.peer_id), f(18, m.last_error), f(19, m.standing),
+            f(20, m.transfer_s), f(21, m.finish_s), f(22, m.switch_s), f(23, m.encode_s), f(24, m.payload),
+            f(25, m.payload_bytes), f(26, m.first_sent_s), f(27, m.keys_expire_unix_s), f(28, m.earlier_run),
+            f(29, m.refused), f(30, m.manifests_refused), f(31, m.offence), f(32, m.complaints), f(33, m.complains),
+            f(34, m.versions_in), f(35, m.disk_bytes_written), f(36, m.versions_in_why), f(37, m.archive_bytes),
+            f(38, m.archive_trouble), f(39, m.protocol), f(50, m.cannot_reach), f(51, m.phases), f(52, m.traffic))
   bool operator==(const NodeStatus&) const = default;
 };
 
@@ -247,18 +221,11 @@ struct StatusReply {
   double predicted_s = 0;
   bool last = false;        ///< no more nodes follow
   std::string run_id = {};  ///< that this node publishes or follows, in hexadecimal; "": not known yet
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.nodes), f(2, m.latest_version), f(3, m.topology), f(4, m.model_id), f(5, m.predicted_s), f(6, m.last);
-    f(7, m.run_id);
-  }
+  WC_FIELDS(f(1, m.nodes), f(2, m.latest_version), f(3, m.topology), f(4, m.model_id), f(5, m.predicted_s),
+            f(6, m.last), f(7, m.run_id))
 };
 
-struct VersionsRequest {
-  static constexpr std::uint32_t kNumber = 7;
-  template <typename M, typename F>
-  static void fields(M&, F&&) {}
-};
+struct VersionsRequest : Empty<7> {};
 
 struct VersionEntry {
   std::uint64_t version = 0;
@@ -267,29 +234,19 @@ struct VersionEntry {
   std::string digest = {}, path = {};
   bool current = false, durable = false;
   std::int64_t published_unix_ms = 0;
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.version), f(2, m.kind), f(3, m.snapshot_bytes), f(4, m.payload_bytes), f(5, m.digest), f(6, m.path);
-    f(7, m.current), f(8, m.durable), f(9, m.published_unix_ms);
-  }
+  WC_FIELDS(f(1, m.version), f(2, m.kind), f(3, m.snapshot_bytes), f(4, m.payload_bytes), f(5, m.digest), f(6, m.path),
+            f(7, m.current), f(8, m.durable), f(9, m.published_unix_ms))
   bool operator==(const VersionEntry&) const = default;
 };
 
 struct VersionsReply {
   static constexpr std::uint32_t kNumber = 8;
   std::vector<VersionEntry> versions = {};
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.versions);
-  }
+  WC_FIELDS(f(1, m.versions))
 };
 
 /// Keeps the connection open: a VersionInstalled for the version in use now, then one for each that follows.
-struct SubscribeRequest {
-  static constexpr std::uint32_t kNumber = 9;
-  template <typename M, typename F>
-  static void fields(M&, F&&) {}
-};
+struct SubscribeRequest : Empty<9> {};
 
 struct VersionInstalled {
   static constexpr std::uint32_t kNumber = 10;
@@ -297,10 +254,7 @@ struct VersionInstalled {
   std::string path = {}, digest = {};
   std::uint32_t run =
       0;  ///< counts the runs that this state directory has followed, from 1; versions of two have no order
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.version), f(2, m.path), f(3, m.digest), f(4, m.run);
-  }
+  WC_FIELDS(f(1, m.version), f(2, m.path), f(3, m.digest), f(4, m.run))
 };
 
 struct ErrorReply {
@@ -308,10 +262,7 @@ struct ErrorReply {
   std::uint32_t code = 0;  ///< Errc
   std::string detail = {};
   std::uint32_t op = 0;  ///< Op
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.code), f(2, m.detail), f(3, m.op);
-  }
+  WC_FIELDS(f(1, m.code), f(2, m.detail), f(3, m.op))
 };
 
 /// The files of the version in use are about to become those of another (a worker with --single-copy): whoever has them
@@ -319,20 +270,14 @@ struct ErrorReply {
 struct VersionPreparing {
   static constexpr std::uint32_t kNumber = 12;
   std::uint64_t version = 0;
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.version);
-  }
+  WC_FIELDS(f(1, m.version))
 };
 
 /// The request is in order, and its turn will come. What it names is read until PublishTaken or an ErrorReply.
 struct PublishAccepted {
   static constexpr std::uint32_t kNumber = 14;
   std::uint64_t version = 0;
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.version);
-  }
+  WC_FIELDS(f(1, m.version))
 };
 
 /// Answered by PublishProgress a few times a second, if that is wanted, then by PublishResult or an ErrorReply. A
@@ -343,26 +288,16 @@ struct WaitRequest {
   double fraction = 0;  ///< of the active workers; 0: the origin has its own copy
   double timeout_s = 0;
   bool progress = false;
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.version), f(2, m.fraction), f(3, m.timeout_s), f(4, m.progress);
-  }
+  WC_FIELDS(f(1, m.version), f(2, m.fraction), f(3, m.timeout_s), f(4, m.progress))
 };
 
 /// Asks for the number that a publication without one would be given now.
-struct NextVersionRequest {
-  static constexpr std::uint32_t kNumber = 16;
-  template <typename M, typename F>
-  static void fields(M&, F&&) {}
-};
+struct NextVersionRequest : Empty<16> {};
 
 struct NextVersionReply {
   static constexpr std::uint32_t kNumber = 17;
   std::uint64_t version = 0;
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.version);
-  }
+  WC_FIELDS(f(1, m.version))
 };
 
 /// Pins a version for this connection: its directory stays until a release, or the connection's end. Answered by
@@ -370,38 +305,25 @@ struct NextVersionReply {
 struct AcquireRequest {
   static constexpr std::uint32_t kNumber = 18;
   std::uint64_t version = 0;  ///< 0: the one in use
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.version);
-  }
+  WC_FIELDS(f(1, m.version))
 };
 
 /// Not answered.
 struct ReleaseRequest {
   static constexpr std::uint32_t kNumber = 19;
   std::uint64_t version = 0;
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.version);
-  }
+  WC_FIELDS(f(1, m.version))
 };
 
 /// Whether this node does what it is there for: an origin takes publications, a worker is joined to its origin.
-struct ReadyRequest {
-  static constexpr std::uint32_t kNumber = 30;
-  template <typename M, typename F>
-  static void fields(M&, F&&) {}
-};
+struct ReadyRequest : Empty<30> {};
 
 struct ReadyReply {
   static constexpr std::uint32_t kNumber = 31;
   bool ready = false;
   std::string why = {};       ///< it is not
   std::uint64_t version = 0;  ///< in use; 0: none
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.ready), f(2, m.why), f(3, m.version);
-  }
+  WC_FIELDS(f(1, m.ready), f(2, m.why), f(3, m.version))
 };
 
 /// Whether a worker serves, and who decides about that. Answered by a ServeReply, or an ErrorReply.
@@ -410,49 +332,28 @@ struct ServeRequest {
   std::string name = {};    ///< "": of no worker
   bool serves = false;      ///< it receives versions, and counts; otherwise it waits on standby
   bool provisions = false;  ///< until this connection ends, no standby worker takes a lost one's place
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.name), f(2, m.serves), f(3, m.provisions);
-  }
+  WC_FIELDS(f(1, m.name), f(2, m.serves), f(3, m.provisions))
 };
 
-struct ServeReply {
-  static constexpr std::uint32_t kNumber = 33;
-  template <typename M, typename F>
-  static void fields(M&, F&&) {}
-};
+struct ServeReply : Empty<33> {};
 
 /// The origin knows that lost worker no more. Answered by a ForgetReply, or an ErrorReply.
 struct ForgetRequest {
   static constexpr std::uint32_t kNumber = 40;
   std::string name = {};
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.name);
-  }
+  WC_FIELDS(f(1, m.name))
 };
 
-struct ForgetReply {
-  static constexpr std::uint32_t kNumber = 41;
-  template <typename M, typename F>
-  static void fields(M&, F&&) {}
-};
+struct ForgetReply : Empty<41> {};
 
 /// Read the configuration file anew, the keys and the list of revoked ones. Answered by a ReloadReply, or an
 /// ErrorReply: then nothing has changed.
-struct ReloadRequest {
-  static constexpr std::uint32_t kNumber = 42;
-  template <typename M, typename F>
-  static void fields(M&, F&&) {}
-};
+struct ReloadRequest : Empty<42> {};
 
 struct ReloadReply {
   static constexpr std::uint32_t kNumber = 43;
   std::vector<std::string> changes = {};  ///< a line each: "uplink: 100mbit -> 10mbit"
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.changes);
-  }
+  WC_FIELDS(f(1, m.changes))
 };
 
 /// Cells in which a version differs from an earlier one: what an engine that has that one in memory writes over it.
@@ -463,20 +364,14 @@ struct ChangesRequest {
   std::uint64_t base_version = 0, version = 0;
   std::string base_digest = {};  ///< as VersionInstalled has it: another run may have the number
   bool old_values = false;       ///< are wanted, too
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.base_version), f(2, m.version), f(3, m.base_digest), f(4, m.old_values);
-  }
+  WC_FIELDS(f(1, m.base_version), f(2, m.version), f(3, m.base_digest), f(4, m.old_values))
 };
 
 struct ChangesReply {
   static constexpr std::uint32_t kNumber = 51;
   std::uint64_t bytes = 0;  ///< of the memory
   std::uint64_t elements = 0;
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.bytes), f(2, m.elements);
-  }
+  WC_FIELDS(f(1, m.bytes), f(2, m.elements))
 };
 
 /// What the origin remembers of its last publications, the oldest first; or of one, with its workers. Answered by a
@@ -484,10 +379,7 @@ struct ChangesReply {
 struct HistoryRequest {
   static constexpr std::uint32_t kNumber = 60;
   std::uint64_t version = 0;  ///< 0: all of them, without workers
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.version);
-  }
+  WC_FIELDS(f(1, m.version))
 };
 
 struct PublicationEntry {
@@ -509,14 +401,11 @@ struct PublicationEntry {
   std::string why = {};
   /// When the origin began with it, after the publication's beginning; absent if it did not.
   std::optional<double> take_over_at_s = {}, encode_at_s = {}, pack_at_s = {};
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.version), f(2, m.published_unix_ms), f(3, m.state), f(4, m.kind), f(5, m.snapshot_bytes);
-    f(6, m.payload_bytes), f(7, m.sent_bytes), f(8, m.t50_s), f(9, m.t90_s), f(10, m.t100_s), f(11, m.predicted_s);
-    f(12, m.topology), f(13, m.workers), f(14, m.installed), f(15, m.take_over_s), f(16, m.encode_s);
-    f(17, m.pack_s), f(18, m.elapsed_s), f(19, m.slowest), f(20, m.cause), f(21, m.why);
-    f(22, m.take_over_at_s), f(23, m.encode_at_s), f(24, m.pack_at_s);
-  }
+  WC_FIELDS(f(1, m.version), f(2, m.published_unix_ms), f(3, m.state), f(4, m.kind), f(5, m.snapshot_bytes),
+            f(6, m.payload_bytes), f(7, m.sent_bytes), f(8, m.t50_s), f(9, m.t90_s), f(10, m.t100_s),
+            f(11, m.predicted_s), f(12, m.topology), f(13, m.workers), f(14, m.installed), f(15, m.take_over_s),
+            f(16, m.encode_s), f(17, m.pack_s), f(18, m.elapsed_s), f(19, m.slowest), f(20, m.cause), f(21, m.why),
+            f(22, m.take_over_at_s), f(23, m.encode_at_s), f(24, m.pack_at_s))
   bool operator==(const PublicationEntry&) const = default;
 };
 
@@ -537,14 +426,11 @@ struct WorkerCourse {
   std::uint64_t fed_bytes = 0;
   double given_up_s = 0;
   std::optional<double> engine_s = {};  ///< from the switch until an engine there took the version; absent: none has
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.name), f(2, m.payload), f(3, m.joined_s), f(4, m.told_s), f(5, m.installed_s), f(6, m.failure);
-    f(7, m.has_phases), f(8, m.waiting_s), f(9, m.asking_s), f(10, m.receiving_s), f(11, m.storing_s);
-    f(12, m.applying_s), f(13, m.switching_s), f(14, m.disk_behind_s), f(15, m.interrupted_s), f(16, m.parents_left);
-    f(17, m.bytes), f(18, m.fed_by), f(19, m.fed_bytes), f(20, m.given_up_s);
-    f(21, m.engine_s);
-  }
+  WC_FIELDS(f(1, m.name), f(2, m.payload), f(3, m.joined_s), f(4, m.told_s), f(5, m.installed_s), f(6, m.failure),
+            f(7, m.has_phases), f(8, m.waiting_s), f(9, m.asking_s), f(10, m.receiving_s), f(11, m.storing_s),
+            f(12, m.applying_s), f(13, m.switching_s), f(14, m.disk_behind_s), f(15, m.interrupted_s),
+            f(16, m.parents_left), f(17, m.bytes), f(18, m.fed_by), f(19, m.fed_bytes), f(20, m.given_up_s),
+            f(21, m.engine_s))
 };
 
 struct HistoryReply {
@@ -552,10 +438,7 @@ struct HistoryReply {
   std::vector<PublicationEntry> publications = {};
   std::vector<WorkerCourse> workers = {};  ///< of one version: those that have not installed it, then the slowest first
   std::uint32_t workers_total = 0;         ///< of a large fleet some are left out
-  template <typename M, typename F>
-  static void fields(M& m, F&& f) {
-    f(1, m.publications), f(2, m.workers), f(3, m.workers_total);
-  }
+  WC_FIELDS(f(1, m.publications), f(2, m.workers), f(3, m.workers_total))
 };
 
 /// What a frame carries. `kind` is empty for one that this release does not know.
@@ -577,6 +460,8 @@ struct Message {
     return std::get_if<T>(&kind);
   }
 };
+
+#undef WC_FIELDS
 
 /// In the order of the fields' numbers, as Protobuf's own libraries write it.
 [[nodiscard]] std::string encode(const Message& message);

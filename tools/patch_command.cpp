@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/files/posix_file_system.h"
+#include "base/json_of.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -247,14 +248,8 @@ Status inspect(const PatchFlags& flags) {
     const std::string name = raw ? "(other bytes)" : head.tensors[index].name;
     const std::string dtype = raw ? "-" : head.tensors[index].dtype;
     const double density = f.cells > 0 ? f.changed / f.cells : 0;
-    tensors.push_back({{"name", name},
-                       {"dtype", dtype},
-                       {"cells", f.cells},
-                       {"changed", f.changed},
-                       {"density", density},
-                       {"mode", f.mode()},
-                       {"bytes", f.bytes},
-                       {"bits_per_changed", bits(f.bytes, f.changed)}});
+    tensors.push_back(merged(WC_JSON_OF(name, dtype, f.cells, f.changed, density, f.mode(), f.bytes),
+                             {{"bits_per_changed", bits(f.bytes, f.changed)}}));
     if (!flags.json) {
       fmt::print("{:<48} {:<8} {:>14.0f} {:>12.0f} {:>8.3f}% {:<10} {:>8.2f}\n", printable(name), printable(dtype),
                  f.cells, f.changed, 100 * density, f.mode(), bits(f.bytes, f.changed));

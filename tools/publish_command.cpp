@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 
+#include "base/json_of.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "base/time.h"
@@ -102,20 +103,13 @@ std::string_view kind_of(const wc::Outcome& outcome) {
 
 nlohmann::json to_json(const wc::Outcome& outcome) {
   const auto seconds = [](const std::optional<double>& s) { return s ? nlohmann::json(*s) : nlohmann::json(); };
-  return {{"version", outcome.version},
-          {"kind", kind_of(outcome)},
-          {"payload_bytes", outcome.payload_bytes},
-          {"workers", outcome.workers},
-          {"installed", outcome.installed},
-          {"t50_s", seconds(outcome.t50_s)},
-          {"t90_s", seconds(outcome.t90_s)},
-          {"t100_s", seconds(outcome.t100_s)},
-          {"topology", outcome.topology},
-          {"predicted_s", outcome.predicted_s},
-          {"take_s", seconds(outcome.take_s)},
-          {"origin_egress_bytes", outcome.origin_egress_bytes},
-          {"missing", outcome.missing},
-          {"notice", outcome.notice}};
+  return merged(WC_JSON_OF(outcome.version, outcome.payload_bytes, outcome.workers, outcome.installed, outcome.topology,
+                           outcome.predicted_s, outcome.origin_egress_bytes, outcome.missing, outcome.notice),
+                {{"kind", kind_of(outcome)},
+                 {"t50_s", seconds(outcome.t50_s)},
+                 {"t90_s", seconds(outcome.t90_s)},
+                 {"t100_s", seconds(outcome.t100_s)},
+                 {"take_s", seconds(outcome.take_s)}});
 }
 
 /// Until the origin has its own copy and the workers that are waited for have installed it.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/json_of.h"
 #include "bench/fleet/plain_stream.h"
 
 namespace weightcast::bench {
@@ -155,29 +156,16 @@ nlohmann::json to_json(const Measured& cases) {
     }
     nlohmann::json repetitions = nlohmann::json::array();
     for (const auto& t : c.t100_s_of_repetitions) repetitions.push_back(json_or_null(t));
-    list.push_back({{"topology", to_string(c.topology)},
-                    {"planned_topology", c.planned_topology},
-                    {"workers", c.peers.size()},
-                    {"uplink_bps", c.uplink.bits_per_s()},  // 0: unlimited
-                    {"peer_bps", c.peers.front().downlink.bits_per_s()},
-                    {"payload_bytes", c.payload_bytes},
-                    {"kind", c.kind},
-                    {"travel_bytes", c.travel_bytes},
-                    {"t50_s", json_or_null(c.t50_s)},
-                    {"t90_s", json_or_null(c.t90_s)},
-                    {"t100_s", json_or_null(c.t100_s)},
-                    {"line_s", c.line_s},
-                    {"line_cpu_s_per_gib", c.line_cpu_s / (double(c.payload_bytes) / double(kGiB))},
-                    {"ratio", json_or_null(c.ratio())},
-                    {"predicted_s", c.predicted_s},
-                    {"take_s", c.take_s},
-                    {"origin_egress_bytes", c.origin_egress_bytes},
-                    {"cpu_s", c.cpu_s},
-                    {"cpu_s_per_delivered_gib", c.cpu_s_per_delivered_gib()},
-                    {"stolen_s", c.stolen_s},
-                    {"rss_anon_bytes_max", c.rss_anon_bytes_max},
-                    {"t100_s_of_repetitions", std::move(repetitions)},
-                    {"per_worker", std::move(workers)}});
+    list.push_back(merged(WC_JSON_OF(c.planned_topology, c.payload_bytes, c.kind, c.travel_bytes, c.t50_s, c.t90_s,
+                                     c.t100_s, c.line_s, c.ratio(), c.predicted_s, c.take_s, c.origin_egress_bytes,
+                                     c.cpu_s, c.cpu_s_per_delivered_gib(), c.stolen_s, c.rss_anon_bytes_max),
+                          {{"topology", to_string(c.topology)},
+                           {"workers", c.peers.size()},
+                           {"uplink_bps", c.uplink.bits_per_s()},  // 0: unlimited
+                           {"peer_bps", c.peers.front().downlink.bits_per_s()},
+                           {"line_cpu_s_per_gib", c.line_cpu_s / (double(c.payload_bytes) / double(kGiB))},
+                           {"t100_s_of_repetitions", std::move(repetitions)},
+                           {"per_worker", std::move(workers)}}));
   }
   return {{"cases", std::move(list)}};
 }

@@ -2,11 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <cstdio>
-#include <memory>
-
-#include "base/json_text.h"
+#include "bench/add_bench.h"
 #include "bench/broadcast/broadcast_bench.h"
 #include "bench/broadcast/rates_bench.h"
 #include "tools/command.h"
@@ -72,13 +68,9 @@ Status run_unknown(const BroadcastArguments& arguments, std::vector<BroadcastCas
   for (const std::string& change : arguments.changes) {
     WC_ASSIGN(options.changes.emplace_back(), parse_link_change(change));
   }
-  fmt::print("{}\n", rates_heading());
-  std::fflush(stdout);
-  WC_ASSIGN(const auto cases, run_rates_bench(options, [](const RatesCase& c) {
-              fmt::print("{}\n", rates_line(c));
-              std::fflush(stdout);
-            }));
-  WC_TRY(write_result(arguments.flags.json_path, json_text(to_json(cases), 2) + "\n"));
+  print_now(rates_heading());
+  WC_ASSIGN(const auto cases, run_rates_bench(options, [](const RatesCase& c) { print_now(rates_line(c)); }));
+  WC_TRY(write_json(arguments.flags.json_path, to_json(cases)));
   for (const RatesCase& c : cases) {
     // The first one is where links are found, or found to be others.
     if (arguments.ratio_max <= 0 || c.publication == 1 ||
@@ -95,15 +87,11 @@ Status run(const BroadcastArguments& arguments) {
   WC_ASSIGN(auto wanted, cases_of(arguments));
   if (arguments.rates == "unknown") return run_unknown(arguments, std::move(wanted));
   WC_ASSIGN(const Content content, parse_content(arguments.content));
-  fmt::print("{}\n", broadcast_heading());
-  std::fflush(stdout);
+  print_now(broadcast_heading());
   WC_ASSIGN(const auto cases, run_broadcast_bench({std::move(wanted), arguments.repetitions, arguments.versions,
                                                    content, arguments.flags},
-                                                  [](const BroadcastCase& c) {
-                                                    fmt::print("{}\n", broadcast_line(c));
-                                                    std::fflush(stdout);
-                                                  }));
-  WC_TRY(write_result(arguments.flags.json_path, json_text(to_json(cases), 2) + "\n"));
+                                                  [](const BroadcastCase& c) { print_now(broadcast_line(c)); }));
+  WC_TRY(write_json(arguments.flags.json_path, to_json(cases)));
   const auto scale = arguments.scale == "log" ? Figure::Scale::kLog : Figure::Scale::kLinear;
   return write_result(arguments.flags.svg_path, to_svg(broadcast_figure(cases, scale)));
 }
@@ -111,49 +99,42 @@ Status run(const BroadcastArguments& arguments) {
 }  // namespace
 
 void add_broadcast_command(CLI::App& app) {
-  const auto arguments = std::make_shared<BroadcastArguments>();
-  CLI::App* command = app.add_subcommand("broadcast", "Time until every worker of a fleet has installed a snapshot");
+  const auto [command, arguments] = add_bench<const BroadcastArguments>(
+      app, "broadcast", "Time until every worker of a fleet has installed a snapshot", run);
   command->add_option("--workers", arguments->workers, "Numbers of workers, e.g. 3,6,12,24")
       ->delimiter(',')
       ->check(CLI::Range(std::size_t{1}, std::size_t{1000}));
   command->add_option("--uplink", arguments->uplinks, "What the origin may send; several for several cases")
       ->delimiter(',')
-      ->check(rate_validator())
-      ->capture_default_str();
-  command->add_option("--peer", arguments->peer, "What each worker may send and receive; UP:DOWN where they differ")
-      ->capture_default_str();
+      ->check(rate_validator());
+  command->add_option("--peer", arguments->peer, "What each worker may send and receive; UP:DOWN where they differ");
   command->add_option("--peers", arguments->peers, "The same, worker by worker; --peer for those not given")
       ->delimiter(',');
-  command->add_option("--size", arguments->size, "Payload")->check(bytes_validator())->capture_default_str();
+  command->add_option("--size", arguments->size, "Payload")->check(bytes_validator());
   command
       ->add_option("--content", arguments->content,
                    "Of the snapshot: random bits, which nothing makes smaller, or weights, which are packed where that "
                    "is faster (--daemon-flags \"--pack never\" sends them as they are); line_s and ratio are over the "
                    "snapshot's bytes, however they travel")
-      ->check(CLI::IsMember({"random", "weights"}))
-      ->capture_default_str();
+      ->check(CLI::IsMember({"random", "weights"}));
   command
       ->add_option("--topology", arguments->topologies, "star, chain, tree, striped or auto; several for several cases")
       ->delimiter(',')
-      ->check(topology_validator())
-      ->capture_default_str();
+      ->check(topology_validator());
   command->add_option("--figure", arguments->figure, "The cases of a published figure, in place of those above: echo2")
       ->check(CLI::IsMember({"echo2"}));
   command->add_option("--repeat", arguments->repetitions, "Repetitions, of which the median by t100 counts")
-      ->check(CLI::Range(1u, 1000u))
-      ->capture_default_str();
+      ->check(CLI::Range(1u, 1000u));
   command
       ->add_option("--versions", arguments->versions,
                    "Versions that one fleet gets in turn, of which the last counts; from the third on, nodes write to "
                    "the files of a version that they have forgotten")
-      ->check(CLI::Range(1u, 1000u))
-      ->capture_default_str();
+      ->check(CLI::Range(1u, 1000u));
   command
       ->add_option("--rates", arguments->rates,
                    "configured: nodes are told their links' rates; unknown: how long each of --versions publications "
                    "(at least 2) takes a fleet that finds them, beside a fleet that is told them")
-      ->check(CLI::IsMember({"configured", "unknown"}))
-      ->capture_default_str();
+      ->check(CLI::IsMember({"configured", "unknown"}));
   command
       ->add_option(
           "--change", arguments->changes,
@@ -161,19 +142,17 @@ void add_broadcast_command(CLI::App& app) {
           "origin); then as many publications again")
       ->delimiter(',');
   command->add_option("--pause", arguments->pause_s, "With --rates unknown: seconds before each publication")
-      ->check(CLI::Range(0.0, 3600.0))
-      ->capture_default_str();
+      ->check(CLI::Range(0.0, 3600.0));
   command
       ->add_option("--ratio-max", arguments->ratio_max,
                    "With --rates unknown: fail if a publication but the first takes so many times as long as with "
                    "configured rates")
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(CLI::Range(0.0, 100.0))
+      ->default_str("");
   arguments->flags.add_to(*command);
   command->add_option("--svg", arguments->flags.svg_path, "Also draw time against the number of workers");
   command->add_option("--scale", arguments->scale, "Of the drawing's axes: linear or log")
-      ->check(CLI::IsMember({"linear", "log"}))
-      ->capture_default_str();
-  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
+      ->check(CLI::IsMember({"linear", "log"}));
 }
 
 }  // namespace weightcast::bench

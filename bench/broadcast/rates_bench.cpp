@@ -5,6 +5,7 @@
 #include <charconv>
 #include <memory>
 
+#include "base/json_of.h"
 #include "bench/fleet/interrupt.h"
 
 namespace weightcast::bench {
@@ -133,15 +134,11 @@ Result<std::vector<RatesCase>> run_rates_bench(const RatesBenchOptions& options,
 nlohmann::json to_json(const std::vector<RatesCase>& cases) {
   nlohmann::json list = nlohmann::json::array();
   for (const RatesCase& c : cases) {
-    list.push_back({{"topology", to_string(c.wanted.topology)},
-                    {"workers", c.wanted.peers.size()},
-                    {"uplink_bps", c.wanted.uplink.bits_per_s()},
-                    {"payload_bytes", c.wanted.payload_bytes},
-                    {"changed", c.changed},
-                    {"publication", c.publication},
-                    {"configured_s", json_or_null(c.configured_s)},
-                    {"unknown_s", json_or_null(c.unknown_s)},
-                    {"ratio", json_or_null(c.ratio())}});
+    list.push_back(
+        merged(WC_JSON_OF(c.wanted.payload_bytes, c.changed, c.publication, c.configured_s, c.unknown_s, c.ratio()),
+               {{"topology", to_string(c.wanted.topology)},
+                {"workers", c.wanted.peers.size()},
+                {"uplink_bps", c.wanted.uplink.bits_per_s()}}));
   }
   return {{"cases", std::move(list)}};
 }

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/heap.h"
+#include "base/json_of.h"
 #include "bench/codec/cost.h"
 #include "bench/codec/entropy.h"
 #include "bench/codec/rivals/rivals.h"
@@ -218,24 +219,11 @@ Result<std::vector<CodecCase>> run_codec_bench(const CodecBenchOptions& options,
 nlohmann::json to_json(std::span<const CodecCase> cases) {
   auto list = nlohmann::json::array();
   for (const CodecCase& c : cases) {
-    list.push_back({{"trace", c.trace},
-                    {"codec", c.codec},
-                    {"threads", c.threads},
-                    {"cells", c.cells},
-                    {"changed", c.changed},
-                    {"snapshot_bytes", c.snapshot_bytes},
-                    {"bytes", c.bytes},
-                    {"bits_per_changed", c.bits_per_changed()},
-                    {"entropy_bits_per_changed", c.entropy_bits_per_changed},
-                    {"tensor_entropy_bits_per_changed", c.tensor_entropy_bits_per_changed},
-                    {"encode_cells_per_s", c.encode_cells_per_s},
-                    {"apply_cells_per_s", c.apply_cells_per_s},
-                    {"encode_cells_per_cpu_s", c.encode_cells_per_cpu_s},
-                    {"apply_cells_per_cpu_s", c.apply_cells_per_cpu_s},
-                    {"memcmp_cells_per_cpu_s", c.memcmp_cells_per_cpu_s},
-                    {"copy_digest_cells_per_cpu_s", c.copy_digest_cells_per_cpu_s},
-                    {"encode_peak_bytes", c.encode_peak_bytes},
-                    {"apply_peak_bytes", c.apply_peak_bytes}});
+    list.push_back(WC_JSON_OF(c.trace, c.codec, c.threads, c.cells, c.changed, c.snapshot_bytes, c.bytes,
+                              c.bits_per_changed(), c.entropy_bits_per_changed, c.tensor_entropy_bits_per_changed,
+                              c.encode_cells_per_s, c.apply_cells_per_s, c.encode_cells_per_cpu_s,
+                              c.apply_cells_per_cpu_s, c.memcmp_cells_per_cpu_s, c.copy_digest_cells_per_cpu_s,
+                              c.encode_peak_bytes, c.apply_peak_bytes));
   }
   return {{"cases", std::move(list)}};
 }

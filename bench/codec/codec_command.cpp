@@ -4,16 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 
-#include "base/json_text.h"
 #include "bench/codec/codec_bench.h"
+#include "bench/fleet/fleet_flags.h"
 
 namespace weightcast::bench {
 namespace {
@@ -24,25 +20,15 @@ struct CodecArguments {
   std::string sizes_path;
 };
 
-Status write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text << std::flush;
-  if (!file.good()) return fail_errno(errno, Op::kWrite, path);
-  return {};
-}
-
 Status run(const CodecArguments& arguments) {
   if (!arguments.sizes_path.empty()) {
     WC_ASSIGN(const std::string table, size_table(arguments.options.threads));
-    return write_file(arguments.sizes_path, table);
+    return write_result(arguments.sizes_path, table);
   }
   fmt::print("{}\n", table_heading());
-  WC_ASSIGN(const auto cases, run_codec_bench(arguments.options, [](const CodecCase& codec_case) {
-              fmt::print("{}\n", table_line(codec_case));
-              std::fflush(stdout);
-            }));
-  if (arguments.json_path.empty()) return {};
-  return write_file(arguments.json_path, json_text(to_json(cases), 2) + "\n");
+  WC_ASSIGN(const auto cases,
+            run_codec_bench(arguments.options, [](const CodecCase& codec_case) { print_now(table_line(codec_case)); }));
+  return write_json(arguments.json_path, to_json(cases));
 }
 
 }  // namespace
@@ -54,24 +40,17 @@ void add_codec_command(CLI::App& app) {
   options.threads = std::max(1u, std::thread::hardware_concurrency());
 
   CLI::App* command = app.add_subcommand("codec", "Sizes and speeds of patch codecs on traces of a real optimiser");
-  command->add_option("--cells", options.cells_min, "Cells of each trace, at least")->capture_default_str();
-  command->add_option("--threads", options.threads, "For making traces, and for codecs that use several")
-      ->capture_default_str();
+  command->add_option("--cells", options.cells_min, "Cells of each trace, at least");
+  command->add_option("--threads", options.threads, "For making traces, and for codecs that use several");
   command->add_option("--repetitions", options.repetitions, "Timed rounds, of which the best counts")
-      ->capture_default_str()
       ->check(CLI::Range(1u, 1000u));
-  command->add_option("--seed", options.seed, "Of the traces")->capture_default_str();
+  command->add_option("--seed", options.seed, "Of the traces");
   command->add_option("--trace", options.traces, "Only these traces")->delimiter(',');
   command->add_option("--codec", options.codecs, "Only these codecs")->delimiter(',');
   command->add_option("--json", arguments->json_path, "Also write the cases to this file");
   command->add_option("--update-sizes", arguments->sizes_path,
                       "Measure nothing; write the table of patch sizes (bench/codec/sizes.csv) to this file");
-  command->callback([arguments] {
-    if (const Status status = run(*arguments); !status.has_value()) {
-      fmt::print(stderr, "weightcast-bench: {}\n", status.error().message());
-      throw CLI::RuntimeError(1);
-    }
-  });
+  command->callback([arguments] { finish_bench(run(*arguments)); });
 }
 
 }  // namespace weightcast::bench

@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <memory>
 #include <string>
 
 #include "base/units.h"
 #include "bench/codec/listed_bench.h"
 #include "bench/commands.h"
+#include "bench/fleet/fleet_flags.h"
 
 namespace weightcast::bench {
 namespace {
@@ -20,10 +20,8 @@ struct ListedArguments {
 Status run(ListedArguments& arguments) {
   WC_ASSIGN(arguments.options.size_bytes, parse_bytes(arguments.size));
   fmt::print("{}\n", listed_table_heading());
-  WC_TRY(run_listed_bench(arguments.options, [](const ListedCase& listed_case) {
-    fmt::print("{}\n", listed_table_line(listed_case));
-    std::fflush(stdout);
-  }));
+  WC_TRY(run_listed_bench(arguments.options,
+                          [](const ListedCase& listed_case) { print_now(listed_table_line(listed_case)); }));
   return {};
 }
 
@@ -36,20 +34,12 @@ void add_listed_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("listed",
                                          "Lists of changes beside the modelled form: bits per change, and "
                                          "processor seconds per GiB of encoding and of each step of a receiver");
-  command->add_option("--size", arguments->size, "Of the snapshot, BF16")->capture_default_str();
-  command->add_option("--changed", options.shares, "Shares of the cells that change")
-      ->delimiter(',')
-      ->capture_default_str();
+  command->add_option("--size", arguments->size, "Of the snapshot, BF16");
+  command->add_option("--changed", options.shares, "Shares of the cells that change")->delimiter(',');
   command->add_option("--repetitions", options.repetitions, "Timed rounds, of which the best counts")
-      ->capture_default_str()
       ->check(CLI::Range(1u, 1000u));
-  command->add_option("--seed", options.seed, "Of cells and changes")->capture_default_str();
-  command->callback([arguments] {
-    if (const Status status = run(*arguments); !status.has_value()) {
-      fmt::print(stderr, "weightcast-bench: {}\n", status.error().message());
-      throw CLI::RuntimeError(1);
-    }
-  });
+  command->add_option("--seed", options.seed, "Of cells and changes");
+  command->callback([arguments] { finish_bench(run(*arguments)); });
 }
 
 }  // namespace weightcast::bench

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/heap.h"
+#include "base/json_of.h"
 #include "bench/codec/cost.h"
 #include "bench/codec/packed_content.h"
 #include "bench/codec/packer.h"
@@ -159,14 +160,8 @@ Result<std::vector<PackedCase>> run_packed_bench(const PackedBenchOptions& optio
 nlohmann::json to_json(std::span<const PackedCase> cases) {
   auto list = nlohmann::json::array();
   for (const PackedCase& c : cases) {
-    list.push_back({{"content", c.content},
-                    {"packer", c.packer},
-                    {"bytes", c.bytes},
-                    {"packed_bytes", c.packed_bytes},
-                    {"pack_bytes_per_cpu_s", c.pack_bytes_per_cpu_s},
-                    {"unpack_bytes_per_cpu_s", c.unpack_bytes_per_cpu_s},
-                    {"plane_entropy_bytes", c.plane_entropy_bytes},
-                    {"memcpy_bytes_per_cpu_s", c.memcpy_bytes_per_cpu_s}});
+    list.push_back(WC_JSON_OF(c.content, c.packer, c.bytes, c.packed_bytes, c.pack_bytes_per_cpu_s,
+                              c.unpack_bytes_per_cpu_s, c.plane_entropy_bytes, c.memcpy_bytes_per_cpu_s));
   }
   return {{"cases", std::move(list)}};
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/json_of.h"
 #include "base/parallel.h"
 #include "base/random.h"
 #include "base/time.h"
@@ -208,16 +209,10 @@ Result<DecodeBenchResult> run_decode_bench(const DecodeBenchOptions& options) {
 nlohmann::json to_json(const DecodeBenchResult& result) {
   nlohmann::json cases = nlohmann::json::array();
   for (const DecodeCase& one : result.cases) {
-    cases.push_back({{"batch", one.batch},
-                     {"step_s", one.step_s},
-                     {"step_cpu_s", one.step_cpu_s},
-                     {"tokens_per_s", one.tokens_per_s()},
-                     {"read_s", one.read_s},
-                     {"read_cpu_s", one.read_cpu_s},
-                     {"bandwidth_share", one.read_s / one.step_s},
-                     {"products_s", one.products_s},
-                     {"products_cpu_s", one.products_cpu_s},
-                     {"products_share", one.products_s / one.step_s}});
+    cases.push_back(
+        merged(WC_JSON_OF(one.batch, one.step_s, one.step_cpu_s, one.tokens_per_s(), one.read_s, one.read_cpu_s,
+                          one.products_s, one.products_cpu_s),
+               {{"bandwidth_share", one.read_s / one.step_s}, {"products_share", one.products_s / one.step_s}}));
   }
   return {{"weight_bytes", result.weight_bytes}, {"token_bytes", result.token_bytes},
           {"cache_bytes", result.cache_bytes},   {"resident_bytes", result.resident_bytes},

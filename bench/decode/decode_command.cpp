@@ -1,14 +1,10 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <memory>
-
-#include "base/json_text.h"
 #include "base/units.h"
+#include "bench/add_bench.h"
 #include "bench/commands.h"
 #include "bench/decode/decode_bench.h"
 #include "bench/decode/install_bench.h"
-#include "bench/fleet/fleet_flags.h"
 
 namespace weightcast::bench {
 namespace {
@@ -34,7 +30,7 @@ Status run(DecodeArguments& arguments) {
         1e-9 * static_cast<double>(result.token_bytes) / one.read_s, one.read_cpu_s / one.step_cpu_s,
         1e3 * one.products_s, 1e3 * one.products_cpu_s, one.products_cpu_s / one.step_cpu_s);
   }
-  return write_result(arguments.json_path, json_text(to_json(result), 2) + "\n");
+  return write_json(arguments.json_path, to_json(result));
 }
 
 struct InstallArguments {
@@ -51,55 +47,42 @@ Status run_install(const InstallArguments& arguments) {
       static_cast<double>(result.weight_bytes) / kMiB, result.changed_cells, 1e3 * result.open_s, 1e3 * result.switch_s,
       1e3 * result.compare_s, 1e3 * result.list_s, static_cast<double>(result.written_bytes) / kMiB,
       1e3 * result.write_s, 1e3 * result.resident_switch_s);
-  return write_result(arguments.json_path, json_text(to_json(result), 2) + "\n");
+  return write_json(arguments.json_path, to_json(result));
 }
 
 }  // namespace
 
 void add_install_command(CLI::App& app) {
-  const auto arguments = std::make_shared<InstallArguments>();
+  const auto [command, arguments] =
+      add_bench<const InstallArguments>(app, "install", "How long the engine pauses for a version", run_install);
   InstallBenchOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("install", "How long the engine pauses for a version");
   command->add_option("--weights", options.weight_bytes, "About so many bytes of weights")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
+      ->transform(CLI::AsSizeValue(false));
   command->add_option("--changed", options.changed_share, "Share of the cells that differ from one version to the next")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  command->add_option("--repeat", options.repetitions, "Versions of each kind")
-      ->check(CLI::Range(1u, 1000u))
-      ->capture_default_str();
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--repeat", options.repetitions, "Versions of each kind")->check(CLI::Range(1u, 1000u));
   command->add_option("--scratch", options.scratch, "Where the versions are written");
   command->add_option("--json", arguments->json_path, "Write the result to this file; - is stdout");
-  command->callback([arguments] { run_bench([&] { return run_install(*arguments); }); });
 }
 
 void add_decode_command(CLI::App& app) {
-  const auto arguments = std::make_shared<DecodeArguments>();
+  const auto [command, arguments] = add_bench<DecodeArguments>(
+      app, "decode", "Decoding steps of the engine against memory and against products", run);
   DecodeBenchOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("decode", "Decoding steps of the engine against memory and against products");
   command->add_option("--weights", options.weight_bytes, "About so many bytes of weights")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
-  command->add_option("--dtype", arguments->dtype, "Of the weights")
-      ->check(CLI::IsMember({"float32", "bfloat16"}))
-      ->capture_default_str();
+      ->transform(CLI::AsSizeValue(false));
+  command->add_option("--dtype", arguments->dtype, "Of the weights")->check(CLI::IsMember({"float32", "bfloat16"}));
   command->add_option("--batch", options.batches, "Sequences of a step: 1,32")
       ->delimiter(',')
-      ->check(CLI::Range(std::size_t{1}, std::size_t{256}))
-      ->capture_default_str();
+      ->check(CLI::Range(std::size_t{1}, std::size_t{256}));
   command->add_option("--prompt", options.prompt_tokens, "Tokens of each prompt")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{4096}))
-      ->capture_default_str();
+      ->check(CLI::Range(std::size_t{1}, std::size_t{4096}));
   command->add_option("--steps", options.steps, "Steps of each batch, after one that does not count")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{10000}))
-      ->capture_default_str();
+      ->check(CLI::Range(std::size_t{1}, std::size_t{10000}));
   command->add_option("--threads", options.threads, "Of the engine, the reading and the products")
-      ->check(CLI::Range(1u, 256u))
-      ->capture_default_str();
+      ->check(CLI::Range(1u, 256u));
   command->add_option("--kernels", options.kernels, "plain, avx2, avx512 or amx; the best by default");
   command->add_option("--json", arguments->json_path, "Write the result to this file; - is stdout");
-  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
 }
 
 }  // namespace weightcast::bench

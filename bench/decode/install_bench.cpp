@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/files/posix_file_system.h"
+#include "base/json_of.h"
 #include "base/random.h"
 #include "bench/fleet/scratch.h"
 #include "bench/times.h"
@@ -180,15 +181,8 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
 }
 
 nlohmann::json to_json(const InstallBenchResult& result) {
-  return {{"weight_bytes", result.weight_bytes},
-          {"changed_cells", result.changed_cells},
-          {"written_bytes", result.written_bytes},
-          {"open_s", result.open_s},
-          {"switch_s", result.switch_s},
-          {"compare_s", result.compare_s},
-          {"list_s", result.list_s},
-          {"write_s", result.write_s},
-          {"resident_switch_s", result.resident_switch_s}};
+  return WC_JSON_OF(result.weight_bytes, result.changed_cells, result.written_bytes, result.open_s, result.switch_s,
+                    result.compare_s, result.list_s, result.write_s, result.resident_switch_s);
 }
 
 }  // namespace weightcast::bench

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/json_of.h"
 #include "bench/faults/corrupting_proxy.h"
 #include "bench/fleet/port_taker.h"
 #include "bench/fleet/process.h"
@@ -298,19 +299,9 @@ Result<std::vector<FaultResult>> run_faults_bench(const FaultsBenchOptions& opti
 nlohmann::json to_json(const std::vector<FaultResult>& results) {
   nlohmann::json list = nlohmann::json::array();
   for (const FaultResult& r : results) {
-    list.push_back({{"scenario", r.scenario},
-                    {"victims", r.victims},
-                    {"fault_at_s", r.fault_at_s},
-                    {"baseline_s", r.baseline_s},
-                    {"survivors_s", json_or_null(r.survivors_s)},
-                    {"delay_s", json_or_null(r.delay_s())},
-                    {"throughput_drop", json_or_null(r.throughput_drop())},
-                    {"recovery_s", json_or_null(r.recovery_s)},
-                    {"workers", r.workers},
-                    {"survivors", r.survivors},
-                    {"finished", r.finished},
-                    {"extra_bytes", r.extra_bytes},
-                    {"corrupted", r.corrupted}});
+    list.push_back(WC_JSON_OF(r.scenario, r.victims, r.fault_at_s, r.baseline_s, r.survivors_s, r.delay_s(),
+                              r.throughput_drop(), r.recovery_s, r.workers, r.survivors, r.finished, r.extra_bytes,
+                              r.corrupted));
   }
   return {{"scenarios", std::move(list)}};
 }

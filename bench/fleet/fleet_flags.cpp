@@ -9,6 +9,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "base/json_text.h"
 #include "bench/fleet/interrupt.h"
 #include "tools/command.h"
 
@@ -60,10 +61,9 @@ FleetOptions FleetFlags::options(const std::filesystem::path& scratch_path) cons
 Result<WarmMemory> FleetFlags::warm_memory(std::uint64_t bytes) const { return WarmMemory::make(warm ? bytes : 0); }
 
 void LinkFlags::add_to(CLI::App& command) {
-  command.add_option("--uplink", uplink, "What the origin may send")->check(rate_validator())->capture_default_str();
-  command.add_option("--peer", peer, "What each worker may send and receive; UP:DOWN where they differ")
-      ->capture_default_str();
-  command.add_option("--size", size, "Payload")->check(bytes_validator())->capture_default_str();
+  command.add_option("--uplink", uplink, "What the origin may send")->check(rate_validator());
+  command.add_option("--peer", peer, "What each worker may send and receive; UP:DOWN where they differ");
+  command.add_option("--size", size, "Payload")->check(bytes_validator());
 }
 
 std::vector<LinkRates> LinkSpec::rates(std::size_t workers) const {
@@ -82,10 +82,18 @@ Result<LinkSpec> LinkFlags::parse() const {
 
 void run_bench(const std::function<Status()>& body) {
   hold_interrupts();
-  const Status status = body();
+  finish_bench(body());
+}
+
+void finish_bench(const Status& status) {
   if (status.has_value()) return;
   fmt::print(stderr, "weightcast-bench: {}\n", status.error().message());
   throw CLI::RuntimeError(1);
+}
+
+void print_now(std::string_view line) {
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
 }
 
 Status write_result(const std::string& path, const std::string& text) {
@@ -100,8 +108,8 @@ Status write_result(const std::string& path, const std::string& text) {
   return {};
 }
 
-nlohmann::json json_or_null(const std::optional<double>& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json();
+Status write_json(const std::string& path, const nlohmann::json& json) {
+  return write_result(path, json_text(json, 2) + "\n");
 }
 
 std::string seconds_or_dash(const std::optional<double>& seconds) {

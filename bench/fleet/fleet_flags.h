@@ -59,14 +59,19 @@ struct LinkFlags {
   [[nodiscard]] Result<LinkSpec> parse() const;
 };
 
-/// Runs a bench as the callback of its command: an error becomes one line on stderr and exit status 1.
+/// Ends the callback of a command: an error becomes one line on stderr and exit status 1.
+void finish_bench(const Status& status);
+/// The same of what `body` gives. Interrupts are held meanwhile (interrupt.h).
 void run_bench(const std::function<Status()>& body);
+
+/// Prints one line at once: somebody may watch how cases are measured.
+void print_now(std::string_view line);
 
 /// Writes `text` to `path`; "" is nowhere, "-" is stdout. Errors: fail_errno().
 [[nodiscard]] Status write_result(const std::string& path, const std::string& text);
+/// The same of JSON, indented.
+[[nodiscard]] Status write_json(const std::string& path, const nlohmann::json& json);
 
-/// null if absent.
-[[nodiscard]] nlohmann::json json_or_null(const std::optional<double>& value);
 /// "12.345", or "-".
 [[nodiscard]] std::string seconds_or_dash(const std::optional<double>& seconds);
 

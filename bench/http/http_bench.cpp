@@ -16,6 +16,7 @@
 
 #include "base/files/descriptors.h"
 #include "base/files/unique_fd.h"
+#include "base/json_of.h"
 #include "bench/times.h"
 #include "http/client.h"
 #include "http/server.h"
@@ -197,19 +198,10 @@ Result<HttpBenchResult> run_http_bench(const HttpBenchOptions& options) {
 }
 
 nlohmann::json to_json(const HttpBenchOptions& options, const HttpBenchResult& result) {
-  return {{"idle", options.idle},
-          {"streams", options.streams},
-          {"never_read", options.never_read},
-          {"seconds", options.seconds},
-          {"connections", result.connections},
-          {"probes", result.probes},
-          {"p50_ms", result.p50_ms},
-          {"p99_ms", result.p99_ms},
-          {"max_ms", result.max_ms},
-          {"events", result.events},
-          {"streams_cut", result.streams_cut},
-          {"above_cap_status", result.above_cap_status},
-          {"cpu_share", result.server_cpu_share}};
+  return merged(WC_JSON_OF(options.idle, options.streams, options.never_read, options.seconds, result.connections,
+                           result.probes, result.p50_ms, result.p99_ms, result.max_ms, result.events,
+                           result.streams_cut, result.above_cap_status),
+                {{"cpu_share", result.server_cpu_share}});
 }
 
 }  // namespace weightcast::bench

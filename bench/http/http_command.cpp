@@ -1,11 +1,7 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <memory>
-
-#include "base/json_text.h"
+#include "bench/add_bench.h"
 #include "bench/commands.h"
-#include "bench/fleet/fleet_flags.h"
 #include "bench/http/http_bench.h"
 
 namespace weightcast::bench {
@@ -24,22 +20,21 @@ Status run(const HttpArguments& arguments) {
       result.connections, arguments.options.idle, arguments.options.streams, arguments.options.never_read,
       result.p50_ms, result.p99_ms, result.max_ms, result.probes, result.events, result.streams_cut,
       result.above_cap_status, result.server_cpu_share);
-  return write_result(arguments.json_path, json_text(to_json(arguments.options, result), 2) + "\n");
+  return write_json(arguments.json_path, to_json(arguments.options, result));
 }
 
 }  // namespace
 
 void add_http_command(CLI::App& app) {
-  const auto arguments = std::make_shared<HttpArguments>();
+  const auto [command, arguments] =
+      add_bench<const HttpArguments>(app, "http", "Answers to /health beside many clients, slow ones among them", run);
   HttpBenchOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("http", "Answers to /health beside many clients, slow ones among them");
-  command->add_option("--idle", options.idle, "Connections that stay open")->capture_default_str();
-  command->add_option("--streams", options.streams, "Streams that are read")->capture_default_str();
-  command->add_option("--never-read", options.never_read, "Streams that are not read")->capture_default_str();
-  command->add_option("--event-ms", options.event_ms, "Between two events of a stream")->capture_default_str();
-  command->add_option("--seconds", options.seconds, "How long")->capture_default_str();
+  command->add_option("--idle", options.idle, "Connections that stay open");
+  command->add_option("--streams", options.streams, "Streams that are read");
+  command->add_option("--never-read", options.never_read, "Streams that are not read");
+  command->add_option("--event-ms", options.event_ms, "Between two events of a stream");
+  command->add_option("--seconds", options.seconds, "How long");
   command->add_option("--json", arguments->json_path, "Write the result to this file; - is stdout");
-  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
 }
 
 }  // namespace weightcast::bench

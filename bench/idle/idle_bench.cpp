@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/json_of.h"
 #include "bench/fleet/interrupt.h"
 #include "bench/times.h"
 
@@ -43,11 +44,8 @@ Result<IdleResult> run_idle_bench(const IdleBenchOptions& options) {
 }
 
 nlohmann::json to_json(const IdleResult& result) {
-  return {{"workers", result.workers},
-          {"seconds", result.seconds},
-          {"origin_cpu_share", result.origin_cpu_share},
-          {"worker_cpu_share", result.worker_cpu_share},
-          {"join_to_installed_s", result.join_to_installed_s}};
+  return WC_JSON_OF(result.workers, result.seconds, result.origin_cpu_share, result.worker_cpu_share,
+                    result.join_to_installed_s);
 }
 
 }  // namespace weightcast::bench

@@ -2,10 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <memory>
-
-#include "base/json_text.h"
+#include "bench/add_bench.h"
 #include "bench/idle/idle_bench.h"
 
 namespace weightcast::bench {
@@ -23,22 +20,18 @@ Status run(IdleArguments& arguments) {
              result.seconds, 100 * result.origin_cpu_share, 100 * result.worker_cpu_share);
   fmt::print("one more worker: from its start until it had installed 64 KiB, {:.1f} ms\n",
              1e3 * result.join_to_installed_s);
-  return write_result(arguments.options.flags.json_path, json_text(to_json(result), 2) + "\n");
+  return write_json(arguments.options.flags.json_path, to_json(result));
 }
 
 }  // namespace
 
 void add_idle_command(CLI::App& app) {
-  const auto arguments = std::make_shared<IdleArguments>();
-  CLI::App* command = app.add_subcommand("idle", "What a fleet costs that has nothing to do, and how fast one joins");
+  const auto [command, arguments] =
+      add_bench<IdleArguments>(app, "idle", "What a fleet costs that has nothing to do, and how fast one joins", run);
   command->add_option("--workers", arguments->options.workers, "Workers, all on loopback")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1000}))
-      ->capture_default_str();
-  command->add_option("--seconds", arguments->seconds, "How long to look")
-      ->check(CLI::Range(0.1, 3600.0))
-      ->capture_default_str();
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1000}));
+  command->add_option("--seconds", arguments->seconds, "How long to look")->check(CLI::Range(0.1, 3600.0));
   arguments->options.flags.add_to(*command);
-  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
 }
 
 }  // namespace weightcast::bench

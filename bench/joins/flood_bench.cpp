@@ -1,5 +1,6 @@
 #include "bench/joins/flood_bench.h"
 
+#include "base/json_of.h"
 #include "bench/fleet/interrupt.h"
 #include "security/authority.h"
 
@@ -83,14 +84,9 @@ Result<std::vector<FloodCase>> run_flood_bench(const FloodBenchOptions& options,
 nlohmann::json to_json(const std::vector<FloodCase>& cases) {
   nlohmann::json list = nlohmann::json::array();
   for (const FloodCase& c : cases) {
-    list.push_back({{"quiet_s", c.quiet_s},
-                    {"flooded_s", c.flooded_s},
-                    {"ratio", c.ratio()},
-                    {"half_open", c.stranger.open},
-                    {"connections", c.stranger.connections},
-                    {"refused_joins", c.stranger.refused},
-                    {"origin_cpu_quiet_s", c.origin_cpu_quiet_s},
-                    {"origin_cpu_flooded_s", c.origin_cpu_flooded_s}});
+    list.push_back(merged(WC_JSON_OF(c.quiet_s, c.flooded_s, c.ratio(), c.stranger.connections, c.origin_cpu_quiet_s,
+                                     c.origin_cpu_flooded_s),
+                          {{"half_open", c.stranger.open}, {"refused_joins", c.stranger.refused}}));
   }
   return {{"cases", std::move(list)}};
 }

@@ -1,10 +1,8 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
-#include <memory>
 
-#include "base/json_text.h"
+#include "bench/add_bench.h"
 #include "bench/commands.h"
 #include "bench/joins/flood_bench.h"
 
@@ -26,30 +24,23 @@ Status run(FloodArguments& arguments) {
                   c.stranger.connections, c.stranger.refused);
               std::fflush(stdout);
             }));
-  return write_result(arguments.options.flags.json_path, json_text(to_json(cases), 2) + "\n");
+  return write_json(arguments.options.flags.json_path, to_json(cases));
 }
 
 }  // namespace
 
 void add_flood_command(CLI::App& app) {
-  const auto arguments = std::make_shared<FloodArguments>();
+  const auto [command, arguments] =
+      add_bench<FloodArguments>(app, "flood", "What strangers at the origin's port cost a publication", run);
   FloodBenchOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("flood", "What strangers at the origin's port cost a publication");
   arguments->links.add_to(*command);
-  command->add_option("--workers", options.workers, "Workers")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{100}))
-      ->capture_default_str();
+  command->add_option("--workers", options.workers, "Workers")->check(CLI::Range(std::size_t{1}, std::size_t{100}));
   command->add_option("--half-open", options.stranger.half_open, "Connections that say nothing")
-      ->check(CLI::Range(std::size_t{0}, std::size_t{10000}))
-      ->capture_default_str();
+      ->check(CLI::Range(std::size_t{0}, std::size_t{10000}));
   command->add_option("--joins", options.stranger.joins_per_s, "Joins a second with another cluster's keys")
-      ->check(CLI::Range(0.0, 10000.0))
-      ->capture_default_str();
-  command->add_option("--repeat", options.repetitions, "Pairs of publications")
-      ->check(CLI::Range(1u, 1000u))
-      ->capture_default_str();
+      ->check(CLI::Range(0.0, 10000.0));
+  command->add_option("--repeat", options.repetitions, "Pairs of publications")->check(CLI::Range(1u, 1000u));
   options.flags.add_to(*command);
-  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
 }
 
 }  // namespace weightcast::bench

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/json_of.h"
 #include "base/parallel.h"
 #include "base/random.h"
 #include "base/time.h"
@@ -108,17 +109,10 @@ Result<OptimiserBenchResult> run_optimiser_bench(const OptimiserBenchOptions& op
 }
 
 nlohmann::json to_json(const OptimiserBenchResult& result) {
-  return {{"cells", result.cells},
-          {"stream_s", result.stream_s},
-          {"update_s", result.update_s},
-          {"take_changes_s", result.take_changes_s},
-          {"changed_share", result.changed_share},
-          {"stream_gb_per_s", result.gb_per_s(result.stream_s)},
-          {"update_gb_per_s", result.gb_per_s(result.update_s)},
-          {"ratio", result.ratio()},
-          {"stream_cpu_s", result.stream_cpu_s},
-          {"update_cpu_s", result.update_cpu_s},
-          {"cpu_ratio", result.cpu_ratio()}};
+  return merged(
+      WC_JSON_OF(result.cells, result.stream_s, result.update_s, result.take_changes_s, result.changed_share,
+                 result.ratio(), result.stream_cpu_s, result.update_cpu_s, result.cpu_ratio()),
+      {{"stream_gb_per_s", result.gb_per_s(result.stream_s)}, {"update_gb_per_s", result.gb_per_s(result.update_s)}});
 }
 
 }  // namespace weightcast::bench

@@ -12,6 +12,7 @@
 #include "base/digest/content_digest.h"
 #include "base/files/file_system.h"
 #include "base/files/posix_file_system.h"
+#include "base/json_of.h"
 #include "base/json_text.h"
 #include "base/settings/nearest_name.h"
 #include "base/text.h"
@@ -35,43 +36,18 @@ std::vector<PaperItem> all_items() {
   return items;
 }
 
-nlohmann::json or_null(const auto& value) { return value ? nlohmann::json(*value) : nlohmann::json(); }
-
 nlohmann::json json_of(const RolloutWorldOptions& o) {
   const SchedulerOptions& s = o.scheduler;
-  return {{"gpus", o.gpus},
-          {"slots_per_gpu", o.slots_per_gpu},
-          {"workers", o.workers},
-          {"train_share", o.train_share},
-          {"token_s", o.token_s},
-          {"token_slowdown", o.token_slowdown},
-          {"tokens_mean", o.tokens_mean},
-          {"tokens_sd", o.tokens_sd},
-          {"tokens_max", o.tokens_max},
-          {"turns", o.turns},
-          {"environment_s_mean", o.environment_s_mean},
-          {"environment_s_sd", o.environment_s_sd},
-          {"slow_environment_share", o.slow_environment_share},
-          {"slow_group_share", o.slow_group_share},
-          {"slow_environment_s", o.slow_environment_s},
-          {"rollout_batch_size", o.rollout_batch_size},
-          {"train_gpu_s_per_rollout", o.train_gpu_s_per_rollout},
-          {"t_bcast_s", o.t_bcast_s},
-          {"pauses_for_broadcast", o.pauses_for_broadcast},
-          {"publish_interval", o.publish_interval},
-          {"max_additional_running_prompts", o.max_additional_running_prompts},
-          {"num_env_groups", o.num_env_groups},
-          {"no_signal_share", o.no_signal_share},
-          {"steps", o.steps},
-          {"warm_up_steps", o.warm_up_steps},
-          {"group_size", s.group_size},
-          {"group_size_redundancy", s.group_size_redundancy},
-          {"max_staleness", or_null(s.max_staleness)},
-          {"async_generation_ratio", or_null(s.async_generation_ratio)},
-          {"queue_scheduling", o.scheduling != Scheduling::kBatch},
-          {"prompt_replication", o.scheduling == Scheduling::kQueue || o.scheduling == Scheduling::kLockStep},
-          {"environment_async", o.scheduling != Scheduling::kLockStep},
-          {"filter_equal_rewards", s.filter_equal_rewards}};
+  return merged(
+      WC_JSON_OF(o.gpus, o.slots_per_gpu, o.workers, o.train_share, o.token_s, o.token_slowdown, o.tokens_mean,
+                 o.tokens_sd, o.tokens_max, o.turns, o.environment_s_mean, o.environment_s_sd, o.slow_environment_share,
+                 o.slow_group_share, o.slow_environment_s, o.rollout_batch_size, o.train_gpu_s_per_rollout, o.t_bcast_s,
+                 o.pauses_for_broadcast, o.publish_interval, o.max_additional_running_prompts, o.num_env_groups,
+                 o.no_signal_share, o.steps, o.warm_up_steps, s.group_size, s.group_size_redundancy, s.max_staleness,
+                 s.async_generation_ratio, s.filter_equal_rewards),
+      {{"queue_scheduling", o.scheduling != Scheduling::kBatch},
+       {"prompt_replication", o.scheduling == Scheduling::kQueue || o.scheduling == Scheduling::kLockStep},
+       {"environment_async", o.scheduling != Scheduling::kLockStep}});
 }
 
 Figure figure_of(const PaperItem& item, const StepTimes& times) {
@@ -256,10 +232,10 @@ nlohmann::json to_json(const PaperItem& item, const PaperResult& result) {
   nlohmann::json rows = nlohmann::json::array(), claims = nlohmann::json::array();
   for (const PaperRow& row : result.rows) {
     rows.push_back({{"what", row.what},
-                    {"paper", or_null(row.paper)},
+                    {"paper", json_or_null(row.paper)},
                     {"source", row.paper ? nlohmann::json(std::string(1, row.source)) : nlohmann::json()},
                     {"ours", row.ours},
-                    {"half_width", or_null(row.half_width)}});
+                    {"half_width", json_or_null(row.half_width)}});
   }
   for (const PaperClaim& claim : result.claims) claims.push_back({{"what", claim.what}, {"holds", claim.holds}});
   nlohmann::json series = nlohmann::json::array();

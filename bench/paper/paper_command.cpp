@@ -1,12 +1,9 @@
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
-#include <memory>
 
-#include "base/json_text.h"
+#include "bench/add_bench.h"
 #include "bench/commands.h"
-#include "bench/fleet/fleet_flags.h"
 #include "bench/fleet/process.h"
 #include "bench/fleet/scratch.h"
 #include "bench/paper/paper_bench.h"
@@ -47,15 +44,14 @@ Status run(const PaperArguments& arguments) {
     results.push_back(to_json(item, result));
     WC_TRY(write_result(arguments.svg_path, to_svg(result.figure)));
   }
-  return write_result(arguments.json_path, json_text({{"items", std::move(results)}}, 2) + "\n");
+  return write_json(arguments.json_path, {{"items", std::move(results)}});
 }
 
 }  // namespace
 
 void add_paper_command(CLI::App& app) {
-  const auto arguments = std::make_shared<PaperArguments>();
-  CLI::App* command = app.add_subcommand(
-      "paper", "Tables and figures of papers, by simulation or training runs, beside the papers' figures");
+  const auto [command, arguments] = add_bench<const PaperArguments>(
+      app, "paper", "Tables and figures of papers, by simulation or training runs, beside the papers' figures", run);
   command
       ->add_option("NAME", arguments->names,
                    fmt::format("all, for those that simulate; {}", fmt::join(paper_item_names(), ", ")))
@@ -68,7 +64,6 @@ void add_paper_command(CLI::App& app) {
                                          "DIR/NAME");
   command->add_option("--json", arguments->json_path, "Write the results to this file; - is stdout")->excludes(out);
   command->add_option("--svg", arguments->svg_path, "Draw the figure of one NAME")->excludes(out);
-  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
 }
 
 }  // namespace weightcast::bench

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/digest/content_digest.h"
+#include "base/json_of.h"
 #include "base/json_text.h"
 
 namespace weightcast::bench {
@@ -26,14 +27,9 @@ nlohmann::json to_json(const TrainingRun& run) {
     nlohmann::json& column = columns[name] = nlohmann::json::array();
     for (const double value : values) column.push_back(std::isfinite(value) ? nlohmann::json(value) : nlohmann::json());
   }
-  return {{"name", run.name},
-          {"seed", run.seed},
-          {"lag_mean", run.lag_mean},
-          {"lag_median", run.lag_median},
-          {"lag_p90", run.lag_p90},
-          {"has_diverged", run.has_diverged},
-          {"columns", std::move(columns)},
-          {"digests", run.digests}};
+  return merged(
+      WC_JSON_OF(run.name, run.seed, run.lag_mean, run.lag_median, run.lag_p90, run.has_diverged, run.digests),
+      {{"columns", std::move(columns)}});
 }
 
 std::optional<TrainingRun> training_run(const nlohmann::json& json) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/files/posix_file_system.h"
+#include "base/json_of.h"
 #include "bench/codec/trace.h"
 #include "patch/codec/codec.h"
 #include "patch/snapshot/safetensors.h"
@@ -145,25 +146,10 @@ Result<PatchBenchResult> run_patch_bench(const PatchBenchOptions& options) {
 nlohmann::json to_json(const PatchBenchResult& result) {
   nlohmann::json cases = nlohmann::json::array();
   for (const PatchBenchCase& c : result.cases) {
-    cases.push_back({{"version", c.version},
-                     {"kind", c.kind},
-                     {"workers", result.options.workers},
-                     {"snapshot_bytes", result.options.links.payload_bytes},
-                     {"payload_bytes", c.payload_bytes},
-                     {"line_s", c.line_s},
-                     {"take_s", c.take_s},
-                     {"encode_s", c.encode_s},
-                     {"first_sent_s", c.first_sent_s},
-                     {"t50_s", json_or_null(c.t50_s)},
-                     {"t90_s", json_or_null(c.t90_s)},
-                     {"t100_s", json_or_null(c.t100_s)},
-                     {"transfer_s", c.transfer_s},
-                     {"finish_s", c.finish_s},
-                     {"switch_s", c.switch_s},
-                     {"origin_egress_bytes", c.origin_egress_bytes},
-                     {"cpu_s", c.cpu_s},
-                     {"stolen_s", c.stolen_s},
-                     {"rss_anon_bytes_max", c.rss_anon_bytes_max}});
+    cases.push_back(merged(WC_JSON_OF(c.version, c.kind, result.options.workers, c.payload_bytes, c.line_s, c.take_s,
+                                      c.encode_s, c.first_sent_s, c.t50_s, c.t90_s, c.t100_s, c.transfer_s, c.finish_s,
+                                      c.switch_s, c.origin_egress_bytes, c.cpu_s, c.stolen_s, c.rss_anon_bytes_max),
+                           {{"snapshot_bytes", result.options.links.payload_bytes}}));
   }
   return {{"cases", cases}, {"ten_steps_bytes", result.steps_bytes}, {"fold_bytes", result.fold_bytes}};
 }

@@ -2,10 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <memory>
-
-#include "base/json_text.h"
+#include "bench/add_bench.h"
 #include "bench/patch/patch_bench.h"
 #include "tools/command.h"
 
@@ -36,26 +33,22 @@ Status run(PatchArguments& arguments) {
   }
   fmt::print("ten steps: {} as ten patches, {} as one fold ({:.2f})\n", format_bytes(result.steps_bytes),
              format_bytes(result.fold_bytes), double(result.fold_bytes) / double(result.steps_bytes));
-  return write_result(options.flags.json_path, json_text(to_json(result), 2) + "\n");
+  return write_json(options.flags.json_path, to_json(result));
 }
 
 }  // namespace
 
 void add_patch_command(CLI::App& app) {
-  const auto arguments = std::make_shared<PatchArguments>();
+  const auto [command, arguments] =
+      add_bench<PatchArguments>(app, "patch", "Versions of an optimiser's steps through a fleet, as patches", run);
   PatchBenchOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("patch", "Versions of an optimiser's steps through a fleet, as patches");
   arguments->links.add_to(*command);
-  command->add_option("--workers", options.workers, "How many")->check(CLI::Range(1, 1000))->capture_default_str();
+  command->add_option("--workers", options.workers, "How many")->check(CLI::Range(1, 1000));
   command->add_option("--topology", arguments->topology, "auto, star, chain, tree or striped")
-      ->check(topology_validator())
-      ->capture_default_str();
-  command->add_option("--steps", options.steps, "Versions after the first")
-      ->check(CLI::Range(1u, 100u))
-      ->capture_default_str();
-  command->add_option("--learning-rate", options.learning_rate, "Of the optimiser")->capture_default_str();
+      ->check(topology_validator());
+  command->add_option("--steps", options.steps, "Versions after the first")->check(CLI::Range(1u, 100u));
+  command->add_option("--learning-rate", options.learning_rate, "Of the optimiser");
   options.flags.add_to(*command);
-  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
 }
 
 }  // namespace weightcast::bench

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/json_of.h"
 #include "sim/options.h"
 
 namespace weightcast::bench {
@@ -87,25 +88,19 @@ nlohmann::json to_json(const std::vector<PredictCase>& cases) {
   for (const PredictCase& c : cases) {
     nlohmann::json real;
     if (c.measured) {
-      real = {{"t50_s", json_or_null(c.real.t50_s)},
-              {"t90_s", json_or_null(c.real.t90_s)},
-              {"t100_s", json_or_null(c.real.t100_s)},
-              {"take_s", c.real.take_s},
-              {"line_s", c.real.line_s}};
+      real = WC_JSON_OF(c.real.t50_s, c.real.t90_s, c.real.t100_s, c.real.take_s, c.real.line_s);
     }
-    list.push_back(
-        {{"topology", to_string(c.real.topology)},
-         {"planned_topology", c.topology},
-         {"workers", c.real.peers.size()},
-         {"uplink_bps", c.real.uplink.bits_per_s()},
-         {"peer_bps", c.real.peers.front().downlink.bits_per_s()},
-         {"peer_uplink_bps", c.real.peers.front().uplink.bits_per_s()},
-         {"payload_bytes", c.real.payload_bytes},
-         {"bound_s", c.bound_s},
-         {"simulated",
-          {{"t50_s", json_or_null(c.t50_s)}, {"t90_s", json_or_null(c.t90_s)}, {"t100_s", json_or_null(c.t100_s)}}},
-         {"real", std::move(real)},
-         {"error", json_or_null(c.error())}});
+    list.push_back({{"topology", to_string(c.real.topology)},
+                    {"planned_topology", c.topology},
+                    {"workers", c.real.peers.size()},
+                    {"uplink_bps", c.real.uplink.bits_per_s()},
+                    {"peer_bps", c.real.peers.front().downlink.bits_per_s()},
+                    {"peer_uplink_bps", c.real.peers.front().uplink.bits_per_s()},
+                    {"payload_bytes", c.real.payload_bytes},
+                    {"bound_s", c.bound_s},
+                    {"simulated", WC_JSON_OF(c.t50_s, c.t90_s, c.t100_s)},
+                    {"real", std::move(real)},
+                    {"error", json_or_null(c.error())}});
   }
   return {{"cases", std::move(list)}};
 }

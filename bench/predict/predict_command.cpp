@@ -2,12 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
-#include <cstdio>
-#include <memory>
 
-#include "base/json_text.h"
+#include "bench/add_bench.h"
 #include "bench/predict/predict_bench.h"
 #include "tools/command.h"
 
@@ -31,13 +28,9 @@ Status run(PredictArguments& arguments) {
     WC_ASSIGN(const Topology topology, parse_topology(name));
     options.topologies.push_back(topology);
   }
-  fmt::print("{}\n", predict_heading());
-  std::fflush(stdout);
-  WC_ASSIGN(const auto cases, run_predict_bench(options, [](const PredictCase& c) {
-              fmt::print("{}\n", predict_line(c));
-              std::fflush(stdout);
-            }));
-  WC_TRY(write_result(options.flags.json_path, json_text(to_json(cases), 2) + "\n"));
+  print_now(predict_heading());
+  WC_ASSIGN(const auto cases, run_predict_bench(options, [](const PredictCase& c) { print_now(predict_line(c)); }));
+  WC_TRY(write_json(options.flags.json_path, to_json(cases)));
   const auto scale = arguments.scale == "log" ? Figure::Scale::kLog : Figure::Scale::kLinear;
   WC_TRY(write_result(options.flags.svg_path, to_svg(predict_figure(cases, scale))));
   for (const PredictCase& c : cases) {
@@ -55,38 +48,33 @@ Status run(PredictArguments& arguments) {
 }  // namespace
 
 void add_predict_command(CLI::App& app) {
-  const auto arguments = std::make_shared<PredictArguments>();
+  const auto [command, arguments] =
+      add_bench<PredictArguments>(app, "predict", "The simulation's prediction beside what real processes do", run);
   PredictBenchOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("predict", "The simulation's prediction beside what real processes do");
   options.measured_workers = {3, 6, 12, 24};
   command->add_option("--workers", options.measured_workers, "Numbers of workers to measure and simulate")
       ->delimiter(',')
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1000}))
-      ->capture_default_str();
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1000}));
   command->add_option("--simulate", options.further_workers, "Further numbers of workers, only to simulate")
       ->delimiter(',')
       ->check(CLI::Range(std::size_t{1}, std::size_t{10000}));
   arguments->links.add_to(*command);
   command->add_option("--topology", arguments->topologies, "star, chain, tree, striped or auto")
       ->delimiter(',')
-      ->check(topology_validator())
-      ->capture_default_str();
+      ->check(topology_validator());
   command->add_option("--delay-ms", arguments->delay_ms, "One-way delay of the simulated network")
-      ->check(CLI::Range(0.0, 60'000.0))
-      ->capture_default_str();
+      ->check(CLI::Range(0.0, 60'000.0));
   command->add_option("--repeat", options.repetitions, "Repetitions, of which the median by t100 counts")
-      ->check(CLI::Range(1u, 1000u))
-      ->capture_default_str();
+      ->check(CLI::Range(1u, 1000u));
   command
       ->add_option("--overestimate-max", arguments->overestimate_max,
                    "Fail if a simulated t100 is longer than the real one by more than this share")
-      ->check(CLI::Range(0.0, 10.0));
+      ->check(CLI::Range(0.0, 10.0))
+      ->default_str("");
   options.flags.add_to(*command);
   command->add_option("--svg", options.flags.svg_path, "Also draw time against the number of workers");
   command->add_option("--scale", arguments->scale, "Of the drawing's axes: linear or log")
-      ->check(CLI::IsMember({"linear", "log"}))
-      ->capture_default_str();
-  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
+      ->check(CLI::IsMember({"linear", "log"}));
 }
 
 }  // namespace weightcast::bench

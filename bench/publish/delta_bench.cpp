@@ -14,6 +14,7 @@
 
 #include "base/files/posix_file_system.h"
 #include "base/files/unique_fd.h"
+#include "base/json_of.h"
 #include "bench/fleet/interrupt.h"
 #include "bench/publish/bench_trainer.h"
 #include "bench/times.h"
@@ -271,20 +272,13 @@ std::vector<DeltaLines> cpu_lines(std::span<const DeltaBenchCase> cases) {
 nlohmann::json to_json(std::span<const DeltaBenchCase> cases) {
   nlohmann::json json = {{"cases", nlohmann::json::array()}, {"lines", nlohmann::json::array()}};
   for (const DeltaBenchCase& one : cases) {
-    json["cases"].push_back({{"tensor_bytes", one.tensor_bytes},
-                             {"single_copy", one.single_copy},
-                             {"changed_share", one.changed_share},
-                             {"changed_cells", one.changed_cells},
-                             {"patch_bytes", one.patch_bytes},
-                             {"floor_s", one.floor_s},
-                             {"link_s", one.link_s},
-                             {"call_s", one.call_s},
-                             {"call_to_floor", one.call_s / one.floor_s},
-                             {"installed_s", one.installed_s},
-                             {"installed_to_floor", one.installed_s / one.floor_s},
-                             {"installed_to_floor_and_link", one.installed_s / (one.floor_s + one.link_s)},
-                             {"origin", json_of(one.origin, one)},
-                             {"worker", json_of(one.worker, one)}});
+    json["cases"].push_back(merged(WC_JSON_OF(one.tensor_bytes, one.single_copy, one.changed_share, one.changed_cells,
+                                              one.patch_bytes, one.floor_s, one.link_s, one.call_s, one.installed_s),
+                                   {{"call_to_floor", one.call_s / one.floor_s},
+                                    {"installed_to_floor", one.installed_s / one.floor_s},
+                                    {"installed_to_floor_and_link", one.installed_s / (one.floor_s + one.link_s)},
+                                    {"origin", json_of(one.origin, one)},
+                                    {"worker", json_of(one.worker, one)}}));
     if (one.device_written_bytes) json["cases"].back()["device_written_bytes"] = *one.device_written_bytes;
   }
   for (const DeltaLines& size : cpu_lines(cases)) {

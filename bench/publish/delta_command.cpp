@@ -1,12 +1,9 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <cstdio>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "base/json_text.h"
+#include "bench/add_bench.h"
 #include "bench/commands.h"
 #include "bench/publish/delta_bench.h"
 #include "tools/command.h"
@@ -35,55 +32,39 @@ Status run(DeltaArguments& arguments) {
   }
   WC_ASSIGN(options.single_copy_bytes_min, parse_bytes(arguments.single_copy_from));
   WC_ASSIGN(options.link, parse_rate(arguments.link));
-  fmt::print("{}\n", delta_heading());
-  std::fflush(stdout);
-  WC_ASSIGN(const auto cases, run_delta_bench(options, [](const DeltaBenchCase& one) {
-              fmt::print("{}\n", delta_line(one));
-              std::fflush(stdout);
-            }));
+  print_now(delta_heading());
+  WC_ASSIGN(const auto cases, run_delta_bench(options, [](const DeltaBenchCase& one) { print_now(delta_line(one)); }));
   for (const DeltaLines& size : cpu_lines(cases)) {
     print_line(size, "origin", size.origin);
     print_line(size, "worker", size.worker);
   }
-  WC_TRY(write_result(options.flags.json_path, json_text(to_json(cases), 2) + "\n"));
+  WC_TRY(write_json(options.flags.json_path, to_json(cases)));
   return write_result(options.flags.svg_path, to_svg(delta_figure(cases)));
 }
 
 }  // namespace
 
 void add_delta_command(CLI::App& app) {
-  const auto arguments = std::make_shared<DeltaArguments>();
+  const auto [command, arguments] =
+      add_bench<DeltaArguments>(app, "delta", "What a step costs that is published as changes, at both ends", run);
   DeltaBenchOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("delta", "What a step costs that is published as changes, at both ends");
-  command->add_option("--size", arguments->sizes, "All tensors together")
-      ->delimiter(',')
-      ->check(bytes_validator())
-      ->capture_default_str();
+  command->add_option("--size", arguments->sizes, "All tensors together")->delimiter(',')->check(bytes_validator());
   command
       ->add_option("--single-copy-from", arguments->single_copy_from,
                    "From this size on the worker has --single-copy, for hosts without room for two")
-      ->check(bytes_validator())
-      ->capture_default_str();
+      ->check(bytes_validator());
   command->add_option("--tensors", options.tensors, "Number of tensors")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{100000}))
-      ->capture_default_str();
+      ->check(CLI::Range(std::size_t{1}, std::size_t{100000}));
   command->add_option("--changed", options.changed_shares, "Shares of the cells that a step changes")
       ->delimiter(',')
-      ->check(CLI::Range(1e-6, 0.4))
-      ->capture_default_str();
-  command->add_option("--steps", options.steps, "Steps that are measured")
-      ->check(CLI::Range(1u, 10000u))
-      ->capture_default_str();
+      ->check(CLI::Range(1e-6, 0.4));
+  command->add_option("--steps", options.steps, "Steps that are measured")->check(CLI::Range(1u, 10000u));
   command->add_flag("--whole", options.whole, "Publish all tensors at each step, without a list");
   command->add_option("--interval", options.interval_s, "Seconds from step to step, at least")
-      ->check(CLI::Range(0.0, 3600.0))
-      ->capture_default_str();
-  command->add_option("--link", arguments->link, "What either node may send and receive")
-      ->check(rate_validator())
-      ->capture_default_str();
+      ->check(CLI::Range(0.0, 3600.0));
+  command->add_option("--link", arguments->link, "What either node may send and receive")->check(rate_validator());
   options.flags.add_to(*command);
   command->add_option("--plot", options.flags.svg_path, "Also draw the seconds of a step over the changed share");
-  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
 }
 
 }  // namespace weightcast::bench

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json_of.h"
 #include "bench/times.h"
 
 namespace weightcast::bench {
@@ -129,16 +130,8 @@ Result<PublishBenchResult> run_publish_bench(const PublishBenchOptions& options)
 }
 
 nlohmann::json to_json(const PublishBenchResult& result) {
-  return {{"tensor_bytes", result.tensor_bytes},
-          {"tensors", result.tensors},
-          {"copy_s", result.copy_s},
-          {"begin_s", result.begin_s},
-          {"fill_s", result.fill_s},
-          {"commit_s", result.commit_s},
-          {"calls_s_max", result.calls_s_max},
-          {"ratio", result.ratio()},
-          {"extra_bytes", result.extra_bytes},
-          {"taken_s", result.taken_s}};
+  return WC_JSON_OF(result.tensor_bytes, result.tensors, result.copy_s, result.begin_s, result.fill_s, result.commit_s,
+                    result.calls_s_max, result.ratio(), result.extra_bytes, result.taken_s);
 }
 
 }  // namespace weightcast::bench

@@ -2,10 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <memory>
-
-#include "base/json_text.h"
+#include "bench/add_bench.h"
 #include "bench/publish/publish_bench.h"
 #include "bench/publish/sparse_bench.h"
 #include "tools/command.h"
@@ -37,7 +34,7 @@ Status run_sparse(const PublishArguments& arguments) {
       format_bytes(result.tensor_bytes), format_bytes(result.changes_bytes), format_bytes(result.patch_bytes),
       show(result.whole), show(result.sparse), result.in_place, options.repetitions, result.ratio(),
       result.memory_floor_s);
-  return write_result(arguments.options.flags.json_path, json_text(to_json(result), 2) + "\n");
+  return write_json(arguments.options.flags.json_path, to_json(result));
 }
 
 Status run(PublishArguments& arguments) {
@@ -50,29 +47,25 @@ Status run(PublishArguments& arguments) {
       "s\n",
       format_bytes(result.tensor_bytes), result.tensors, 1e3 * result.begin_s, result.fill_s, 1e3 * result.commit_s,
       1e3 * result.calls_s_max, result.ratio(), result.copy_s, format_bytes(result.extra_bytes), result.taken_s);
-  return write_result(arguments.options.flags.json_path, json_text(to_json(result), 2) + "\n");
+  return write_json(arguments.options.flags.json_path, to_json(result));
 }
 
 }  // namespace
 
 void add_publish_command(CLI::App& app) {
-  const auto arguments = std::make_shared<PublishArguments>();
-  CLI::App* command = app.add_subcommand("publish", "What publishing from memory costs the trainer");
-  command->add_option("--size", arguments->size, "All tensors together")
-      ->check(bytes_validator())
-      ->capture_default_str();
+  const auto [command, arguments] =
+      add_bench<PublishArguments>(app, "publish", "What publishing from memory costs the trainer", run);
+  command->add_option("--size", arguments->size, "All tensors together")->check(bytes_validator());
   command->add_option("--tensors", arguments->options.tensors, "Number of tensors")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{100000}))
-      ->capture_default_str();
+      ->check(CLI::Range(std::size_t{1}, std::size_t{100000}));
   command->add_option("--repeat", arguments->options.repetitions, "Repetitions, after one that is shown apart")
-      ->check(CLI::Range(1u, 1000u))
-      ->capture_default_str();
+      ->check(CLI::Range(1u, 1000u));
   command
       ->add_option("--changed", arguments->changed_share,
                    "Compare publishing a step that changes this share of the cells, whole and as a list of changes")
-      ->check(CLI::Range(1e-6, 0.5));
+      ->check(CLI::Range(1e-6, 0.5))
+      ->default_str("");
   arguments->options.flags.add_to(*command);
-  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
 }
 
 }  // namespace weightcast::bench

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/json_of.h"
 #include "base/parallel.h"
 #include "bench/fleet/scratch.h"
 #include "bench/publish/bench_origin.h"
@@ -196,14 +197,9 @@ Result<std::vector<ThreadsBenchCase>> run_threads_bench(const ThreadsBenchOption
 nlohmann::json to_json(const std::vector<ThreadsBenchCase>& cases) {
   nlohmann::json json = nlohmann::json::array();
   for (const ThreadsBenchCase& one : cases) {
-    json.push_back({{"threads", one.threads},
-                    {"copy_s", one.copy_s},
-                    {"take_over_s", one.take_over_s},
-                    {"scan_s", one.scan_s},
-                    {"compare_s", one.compare_s},
-                    {"compare_to_scan", one.compare_s / one.scan_s},
-                    {"pack_s", one.pack_s},
-                    {"unpack_s", one.unpack_s}});
+    json.push_back(merged(
+        WC_JSON_OF(one.threads, one.copy_s, one.take_over_s, one.scan_s, one.compare_s, one.pack_s, one.unpack_s),
+        {{"compare_to_scan", one.compare_s / one.scan_s}}));
   }
   return json;
 }

@@ -1,11 +1,7 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <memory>
-
-#include "base/json_text.h"
+#include "bench/add_bench.h"
 #include "bench/commands.h"
-#include "bench/fleet/fleet_flags.h"
 #include "bench/publish/threads_bench.h"
 #include "tools/command.h"
 #include "transport/io/log.h"
@@ -33,31 +29,24 @@ Status run(ThreadsArguments& arguments) {
     }
     fmt::print("\n");
   }
-  return write_result(arguments.json_path, json_text(to_json(cases), 2) + "\n");
+  return write_json(arguments.json_path, to_json(cases));
 }
 
 }  // namespace
 
 void add_threads_command(CLI::App& app) {
-  const auto arguments = std::make_shared<ThreadsArguments>();
+  const auto [command, arguments] =
+      add_bench<ThreadsArguments>(app, "threads", "What is proportional to the model, by how many threads", run);
   ThreadsBenchOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("threads", "What is proportional to the model, by how many threads");
-  command->add_option("--size", arguments->size, "All tensors together")
-      ->check(bytes_validator())
-      ->capture_default_str();
+  command->add_option("--size", arguments->size, "All tensors together")->check(bytes_validator());
   command->add_option("--threads", options.threads, "Numbers of threads; the first is compared with")
       ->delimiter(',')
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 64));
   command->add_option("--changed", options.changed_share, "Share of the cells that a step changes")
-      ->check(CLI::Range(1e-6, 0.4))
-      ->capture_default_str();
-  command->add_option("--repeat", options.repetitions, "Repetitions")
-      ->check(CLI::Range(1u, 1000u))
-      ->capture_default_str();
+      ->check(CLI::Range(1e-6, 0.4));
+  command->add_option("--repeat", options.repetitions, "Repetitions")->check(CLI::Range(1u, 1000u));
   command->add_option("--scratch", options.scratch, "Directory for states; default: TMPDIR, else /var/tmp");
   command->add_option("--json", arguments->json_path, "Also write the result to this file");
-  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
 }
 
 }  // namespace weightcast::bench

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/files/posix_file_system.h"
+#include "base/json_of.h"
 #include "bench/fleet/tcp.h"
 #include "bench/relay/cipher_floor.h"
 #include "bench/times.h"
@@ -180,19 +181,13 @@ Result<std::vector<RelayCase>> run_relay_bench(const RelayBenchOptions& options,
 nlohmann::json to_json(const std::vector<RelayCase>& cases) {
   nlohmann::json list = nlohmann::json::array();
   for (const RelayCase& c : cases) {
-    list.push_back({{"payload_bytes", c.payload_bytes},
-                    {"plain_s", c.plain.seconds},
-                    {"plain_cpu_s_per_relayed_gib", c.plain.cpu_s / gibibytes(c.payload_bytes)},
-                    {"stored_s", c.stored.seconds},
-                    {"stored_cpu_s_per_relayed_gib", c.stored.cpu_s / gibibytes(c.payload_bytes)},
-                    {"relay_s", c.relay_s},
-                    {"publish_s", c.publish_s},
-                    {"ratio", c.ratio()},
-                    {"stored_ratio", c.stored_ratio()},
-                    {"cpu_s", c.cpu_s},
-                    {"cpu_s_per_relayed_gib", c.cpu_s / gibibytes(c.payload_bytes)},
-                    {"stolen_s", c.stolen_s},
-                    {"rss_anon_bytes_max", c.rss_anon_bytes_max}});
+    list.push_back(merged(WC_JSON_OF(c.payload_bytes, c.relay_s, c.publish_s, c.ratio(), c.stored_ratio(), c.cpu_s,
+                                     c.stolen_s, c.rss_anon_bytes_max),
+                          {{"plain_s", c.plain.seconds},
+                           {"plain_cpu_s_per_relayed_gib", c.plain.cpu_s / gibibytes(c.payload_bytes)},
+                           {"stored_s", c.stored.seconds},
+                           {"stored_cpu_s_per_relayed_gib", c.stored.cpu_s / gibibytes(c.payload_bytes)},
+                           {"cpu_s_per_relayed_gib", c.cpu_s / gibibytes(c.payload_bytes)}}));
     if (!c.encrypted) continue;
     list.back()["encrypted_relay_s"] = c.encrypted->relay_s;
     list.back()["encrypted_cpu_s"] = c.encrypted->cpu_s;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/json_of.h"
 #include "base/json_text.h"
 #include "base/settings/nearest_name.h"
 #include "base/text.h"
@@ -310,20 +311,13 @@ std::string write_trajectory(const Trajectory& t) {
   for (const float logprob : t.logprobs) logprobs.push_back(number(static_cast<double>(logprob)));
   for (const VersionRun& run : t.version_runs) runs.push_back({run.version.value, run.tokens});
   for (const Turn& turn : t.turns) turns.push_back({turn.begin, turn.end, number(turn.reward)});
-  Json json = {{"task", t.task},
-               {"worker", t.worker},
-               {"sequence", t.sequence},
-               {"group", t.group},
-               {"model_digest", t.model_digest},
-               {"tokenizer_digest", t.tokenizer_digest},
-               {"tokens", t.tokens},
-               {"response_mask", t.response_mask},
-               {"logprobs", std::move(logprobs)},
-               {"version_runs", std::move(runs)},
-               {"oldest_version", t.oldest_version.value},
-               {"reward", number(t.reward)},
-               {"turns", std::move(turns)},
-               {"metadata", t.metadata}};
+  Json json = merged(WC_JSON_OF(t.task, t.worker, t.sequence, t.group, t.model_digest, t.tokenizer_digest, t.tokens,
+                                t.response_mask, t.metadata),
+                     {{"logprobs", std::move(logprobs)},
+                      {"version_runs", std::move(runs)},
+                      {"oldest_version", t.oldest_version.value},
+                      {"reward", number(t.reward)},
+                      {"turns", std::move(turns)}});
   if (t.success) json["success"] = *t.success;
   return json_text(json);
 }

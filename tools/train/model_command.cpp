@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/files/posix_file_system.h"
+#include "base/json_of.h"
 #include "base/json_text.h"
 #include "model/model_files.h"
 
@@ -23,17 +24,10 @@ Json describe_rope(const RopeConfig& rope) {
 }
 
 Json describe_config(const ModelConfig& config) {
-  Json json{{"architecture", to_string(config.architecture)},
-            {"vocab_size", config.vocab_size},
-            {"hidden_size", config.hidden_size},
-            {"intermediate_size", config.intermediate_size},
-            {"num_hidden_layers", config.num_hidden_layers},
-            {"num_attention_heads", config.num_attention_heads},
-            {"num_key_value_heads", config.num_key_value_heads},
-            {"head_dim", config.head_dim},
-            {"max_position_embeddings", config.max_position_embeddings},
-            {"tie_word_embeddings", config.tie_word_embeddings},
-            {"rope", describe_rope(config.rope)}};
+  Json json = merged(WC_JSON_OF(config.vocab_size, config.hidden_size, config.intermediate_size,
+                                config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads,
+                                config.head_dim, config.max_position_embeddings, config.tie_word_embeddings),
+                     {{"architecture", to_string(config.architecture)}, {"rope", describe_rope(config.rope)}});
   if (config.experts) {
     json["num_experts"] = config.experts->experts;
     json["num_experts_per_tok"] = config.experts->experts_per_token;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/entropy.h"
+#include "base/json_of.h"
 #include "base/json_text.h"
 #include "base/steady_clock.h"
 #include "base/text.h"
@@ -428,14 +429,9 @@ HttpResponse RolloutIntake::tell_status(const HttpRequest&) {
     const auto buffer = buffer_.lock();
     answer = state_of(*buffer);
     const ReplayStats& stats = buffer->stats();
-    answer["buffer"] = {{"rollouts", buffer->buffered()},
-                        {"bytes", buffer->buffered_bytes()},
-                        {"under_way", buffer->under_way()},
-                        {"admitted", stats.admitted},
-                        {"taken", stats.taken},
-                        {"duplicates", stats.duplicates},
-                        {"full", stats.full},
-                        {"refused", stats.refused}};
+    answer["buffer"] = merged(
+        WC_JSON_OF(buffer->under_way(), stats.admitted, stats.taken, stats.duplicates, stats.full, stats.refused),
+        {{"rollouts", buffer->buffered()}, {"bytes", buffer->buffered_bytes()}});
   }
   answer["malformed"] = malformed_.load();
   {
@@ -446,23 +442,15 @@ HttpResponse RolloutIntake::tell_status(const HttpRequest&) {
   const Instant now = steady_now();
   for (const IntakeWorker& row : workers()) {
     const LeaseRecord leases = buffer_->leases().record_of(row.name);
-    rows.push_back({{"name", row.name},
-                    {"version", row.weights.value},
-                    {"version_s", to_seconds(now - row.weights_since)},
-                    {"price_per_hour", row.price_per_hour},
-                    {"groups_leased", leases.groups_leased},
-                    {"groups_overdue", leases.groups_overdue},
-                    {"groups_delivered", leases.groups_delivered},
-                    {"groups_failed", leases.groups_failed},
-                    {"refused", row.refused},
-                    {"fault", fault_of(row, leases).text},
-                    {"active", row.is_active},
-                    {"wanted", row.is_wanted},
-                    {"silent_s", to_seconds(now - row.heard)},
-                    {"rollouts_per_s", row.rollouts_per_s},
-                    {"tokens_per_s", row.tokens_per_s},
-                    {"under_way", row.under_way},
-                    {"admitted", row.admitted}});
+    rows.push_back(merged(WC_JSON_OF(row.name, row.price_per_hour, leases.groups_leased, leases.groups_overdue,
+                                     leases.groups_delivered, leases.groups_failed, row.refused, row.rollouts_per_s,
+                                     row.tokens_per_s, row.under_way, row.admitted),
+                          {{"version", row.weights.value},
+                           {"version_s", to_seconds(now - row.weights_since)},
+                           {"fault", fault_of(row, leases).text},
+                           {"active", row.is_active},
+                           {"wanted", row.is_wanted},
+                           {"silent_s", to_seconds(now - row.heard)}}));
   }
   answer["workers"] = std::move(rows);
   return json_response(answer);

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "base/json_of.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "tasks/trajectory/trajectory_json.h"
@@ -76,16 +77,12 @@ Json to_json(const LeaseTable::Key& key, const Lease& lease, Instant now) {
   for (std::uint64_t i = 0; i < lease.size; ++i) {
     if (lease.settled[i]) settled.push_back(i);
   }
-  return {{"worker", key.first},
-          {"group", lease.group},
-          {"first", lease.first},
-          {"size", lease.size},
-          {"version", lease.version.value},
-          {"age_ns", (now - lease.granted).count()},
-          {"state", kStates[static_cast<std::size_t>(lease.state)]},
-          {"tag", lease.tag},
-          {"settled", std::move(settled)},
-          {"abandoned", lease.abandoned}};
+  return merged(WC_JSON_OF(lease.group, lease.first, lease.size, lease.tag, lease.abandoned),
+                {{"worker", key.first},
+                 {"version", lease.version.value},
+                 {"age_ns", (now - lease.granted).count()},
+                 {"state", kStates[static_cast<std::size_t>(lease.state)]},
+                 {"settled", std::move(settled)}});
 }
 
 Result<Lease> lease_from(const Json& json, const ReplayOptions& options, Instant now) {

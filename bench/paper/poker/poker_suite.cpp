@@ -1,5 +1,7 @@
 #include "bench/paper/poker/poker_suite.h"
 
+#include "base/json_of.h"
+
 namespace weightcast::bench {
 namespace {
 
@@ -17,18 +19,13 @@ nlohmann::json json_of(const PokerWarmUp& warm_up) {
 nlohmann::json to_json(const PokerSuite& suite) {
   nlohmann::json cases = nlohmann::json::array();
   for (const PokerCase& c : suite.cases) cases.push_back({{"name", c.name}, {"settings", settings_json(c.settings)}});
-  return {{"settings", settings_json(suite.settings)},
-          {"training", settings_json(suite.training)},
-          {"words", suite.words},
-          {"hands", suite.table.hands},
-          {"prompt", to_string(suite.table.prompt)},
-          {"base", json_of(suite.base)},
-          {"opponent", json_of(suite.opponent)},
-          {"cases", std::move(cases)},
-          {"seeds", suite.seeds},
-          {"steps", suite.steps},
-          {"deals", suite.deals},
-          {"match_seed", suite.match_seed}};
+  return merged(WC_JSON_OF(suite.words, suite.table.hands, suite.seeds, suite.steps, suite.deals, suite.match_seed),
+                {{"settings", settings_json(suite.settings)},
+                 {"training", settings_json(suite.training)},
+                 {"prompt", to_string(suite.table.prompt)},
+                 {"base", json_of(suite.base)},
+                 {"opponent", json_of(suite.opponent)},
+                 {"cases", std::move(cases)}});
 }
 
 nlohmann::json to_json(const PokerCell& cell) {

@@ -1,5 +1,6 @@
 #include "transport/node/members/peer_records.h"
 
+#include "base/json_of.h"
 #include "base/json_text.h"
 #include "transport/io/log.h"
 
@@ -22,25 +23,17 @@ json to_json(const PeerRecord& record) {
                           {"parent_cleared", one.parent_cleared},
                           {"child_cleared", one.child_cleared}});
   }
-  return {{"name", record.name},
-          {"rates_bytes_per_s", std::move(rates)},
-          {"ok", record.score.ok},
-          {"failed", record.score.failed},
-          {"ok_in_a_row", record.score.ok_in_a_row},
-          {"failed_in_a_row", record.score.failed_in_a_row},
-          {"age_s", to_seconds(record.score.age)},
-          {"standing", static_cast<unsigned>(record.standing.standing)},
-          {"strikes", record.standing.strikes},
-          {"corrupt", record.standing.corrupt},
-          {"clean_in_a_row", record.standing.clean_in_a_row},
-          {"demotions", record.standing.demotions},
-          {"offence", record.offence},
-          {"offence_by_word", record.offence_by_word},
-          {"uplink_bytes_per_s", record.uplink.bytes_per_s},
-          {"downlink_bytes_per_s", record.downlink.bytes_per_s},
-          {"complaints", std::move(complaints)},
-          {"voice", record.voice},
-          {"voice_since", record.since_regained}};
+  return merged(WC_JSON_OF(record.name, record.score.ok, record.score.failed, record.score.ok_in_a_row,
+                           record.score.failed_in_a_row, record.standing.strikes, record.standing.corrupt,
+                           record.standing.clean_in_a_row, record.standing.demotions, record.offence,
+                           record.offence_by_word, record.voice),
+                {{"rates_bytes_per_s", std::move(rates)},
+                 {"age_s", to_seconds(record.score.age)},
+                 {"standing", static_cast<unsigned>(record.standing.standing)},
+                 {"uplink_bytes_per_s", record.uplink.bytes_per_s},
+                 {"downlink_bytes_per_s", record.downlink.bytes_per_s},
+                 {"complaints", std::move(complaints)},
+                 {"voice_since", record.since_regained}});
 }
 
 PeerRecord from_json(const json& entry) {
