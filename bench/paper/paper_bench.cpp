@@ -16,8 +16,8 @@
 #include "base/json_text.h"
 #include "base/settings/nearest_name.h"
 #include "base/text.h"
-#ifdef WEIGHTCAST_TORCH
 #include "bench/paper/kept_json.h"
+#ifdef WEIGHTCAST_TORCH
 #include "bench/paper/poker/poker_runs.h"
 #include "bench/paper/run_statistics.h"
 #include "bench/paper/training_runs.h"

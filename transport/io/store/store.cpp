@@ -487,6 +487,9 @@ void StoreImpl::discard(PayloadId payload) {
   if (const auto found = incoming_.find(payload); found != incoming_.end()) {
     const IncomingRef incoming = found->second;
     incoming->discarded = true;
+    if (incoming->awaits_digest) {
+      later([payload, done = std::exchange(incoming->awaits_digest, nullptr)] { done(no_such(payload)); });
+    }
     incoming->check.reset();
     incoming->applied.reset();
     *incoming->wanted = false;

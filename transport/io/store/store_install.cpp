@@ -24,8 +24,9 @@ void StoreImpl::finish(PayloadId payload, std::function<void(Result<StoredVersio
   }
   incoming->finishing = true;
   if (payload.is_encoded() && !is_made_beside(payload)) return finish_in_place(incoming, std::move(done));
-  auto handle = [this, incoming, done = std::move(done)](const Result<Checksum>& digest) {
-    handle_digest(incoming, digest, done);
+  incoming->awaits_digest = std::move(done);
+  auto handle = [this, incoming](const Result<Checksum>& digest) {
+    if (!incoming->discarded) handle_digest(incoming, digest, std::exchange(incoming->awaits_digest, nullptr));
   };
   incoming->check ? incoming->check->finish(std::move(handle)) : incoming->applied->finish(std::move(handle));
 }
