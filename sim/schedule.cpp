@@ -31,9 +31,9 @@ void add_archive(SimOptions& options) {
   archive.rate = Rate::bits(1e6 * one_of(random, std::array{1.0, 20.0, 100.0, 1000.0}));
   archive.delay = random.duration(milliseconds(1), milliseconds(300));
   if (random.chance(0.4)) return;
-  using Fault = ArchiveOptions::Fault;
-  archive.fault = one_of(random, std::array{Fault::kLacks, Fault::kDiffers, Fault::kLies, Fault::kFails, Fault::kStalls,
-                                            Fault::kUnranged});
+  using ArchiveFault = ArchiveOptions::Fault;
+  archive.fault = one_of(random, std::array{ArchiveFault::kLacks, ArchiveFault::kDiffers, ArchiveFault::kLies,
+                                            ArchiveFault::kFails, ArchiveFault::kStalls, ArchiveFault::kUnranged});
   archive.fault_probability = random.chance(0.5) ? 1 : 0.2;
 }
 

@@ -48,7 +48,7 @@ void Simulation::go_on_reading(std::uint32_t index) {
 }
 
 void Simulation::handle_archive(const Event& event) {
-  using Fault = ArchiveOptions::Fault;
+  using ArchiveFault = ArchiveOptions::Fault;
   ArchiveRead& read = archive_reads_[event.a];
   Node& node = nodes_[read.node];
   if (!node.core || node.incarnation != read.incarnation || !node.archive_requests.contains(read.request)) return;
@@ -57,20 +57,20 @@ void Simulation::handle_archive(const Event& event) {
   if (read.finds) {
     node.archive_requests.erase(read.request);
     std::vector<ContentDigest> digests = payload.digests;
-    if (read.fault == Fault::kDiffers) digests.back() = wrong(digests.back());
+    if (read.fault == ArchiveFault::kDiffers) digests.back() = wrong(digests.back());
     const Error lacks = fail(Errc::kNotFound, Op::kRead, "the archive does not have that version whole");
-    const bool has = payload.complete && read.fault != Fault::kLacks;
+    const bool has = payload.complete && read.fault != ArchiveFault::kLacks;
     node.worker->handle_archive_found(local(index), read.payload, read.request,
                                       has ? Result<std::vector<ContentDigest>>(std::move(digests)) : lacks);
-  } else if (read.fault == Fault::kFails || read.fault == Fault::kUnranged) {
-    const bool passes = read.fault == Fault::kFails;
+  } else if (read.fault == ArchiveFault::kFails || read.fault == ArchiveFault::kUnranged) {
+    const bool passes = read.fault == ArchiveFault::kFails;
     node.archive_requests.erase(read.request);
     node.worker->handle_archive_ended(local(index), read.payload, read.request,
                                       fail(passes ? Errc::kIo : Errc::kUnsupported, Op::kReceive,
                                            passes ? "the connection is cut" : "the whole object came"));
   } else {
     const ChunkIndex chunk = read.next;
-    const bool damaged = read.fault == Fault::kLies;
+    const bool damaged = read.fault == ArchiveFault::kLies;
     const ContentDigest& digest = payload.digests[chunk.value];
     ++read.next.value;
     read.is_answered = true;
