@@ -12,7 +12,7 @@ namespace weightcast::sim {
 using NodeIndex = std::uint32_t;
 using LinkIndex = std::uint32_t;
 using FrameIndex = std::uint32_t;
-inline constexpr std::uint32_t kNone = 0xffffffff;
+inline constexpr std::uint32_t kNoIndex = 0xffffffff;
 
 enum class EventKind : std::uint8_t {
   kTransmitted,  ///< a: node, b: its incarnation. Its uplink has sent a frame.

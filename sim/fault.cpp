@@ -74,7 +74,7 @@ std::optional<Duration> parse_time(std::string_view text) {
 std::optional<NodeIndex> parse_index(std::string_view text) {
   NodeIndex value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value == 0 || value == kNone) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || value == 0 || value == kNoIndex) return std::nullopt;
   return value;
 }
 
@@ -168,7 +168,7 @@ class LineParser {
     }
     if (word == "all") {
       first = 0;
-      last = kNone;
+      last = kNoIndex;
       return {};
     }
     if (word != "worker" && word != "workers") return bad("who? 'worker 3', 'workers 3-6', 'origin' or 'all'");

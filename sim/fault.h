@@ -41,7 +41,7 @@ enum class FaultKind : std::uint8_t {
 
 /// What happens to one node. Node 0 is the origin, node i the i-th worker.
 struct Fault {
-  static constexpr NodeIndex kEverybody = kNone;
+  static constexpr NodeIndex kEverybody = kNoIndex;
 
   FaultKind kind{};
   Duration at{};     ///< after the first publication, of whole nodes after the start

@@ -27,7 +27,7 @@ enum class Lie : std::uint8_t {
   kImpersonates,  ///< joins and says hello under the names of others
   kFloods,        ///< joins, subscribes, complains, reports and takes payloads as often as it can
 };
-inline constexpr std::uint32_t kLies = 8;
+inline constexpr std::uint32_t kLieKinds = 8;
 
 [[nodiscard]] std::string_view to_string(Lie lie);
 

@@ -33,7 +33,7 @@ Network::Network(const NetworkOptions& options, std::uint32_t nodes, Random& ran
 // ---- frames
 
 FrameIndex Network::new_frame() {
-  if (free_frames_ == kNone) {
+  if (free_frames_ == kNoIndex) {
     frames_.emplace_back();
     return static_cast<FrameIndex>(frames_.size() - 1);
   }
@@ -87,18 +87,18 @@ void Network::send_chunk(Instant now, LinkIndex index, NodeIndex from, PayloadId
 
 void Network::enqueue(Instant now, FrameIndex index) {
   Frame& frame = frames_[index];
-  frame.next = kNone;
+  frame.next = kNoIndex;
   Link& link = links_[frame.link];
   const NodeIndex from = link.ends[frame.from_end].node;
   Direction& direction = link.directions[frame.from_end];
-  if (!frame.is_bulk && direction.first == kNone && !direction.takes_turns) {
+  if (!frame.is_bulk && direction.first == kNoIndex && !direction.takes_turns) {
     const Duration cost = time_to_send(frame.bytes, nodes_[from].uplink);
     nodes_[from].owed += cost;
     direction.in_flight_bytes += frame.bytes;
     launch(now + cost, index);
     return;
   }
-  if (direction.last == kNone) {
+  if (direction.last == kNoIndex) {
     direction.first = index;
   } else {
     frames_[direction.last].next = index;
@@ -113,11 +113,11 @@ void Network::enqueue(Instant now, FrameIndex index) {
 
 void Network::serve(Instant now, NodeIndex index) {
   Node& node = nodes_[index];
-  while (node.sending == kNone && !node.round.empty()) {
+  while (node.sending == kNoIndex && !node.round.empty()) {
     const auto [link, end] = node.round.front();
     node.round.pop_front();
     Direction& direction = links_[link].directions[end];
-    if (direction.first == kNone) {
+    if (direction.first == kNoIndex) {
       direction.takes_turns = false;
       continue;
     }
@@ -129,7 +129,7 @@ void Network::serve(Instant now, NodeIndex index) {
     const FrameIndex sending = direction.first;
     Frame& frame = frames_[sending];
     direction.first = frame.next;
-    if (direction.first == kNone) direction.last = kNone;
+    if (direction.first == kNoIndex) direction.last = kNoIndex;
     direction.in_flight_bytes += frame.bytes;
     if (!frame.is_bulk) {
       const Duration cost = time_to_send(frame.bytes, node.uplink);
@@ -210,12 +210,12 @@ LinkIndex Network::dial(Instant now, NodeIndex from, ConnId conn, NodeIndex to) 
 }
 
 void Network::drop(FrameIndex& first, FrameIndex& last) {
-  while (first != kNone) {
+  while (first != kNoIndex) {
     const FrameIndex next = frames_[first].next;
     free_frame(first);
     first = next;
   }
-  last = kNone;
+  last = kNoIndex;
 }
 
 void Network::stop_reading(Link& link, std::uint8_t end) {
@@ -257,7 +257,7 @@ void Network::resume(Instant now, LinkIndex index, NodeIndex reader) {
   const std::uint8_t end = end_of(link, reader);
   Direction& direction = link.directions[1 - end];
   direction.paused = false;
-  if (direction.unread_first != kNone) events_.schedule(now, EventKind::kRead, index, end);
+  if (direction.unread_first != kNoIndex) events_.schedule(now, EventKind::kRead, index, end);
 }
 
 void Network::handle_restart(NodeIndex node) {
@@ -289,9 +289,9 @@ void Network::drop_node(Instant now, NodeIndex index, bool loses_power) {
     const Instant told = now + (loses_power ? kProbedInVain : delay(link, index, link.ends[other].node));
     events_.schedule(std::max(told, link.directions[end].last_arrival), EventKind::kClosed, l, other);
   }
-  if (node.sending != kNone) {
+  if (node.sending != kNoIndex) {
     links_[frames_[node.sending].link].directions[frames_[node.sending].from_end].takes_turns = false;
-    free_frame(std::exchange(node.sending, kNone));
+    free_frame(std::exchange(node.sending, kNoIndex));
   }
   for (const auto& [link, end] : node.round) links_[link].directions[end].takes_turns = false;
   node.round.clear();
@@ -328,7 +328,7 @@ NodeIndex Network::node_of(const Event& event) const {
     case EventKind::kConnected: return links_[event.a].ends[0].node;
     case EventKind::kRead:
     case EventKind::kClosed: return links_[event.a].ends[event.b].node;
-    default: return kNone;
+    default: return kNoIndex;
   }
 }
 
@@ -337,7 +337,7 @@ void Network::handle(Instant now, const Event& event) {
     case EventKind::kTransmitted: {
       Node& node = nodes_[event.a];
       if (node.generation != event.b) return;
-      const FrameIndex sent = std::exchange(node.sending, kNone);
+      const FrameIndex sent = std::exchange(node.sending, kNoIndex);
       const Frame& frame = frames_[sent];
       const LinkIndex index = frame.link;
       const std::uint8_t end = frame.from_end;
@@ -410,18 +410,18 @@ void Network::handle(Instant now, const Event& event) {
 void Network::arrive(Instant now, FrameIndex index) {
   const Frame& frame = frames_[index];
   Direction& direction = links_[frame.link].directions[frame.from_end];
-  if (!direction.paused && direction.unread_first == kNone) return take(now, index);
-  frames_[index].next = kNone;
-  (direction.unread_first == kNone ? direction.unread_first : frames_[direction.unread_last].next) = index;
+  if (!direction.paused && direction.unread_first == kNoIndex) return take(now, index);
+  frames_[index].next = kNoIndex;
+  (direction.unread_first == kNoIndex ? direction.unread_first : frames_[direction.unread_last].next) = index;
   direction.unread_last = index;
 }
 
 void Network::read_on(Instant now, const Event& event) {
   Direction& direction = links_[event.a].directions[1 - event.b];
-  while (!direction.paused && direction.unread_first != kNone) {
+  while (!direction.paused && direction.unread_first != kNoIndex) {
     const FrameIndex index = direction.unread_first;
     direction.unread_first = frames_[index].next;
-    if (direction.unread_first == kNone) direction.unread_last = kNone;
+    if (direction.unread_first == kNoIndex) direction.unread_last = kNoIndex;
     take(now, index);
   }
 }

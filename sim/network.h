@@ -131,8 +131,8 @@ class Network {
     bool damaged = false;
     bool is_bulk = false;  // a chunk, or padding: it takes its turn at the uplink, and its time at the downlink
     std::uint8_t from_end = 0;
-    LinkIndex link = kNone;
-    FrameIndex next = kNone;  // in its connection's queue
+    LinkIndex link = kNoIndex;
+    FrameIndex next = kNoIndex;  // in its connection's queue
     std::uint32_t bytes = 0;
     ChunkIndex chunk{};
     PayloadId payload{};
@@ -140,11 +140,11 @@ class Network {
   };
   /// One direction of a link.
   struct Direction {
-    FrameIndex first = kNone, last = kNone;                // queued
-    FrameIndex unread_first = kNone, unread_last = kNone;  // arrived at a reader that pauses
-    bool paused = false;                                   // by its reader
-    bool takes_turns = false;                              // in its node's round, or being sent
-    bool full = false;                                     // waits for in_flight_bytes to fall
+    FrameIndex first = kNoIndex, last = kNoIndex;                // queued
+    FrameIndex unread_first = kNoIndex, unread_last = kNoIndex;  // arrived at a reader that pauses
+    bool paused = false;                                         // by its reader
+    bool takes_turns = false;                                    // in its node's round, or being sent
+    bool full = false;                                           // waits for in_flight_bytes to fall
     bool brought_chunks = false;
     std::uint32_t in_flight_bytes = 0;
     Instant last_arrival{};
@@ -166,7 +166,7 @@ class Network {
   struct Node {
     Rate uplink{}, downlink{};
     std::deque<std::pair<LinkIndex, std::uint8_t>> round;  // directions that have something to send
-    FrameIndex sending = kNone;
+    FrameIndex sending = kNoIndex;
     Duration owed{};  // for control messages that went ahead
     Instant downlink_free{};
     Duration extra_delay{};
@@ -216,7 +216,7 @@ class Network {
   std::vector<Node> nodes_;
   std::deque<Link> links_;
   std::vector<Frame> frames_;
-  FrameIndex free_frames_ = kNone;
+  FrameIndex free_frames_ = kNoIndex;
   std::vector<Fault> partitions_;
   std::vector<Fault> blocks_;
   std::vector<Event> held_;

@@ -305,7 +305,7 @@ SimOptions hostile_schedule(std::uint64_t seed) {
     LiarOptions liar;
     liar.node = node;
     do {
-      liar.lies.insert(static_cast<Lie>(random.below(kLies)));
+      liar.lies.insert(static_cast<Lie>(random.below(kLieKinds)));
     } while (random.chance(0.4));
     liar.share = random.chance(0.5) ? 1 : random.unit();
     liar.chunks_before = random.chance(0.5) ? 0 : static_cast<std::uint32_t>(random.below(40));

@@ -262,14 +262,14 @@ void Simulation::dispatch(const Event& event) {
 }
 
 void Simulation::deliver(const Event& event) {
-  NodeIndex index = kNone;
+  NodeIndex index = kNoIndex;
   switch (event.kind) {
     case EventKind::kTimer: index = event.a; break;
     case EventKind::kDisk: index = disk_operations_[event.a].node; break;
     case EventKind::kArchive: index = archive_reads_[event.a].node; break;
     default: index = network_.node_of(event);
   }
-  if (index != kNone) {
+  if (index != kNoIndex) {
     Node& node = nodes_[index];
     if (node.stalls > 0 && node.core) {
       node.deferred.push_back(event);

@@ -140,7 +140,7 @@ class Simulation final : private NetworkHandler {
     bool open = false;
     std::uint32_t chunks = 0;  // of the payload, as it was begun
     std::uint32_t growth = 0;
-    std::uint32_t next = kNone;
+    std::uint32_t next = kNoIndex;
   };
 
   /// A request that a worker has made of the archive.
@@ -276,7 +276,7 @@ class Simulation final : private NetworkHandler {
   std::map<Version, PayloadId> published_;  // by which payload
   std::deque<Event> due_now_;  // of disks that take no time: these follow the event at hand, before all others
   std::vector<DiskOperation> disk_operations_;
-  std::uint32_t free_disk_operation_ = kNone;
+  std::uint32_t free_disk_operation_ = kNoIndex;
   std::vector<ArchiveRead> archive_reads_;
   Instant now_{};
   Instant quiet_since_{};  // when the last fault and the last publication were

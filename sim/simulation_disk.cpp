@@ -9,7 +9,7 @@ namespace weightcast::sim {
 void Simulation::start_disk_work(Instant due, DiskOperation operation) {
   operation.incarnation = nodes_[operation.node].incarnation;
   std::uint32_t slot = free_disk_operation_;
-  if (slot == kNone) {
+  if (slot == kNoIndex) {
     slot = static_cast<std::uint32_t>(disk_operations_.size());
     disk_operations_.emplace_back();
   } else {

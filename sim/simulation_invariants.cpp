@@ -121,7 +121,7 @@ void Simulation::check_asks_for_missing(NodeIndex node, const wire::Subscribe& s
 
 void Simulation::check_sent_is_wanted(NodeIndex node, const action::SendChunk& send) {
   if (const LinkIndex link = link_of(node, send.conn);
-      link != kNone && nodes_[network_.other_end(link, node)].liar != nullptr) {
+      link != kNoIndex && nodes_[network_.other_end(link, node)].liar != nullptr) {
     return;  // it may have asked for what did not exist yet
   }
   const auto found = nodes_[node].asked.find({link_of(node, send.conn), send.payload});

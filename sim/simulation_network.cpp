@@ -42,7 +42,7 @@ void Simulation::on_control(NodeIndex node, ConnId conn, NodeIndex from, Cargo& 
   }
   if (node == 0 && liar_options(from) == nullptr && message.parent_fault().kind() == wire::FAULT_KIND_CORRUPT) {
     const Member* accused = nodes_[0].origin->members().find(PeerId{message.parent_fault().parent_id()});
-    const NodeIndex liar = accused == nullptr ? kNone : node_named(accused->name);
+    const NodeIndex liar = accused == nullptr ? kNoIndex : node_named(accused->name);
     // Nobody judges what was withdrawn.
     const bool judged = nodes_[0].origin->holdings().contains(payload_of(message.parent_fault()));
     if (liar < nodes_.size() && judged) nodes_[liar].damage_reported_by.insert(from);

@@ -68,12 +68,12 @@ void Simulation::handle_timer(const Event& event) {
 
 LinkIndex Simulation::link_of(NodeIndex node, ConnId conn) const {
   const auto& links = nodes_[node].links;
-  return conn.value < links.size() ? links[conn.value] : kNone;
+  return conn.value < links.size() ? links[conn.value] : kNoIndex;
 }
 
 void Simulation::note_link(NodeIndex node, ConnId conn, LinkIndex link) {
   auto& links = nodes_[node].links;
-  if (links.size() <= conn.value) links.resize(conn.value + 1, kNone);
+  if (links.size() <= conn.value) links.resize(conn.value + 1, kNoIndex);
   links[conn.value] = link;
 }
 
@@ -86,7 +86,7 @@ void Simulation::perform(NodeIndex node, action::Connect& connect) {
 
 void Simulation::perform(NodeIndex node, action::Send& send) {
   const LinkIndex link = link_of(node, send.conn);
-  if (link == kNone) return;
+  if (link == kNoIndex) return;
   if (options_.thorough && nodes_[node].liar == nullptr) {
     if (send.message.has_subscribe()) check_asks_for_missing(node, send.message.subscribe());
     if (send.message.has_announce()) note_told(network_.other_end(link, node), send.message.announce().assignment());
@@ -102,7 +102,7 @@ void Simulation::perform(NodeIndex node, action::SendChunk& send) {
   const LinkIndex link = link_of(node, send.conn);
   const Manifest& manifest = *payloads_.at(send.payload).manifest;
   if (const LyingWorker* liar = nodes_[node].liar) {
-    if (link == kNone) return;
+    if (link == kNoIndex) return;
     return network_.send_chunk(now_, link, node, send.payload, send.chunk, manifest.chunk_size(send.chunk),
                                liar->damages_last());
   }
@@ -115,7 +115,7 @@ void Simulation::perform(NodeIndex node, action::SendChunk& send) {
                                send.payload.version.value, send.chunk.value));
   }
   if (options_.thorough) check_sent_is_wanted(node, send);
-  if (link != kNone) {
+  if (link != kNoIndex) {
     const bool damaged = nodes_[node].troubles.rotten.contains({send.payload, send.chunk});
     network_.send_chunk(now_, link, node, send.payload, send.chunk, manifest.chunk_size(send.chunk), damaged);
   }
@@ -123,7 +123,7 @@ void Simulation::perform(NodeIndex node, action::SendChunk& send) {
 
 void Simulation::perform(NodeIndex node, action::Close& close) {
   nodes_[node].dialling.erase(close.conn);
-  if (const LinkIndex link = link_of(node, close.conn); link != kNone) network_.close(now_, link, node);
+  if (const LinkIndex link = link_of(node, close.conn); link != kNoIndex) network_.close(now_, link, node);
 }
 
 void Simulation::perform(NodeIndex index, action::BeginPayload& begin) {

@@ -146,7 +146,7 @@ Simulation::Payload& Simulation::payload_of_size(PayloadId id, std::uint64_t byt
   manifest.payload_bytes = bytes;
   manifest.chunk_bytes = chunk_bytes;
   manifest.files.push_back({"model.safetensors", options_.payload_bytes});
-  manifest.snapshot_digest = stand_in_digest<Checksum>(id.version, ChunkIndex{kNone});
+  manifest.snapshot_digest = stand_in_digest<Checksum>(id.version, ChunkIndex{kNoIndex});
   for (std::uint32_t c = 0; c < manifest.chunk_count(); ++c) {
     made->second.digests.push_back(stand_in_digest<ContentDigest>(id, ChunkIndex{c}));
   }

@@ -19,17 +19,17 @@ inline constexpr std::uint16_t kPort = 1;
 
 inline std::string host_of(NodeIndex node) { return "n" + std::to_string(node); }
 
-/// The node of a host_of(); kNone for other text.
+/// The node of a host_of(); kNoIndex for other text.
 inline NodeIndex node_at(std::string_view host) {
-  NodeIndex node = kNone;
+  NodeIndex node = kNoIndex;
   if (host.starts_with('n')) std::from_chars(host.data() + 1, host.data() + host.size(), node);
   return node;
 }
 
-/// What a worker of a simulation is called by others, and which one is called so; kNone for other text.
+/// What a worker of a simulation is called by others, and which one is called so; kNoIndex for other text.
 inline std::string member_name(NodeIndex node) { return "w" + std::to_string(node); }
 inline NodeIndex node_named(std::string_view name) {
-  NodeIndex node = kNone;
+  NodeIndex node = kNoIndex;
   if (name.starts_with('w')) std::from_chars(name.data() + 1, name.data() + name.size(), node);
   return node;
 }

@@ -199,7 +199,7 @@ class Cables::Attempt final : public weightcast::Network::Attempt {
   const Endpoint to_;
   weightcast::Network::OnDialled on_dialled_;
   ConnId conn_{};
-  LinkIndex link_ = kNone;
+  LinkIndex link_ = kNoIndex;
 };
 
 class Cables::HostNetwork final : public weightcast::Network {

@@ -65,7 +65,7 @@ class Pair : private NetworkHandler {
   EventQueue events_;
   Network network_;
   Instant now_{};
-  LinkIndex link_ = kNone;
+  LinkIndex link_ = kNoIndex;
   std::vector<std::uint32_t> heard_;
   std::vector<NodeIndex> told_;
 };
