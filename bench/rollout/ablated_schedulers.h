@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "worker/rollout/rollout_scheduler.h"
 

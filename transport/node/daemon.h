@@ -11,9 +11,8 @@
 #include "base/settings/endpoint.h"
 #include "base/units.h"
 #include "security/node_keys.h"
+#include "transport/core/node_config.h"
 #include "transport/core/origin/origin_config.h"
-#include "transport/core/plan/plan.h"
-#include "transport/core/timeouts.h"
 #include "transport/core/worker/worker_config.h"
 #include "transport/io/disk/disk.h"
 #include "transport/node/payload/packing_speed.h"
@@ -22,52 +21,33 @@
 
 namespace weightcast {
 
-/// Everything that `weightcast daemon` can be told. Names are those of the flags and of the config file.
-struct DaemonConfig {
+/// Everything that `weightcast daemon` can be told. Names are those of the flags and of the config file. `name` is the
+/// host's by default, and `anchor_interval` holds for the log of versions in memory, too.
+struct DaemonConfig : NodeConfig, OriginOptions, WorkerOptions {
   Role role = Role::kWorker;
   std::string state;                ///< directory of this daemon alone
   Endpoint listen{"127.0.0.1", 0};  ///< port 0: a free one, told by `status` and in the log
   std::optional<Endpoint> origin;   ///< worker only
-  std::string name;                 ///< default: the host's name
-  std::string model_id;             ///< "" fits any
-  Rate uplink{};
-  Rate downlink{};
-  bool pace = true;                                     ///< false: the rates inform the plan, the network enforces them
-  Topology topology = Topology::kAuto;                  ///< origin only
-  Duration hop_delay = std::chrono::microseconds(500);  ///< origin only
-  std::uint32_t versions_kept = 2;
-  bool patches = true;               ///< origin only; false: full payloads only
-  Packing packing = Packing::kAuto;  ///< origin only
-  PackingSpeed packing_speed;        ///< of this host; run_daemon() measures it
-  /// Patches in a row before a whole version: for workers that are behind (origin), and in the log of versions in
-  /// memory.
-  std::uint32_t anchor_interval = 16;
+  bool pace = true;                 ///< false: the rates inform the plan, the network enforces them
+  PackingSpeed packing_speed;       ///< of this host; run_daemon() measures it
   VersionsIn versions_in = VersionsIn::kAuto;
   std::string memory_dir = "/dev/shm";            ///< a file system in memory
   std::optional<std::uint64_t> memory_bytes_max;  ///< that kAuto may take of it
   StorePlace place;                               ///< run_daemon() sets it
   std::string congestion;                         ///< "" leaves the host's default
-  std::uint32_t streams = 1;                      ///< worker only: connections to each parent
   DiskBackend disk = DiskBackend::kAuto;
   unsigned threads = 0;  ///< that take over, pack, unpack, compare and recover; 0: half of the usable cores, at most 8
   AdmissionLimits admission;                             ///< run_daemon() sets it by the descriptors that there are
   std::uint64_t storing_bytes_max = 24 * kMiB;           ///< of chunks on their way to the disk
-  bool single_copy = false;                              ///< worker only: patches are applied to the only copy
-  Duration single_copy_wait = std::chrono::seconds(60);  ///< ... at most so long after they arrived
-  bool takes_files = false;                              ///< worker only: see WorkerConfig
-  std::uint64_t snapshot_bytes_max = WorkerConfig{}.snapshot_bytes_max;  ///< worker only
+  Duration single_copy_wait = std::chrono::seconds(60);  ///< a patch waits so long at most for the only copy
   std::string archive;           ///< worker only: where full payloads may be read beside peers; "": nowhere
   ArchiveLimits archive_limits;  ///< worker only
-  std::vector<std::string> addresses_allowed;  ///< origin only: OriginConfig::addresses_allowed
-  bool leaf_only = false;
-  bool standby = false;
-  std::string keys;            ///< file of this node's keys; "": connections are not encrypted, and stay on loopback
+  std::string keys;              ///< file of this node's keys; "": connections are not encrypted, and stay on loopback
   std::string enroll;          ///< origin only: directory with the key and the tokens that enrol workers; "": none are
   std::string api_group;       ///< whose members may use the local socket, too; "": the daemon's user alone
   bool insecure = false;       ///< without keys beyond loopback, too
   Duration version_age_max{};  ///< worker only: since an announced version was published; 0: any
   std::int64_t keys_expire_unix_s = 0;  ///< run_daemon() sets it by the keys; 0: there are none
-  Timeouts timeouts{};
 };
 
 /// Checks what can be checked without touching the host. Errors: kInvalidArgument, kNotAllowed.

@@ -39,20 +39,11 @@ OriginNode::~OriginNode() { close(); }
 
 Status OriginNode::start() {
   OriginConfig config;
-  config.name = config_.name;
+  static_cast<NodeConfig&>(config) = config_;
+  static_cast<OriginOptions&>(config) = config_;
   config.run = store_->run().id;
-  config.model_id = config_.model_id;
-  config.uplink = config_.uplink;
-  config.topology = config_.topology;
-  config.hop_delay = config_.hop_delay;
-  config.versions_kept = config_.versions_kept;
-  config.patches = config_.patches;
-  config.packing = config_.packing;
   // The encoder has as many threads as a job.
   config.pack_bytes_per_s = config_.packing_speed.pack_bytes_per_s * loop().threads_per_job_max();
-  config.anchor_interval = config_.anchor_interval;
-  config.addresses_allowed = config_.addresses_allowed;
-  config.timeouts = config_.timeouts;
   core_ = std::make_unique<OriginCore>(std::move(config));
   const std::vector<StoredVersion> versions = store_->versions();
   const bool is_proven = !versions.empty() && versions.back().manifest.tree_of_snapshot().chunk_bytes != 0;

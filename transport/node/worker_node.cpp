@@ -21,25 +21,16 @@ WorkerNode::~WorkerNode() { close(); }
 
 Status WorkerNode::start() {
   WorkerConfig config;
-  config.name = config_.name;
+  static_cast<NodeConfig&>(config) = config_;
+  static_cast<WorkerOptions&>(config) = config_;
+  if (config.single_copy) config.versions_kept = 1;
   config.run = store_->run().id;
-  config.model_id = config_.model_id;
   config.incarnation = environment_.entropy();
   config.origin_host = config_.origin->host;
   config.origin_port = config_.origin->port;
   config.listen_host = config_.listen.host;
   config.listen_port = endpoint().port;
-  config.uplink = config_.uplink;
-  config.downlink = config_.downlink;
-  config.leaf_only = config_.leaf_only;
-  config.standby = config_.standby;
-  config.versions_kept = config_.single_copy ? 1 : config_.versions_kept;
-  config.single_copy = config_.single_copy;
-  config.takes_files = config_.takes_files;
-  config.snapshot_bytes_max = config_.snapshot_bytes_max;
-  config.streams = config_.streams;
   config.unpack_bytes_per_s = config_.packing_speed.unpack_bytes_per_s * loop().threads_per_job_max();
-  config.timeouts = config_.timeouts;
   config.trust = environment_.trust;
   std::unique_ptr<PayloadArchive> archive;
   if (!config_.archive.empty() && environment_.open_archive) {

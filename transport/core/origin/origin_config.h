@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "base/units.h"
 #include "proto/protocol.h"
+#include "transport/core/node_config.h"
 #include "transport/core/plan/plan.h"
-#include "transport/core/timeouts.h"
 
 namespace weightcast {
 
@@ -20,23 +19,25 @@ enum class Packing : std::uint8_t {
   kAlways  ///< whatever the rates are
 };
 
-struct OriginConfig {
-  std::string name = "origin";
-  RunId run{};           ///< that it publishes; kNoRun: what workers have counts as its own
-  std::string model_id;  ///< "" accepts workers of any
-  Rate uplink{};         ///< B
+/// What an origin's operator may choose.
+struct OriginOptions {
   Topology topology = Topology::kAuto;
   Duration hop_delay = std::chrono::microseconds(500);
-  std::uint32_t versions_kept = 2;
   bool patches = true;  ///< false: full payloads only
-  Packing packing = Packing::kNever;
-  double pack_bytes_per_s = 0;         ///< that this host packs, by a sample; 0: not known, so that kAuto never packs
+  Packing packing = Packing::kAuto;
   std::uint32_t anchor_interval = 16;  ///< a worker further behind than this many stored patches gets a full payload
   /// Hosts that members may name as theirs, besides the one that they come from and those of their certificates; with *
   /// for any characters.
   std::vector<std::string> addresses_allowed;
-  ProtocolRange protocols{};  ///< that it speaks; a test's older node speaks fewer
-  Timeouts timeouts{};
+};
+
+/// The uplink is B.
+struct OriginConfig : NodeConfig, OriginOptions {
+  OriginConfig() { name = "origin"; }
+
+  RunId run{};                  ///< that it publishes; kNoRun: what workers have counts as its own
+  double pack_bytes_per_s = 0;  ///< that this host packs, by a sample; 0: not known, so that kAuto never packs
+  ProtocolRange protocols{};    ///< that it speaks; a test's older node speaks fewer
 };
 
 }  // namespace weightcast
