@@ -367,10 +367,11 @@ TEST_F(PublishTest, PublishCopiesTheTensors) {
 
 TEST_F(PublishTest, ChangesArriveAsATableOfIndicesAndValues) {
   const std::vector<std::uint32_t> narrow{1, 4};
+  const std::string narrow_values = "xy";
   const std::vector<std::uint64_t> wide{7};
   const float value = 2.5;
   const std::vector<wc::Change> given{
-      change(narrow, "xy"),
+      change(narrow, narrow_values),
       {.name = "f", .dtype = "F32", .indices = wide.data(), .index_bytes = 8, .values = &value, .count = 1},
       {.name = "none", .dtype = "I64"}};
   const Offered offered = accept_during(
