@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -20,9 +21,14 @@
 
 namespace weightcast {
 
-/// What generates: the worker's own engine, one that keeps a pace and computes nothing, or a server.
+/// The worker's own engine generates, or one that keeps a pace and computes nothing, or a server of a BackendKind.
 enum class WorkerBackend : std::uint8_t { kEngine, kPaced, kVllm, kSglang, kParallax, kWeightcast };
-constexpr Words<6> words_of(WorkerBackend) { return {"engine", "paced", "vllm", "sglang", "parallax", "weightcast"}; }
+constexpr auto words_of(WorkerBackend) {
+  Words<2 + kWords<BackendKind>.size()> words{"engine", "paced"};
+  std::ranges::copy(kWords<BackendKind>, words.begin() + 2);
+  return words;
+}
+static_assert(to_string(WorkerBackend::kWeightcast) == to_string(BackendKind::kWeightcast));
 /// Absent: no server.
 [[nodiscard]] constexpr std::optional<BackendKind> server_kind(WorkerBackend backend) {
   return find_word<BackendKind>(to_string(backend));
