@@ -19,20 +19,18 @@ inline constexpr std::uint16_t kPort = 1;
 
 inline std::string host_of(NodeIndex node) { return "n" + std::to_string(node); }
 
+/// The number behind `letter`, with which `text` begins; kNoIndex for other text.
+inline NodeIndex node_behind(char letter, std::string_view text) {
+  NodeIndex node = kNoIndex;
+  if (text.starts_with(letter)) std::from_chars(text.data() + 1, text.data() + text.size(), node);
+  return node;
+}
 /// The node of a host_of(); kNoIndex for other text.
-inline NodeIndex node_at(std::string_view host) {
-  NodeIndex node = kNoIndex;
-  if (host.starts_with('n')) std::from_chars(host.data() + 1, host.data() + host.size(), node);
-  return node;
-}
+inline NodeIndex node_at(std::string_view host) { return node_behind('n', host); }
 
-/// What a worker of a simulation is called by others, and which one is called so; kNoIndex for other text.
+/// The name by which others call a worker of a simulation, and the worker of such a name; kNoIndex for other text.
 inline std::string member_name(NodeIndex node) { return "w" + std::to_string(node); }
-inline NodeIndex node_named(std::string_view name) {
-  NodeIndex node = kNoIndex;
-  if (name.starts_with('w')) std::from_chars(name.data() + 1, name.data() + name.size(), node);
-  return node;
-}
+inline NodeIndex node_named(std::string_view name) { return node_behind('w', name); }
 
 inline std::string name_of(NodeIndex node) { return node == 0 ? "origin" : "worker " + std::to_string(node); }
 
