@@ -24,7 +24,9 @@ add_compile_options(-Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -
 if(WEIGHTCAST_WERROR)
   add_compile_options(-Werror)
 endif()
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-Wshadow)
+else()
   # What one file of a batch declares is no shadow in the next one. The same for files that are compiled alone, which
   # continuous integration does not do.
   add_compile_options(-Wshadow=local)
