@@ -50,7 +50,7 @@ struct OneWorker : testing::Test {
   }
 };
 
-// What is refused in a header is in the tests of safetensors.
+// The tests of safetensors have all headers that are refused.
 TEST_F(OneWorker, SnapshotsThatAreNotWhatTheySayAreRefused) {
   const std::string good = safetensors_bytes(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "abcd");
   expect_refused("", "bad.safetensors");

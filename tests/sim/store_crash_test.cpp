@@ -22,7 +22,7 @@ void expect_current_whole(StoreHost& host) {
   EXPECT_TRUE(host.holds(kState / "current", snapshot(named->payload.version.value))) << *target;
 }
 
-/// Nothing but what a healthy store has. What a version that is being made durable writes anew is there for a moment.
+/// A healthy store has nothing else. A version that is being made durable has files beside it for a moment.
 void expect_tidy(StoreHost& host) {
   const StoreLayout layout(host.files, kState, host.store_options.place.memory_directory);
   std::string untidy;

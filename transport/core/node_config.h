@@ -8,7 +8,7 @@
 
 namespace weightcast {
 
-/// What origins and workers are told alike.
+/// Settings that origins and workers share.
 struct NodeConfig {
   std::string name;
   std::string model_id;  ///< "" fits any: other nodes and versions of another one are refused

@@ -19,7 +19,7 @@ enum class Packing : std::uint8_t {
   kAlways  ///< whatever the rates are
 };
 
-/// What an origin's operator may choose.
+/// An operator's choices for an origin.
 struct OriginOptions {
   Topology topology = Topology::kAuto;
   Duration hop_delay = std::chrono::microseconds(500);

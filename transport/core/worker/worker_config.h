@@ -32,7 +32,7 @@ struct ArchiveLimits {
   bool operator==(const ArchiveLimits&) const = default;
 };
 
-/// What a worker's operator may choose.
+/// An operator's choices for a worker.
 struct WorkerOptions {
   Rate downlink{};
   bool leaf_only = false;
