@@ -4,17 +4,8 @@
 
 #include "model/lora_files.h"
 #include "model/weights.h"
-#include "patch/snapshot/adapter_names.h"
 
 namespace weightcast {
-
-Status write_adapter(FileSystem& files, const std::filesystem::path& directory, const Decoder& decoder,
-                     std::string_view base_model) {
-  if (!decoder.adapter()) return fail(Errc::kInvalidArgument, Op::kWrite, "the model has no adapter");
-  return write_new_weights(files, directory, decoder.adapter_parameters(),
-                           {{kAdapterConfigFile, lora_config_json(*decoder.adapter(), base_model)}}, kShardBytesMax,
-                           kAdapterStem);
-}
 
 Status load_adapter(FileSystem& files, const std::filesystem::path& directory, Decoder& decoder) {
   WC_ASSIGN(const LoraFiles adapter, LoraFiles::open(files, directory, decoder.config()));

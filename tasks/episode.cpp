@@ -1,7 +1,6 @@
 #include "tasks/episode.h"
 
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 namespace weightcast {
@@ -81,7 +80,5 @@ Result<std::string> Episode::step(Instant now, std::string_view action, std::uin
 void Episode::handle_time(Instant now) {
   if (end_ == EpisodeEnd::kRunning && now >= deadline_) end_ = EpisodeEnd::kTimeLimit;
 }
-
-double Episode::reward() const { return std::accumulate(turn_rewards_.begin(), turn_rewards_.end(), 0.0); }
 
 }  // namespace weightcast

@@ -51,7 +51,6 @@ class Episode {
   [[nodiscard]] EpisodeEnd end() const { return end_; }
   [[nodiscard]] Instant deadline() const { return deadline_; }
   [[nodiscard]] const std::vector<double>& turn_rewards() const { return turn_rewards_; }
-  [[nodiscard]] double reward() const;
   /// Whether the environment said so in its last answer.
   [[nodiscard]] bool success() const { return success_; }
   /// Why the episode failed.

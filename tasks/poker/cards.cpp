@@ -1,5 +1,6 @@
 #include "tasks/poker/cards.h"
 
+#include <string_view>
 #include <utility>
 
 #include "base/random.h"
@@ -11,13 +12,6 @@ constexpr std::string_view kRanks = "23456789TJQKA";
 constexpr std::string_view kSuits = "cdhs";
 
 }  // namespace
-
-std::optional<Card> parse_card(std::string_view text) {
-  if (text.size() != 2) return std::nullopt;
-  const std::size_t rank = kRanks.find(text[0]), suit = kSuits.find(text[1]);
-  if (rank == std::string_view::npos || suit == std::string_view::npos) return std::nullopt;
-  return Card{static_cast<std::uint8_t>(rank * 4 + suit)};
-}
 
 std::string to_string(Card card) { return {kRanks[card.rank()], kSuits[card.suit()]}; }
 

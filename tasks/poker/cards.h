@@ -3,10 +3,8 @@
 #include <array>
 #include <compare>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 
 namespace weightcast {
 
@@ -21,8 +19,7 @@ struct Card {
 
 inline constexpr std::size_t kDeckCards = 52;
 
-/// "Ah". Absent if `text` is no card.
-[[nodiscard]] std::optional<Card> parse_card(std::string_view text);
+/// "Ah"
 [[nodiscard]] std::string to_string(Card card);
 /// "[Ah, Kd]"
 [[nodiscard]] std::string cards_text(std::span<const Card> cards);

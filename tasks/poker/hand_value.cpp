@@ -9,6 +9,18 @@
 namespace weightcast {
 namespace {
 
+enum class HandCategory {
+  kHighCard,
+  kPair,
+  kTwoPairs,
+  kThreeOfAKind,
+  kStraight,
+  kFlush,
+  kFullHouse,
+  kFourOfAKind,
+  kStraightFlush,
+};
+
 constexpr unsigned kRankCount = 13;
 constexpr unsigned kAce = 12;
 constexpr unsigned kKickers = 5;  // four bits each, below the category
@@ -50,8 +62,6 @@ class Value {
 };
 
 }  // namespace
-
-HandCategory hand_category(std::uint32_t value) { return static_cast<HandCategory>(value >> 4 * kKickers); }
 
 std::uint32_t hand_value(std::span<const Card> cards) {
   WC_CHECK(cards.size() >= 5 && cards.size() <= 7);

@@ -9,6 +9,7 @@
 #include "model/lora_files.h"
 #include "tests/golden_lines.h"
 #include "tests/model/golden_models.h"
+#include "tests/model/write_adapter.h"
 #include "tests/patch/temp_dir.h"
 #include "worker/engine/cpu_model.h"
 

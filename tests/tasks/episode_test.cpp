@@ -52,7 +52,6 @@ TEST_F(EpisodeTest, KeepsTheRewardOfEachTurn) {
   EXPECT_EQ(*episode.step(now_, "end", 3), "");
   EXPECT_EQ(episode.end(), EpisodeEnd::kDone);
   EXPECT_EQ(episode.turn_rewards(), (std::vector<double>{0.5, 0.5}));
-  EXPECT_EQ(episode.reward(), 1.0);
   EXPECT_FALSE(episode.step(now_, "go", 1).has_value());
 }
 
@@ -87,7 +86,7 @@ TEST_F(EpisodeTest, EndsAtTheTokenLimitAfterTheTurnThatReachesIt) {
   EXPECT_EQ(*episode.step(now_, "go", 9), "more");
   EXPECT_EQ(*episode.step(now_, "go", 1), "");
   EXPECT_EQ(episode.end(), EpisodeEnd::kTokenLimit);
-  EXPECT_EQ(episode.reward(), 1.0);
+  EXPECT_EQ(episode.turn_rewards().size(), 2u);
 }
 
 TEST_F(EpisodeTest, EndsAtTheTimeLimitWithoutAStep) {

@@ -25,10 +25,6 @@ double median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-void keep_earlier(std::optional<Instant>& earliest, Instant at) {
-  if (!earliest || at < *earliest) earliest = at;
-}
-
 }  // namespace
 
 Status validate(const CapacityOptions& options) {
@@ -111,17 +107,6 @@ void Capacity::handle_time(Instant now) {
     }
   }
   if (options_.provisions) provision(now, is_urgent);
-}
-
-std::optional<Instant> Capacity::poll_deadline() const {
-  std::optional<Instant> earliest;
-  for (const auto& [name, worker] : workers_) {
-    if (worker.is_alive) keep_earlier(earliest, worker.heard + options_.heartbeat_max);
-    if (worker.activated) keep_earlier(earliest, *worker.activated + options_.activation_time_max);
-  }
-  if (short_since_) keep_earlier(earliest, *short_since_ + options_.sustained);
-  if (excess_since_) keep_earlier(earliest, *excess_since_ + options_.sustained);
-  return earliest;
 }
 
 std::optional<CapacityAction> Capacity::poll_action() {

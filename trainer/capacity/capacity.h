@@ -103,9 +103,8 @@ class Capacity {
   void handle_step(Instant now, Duration training, Duration waiting);
   /// Version `version` is published from now on.
   void handle_published(Instant now, Version version);
-  /// Deaths, failed activations, sustained deviations. Call it after other inputs, and at poll_deadline().
+  /// Deaths, failed activations, sustained deviations. Call it after other inputs, and now and then.
   void handle_time(Instant now);
-  [[nodiscard]] std::optional<Instant> poll_deadline() const;
   [[nodiscard]] std::optional<CapacityAction> poll_action();
 
   [[nodiscard]] CapacityFigures figures() const;

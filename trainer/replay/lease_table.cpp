@@ -313,11 +313,11 @@ std::uint64_t LeaseTable::handle_time(Instant now) {
       set_state(entry, Lease::State::kOverdue);
     }
   }
-  scan_at_ = std::min(now + kScanInterval, poll_deadline().value_or(Instant::max()));
+  scan_at_ = std::min(now + kScanInterval, lapses_at().value_or(Instant::max()));
   return lapsed;
 }
 
-std::optional<Instant> LeaseTable::poll_deadline() const {
+std::optional<Instant> LeaseTable::lapses_at() const {
   std::optional<Instant> deadline;
   for (const auto& [key, lease] : leases_) {
     if (lease.state == Lease::State::kLapsed) continue;

@@ -100,7 +100,6 @@ class LeaseTable {
   void handle_batch();
   /// Judges what is overdue, and past its time. Returns how many rollouts have lapsed.
   std::uint64_t handle_time(Instant now);
-  [[nodiscard]] std::optional<Instant> poll_deadline() const;
   void handle_renumbered(std::uint64_t shift);
 
   /// Of a rollout that find() has no lease of: whether its lease is over. Workers' numbers ascend, so it is taken to
@@ -141,6 +140,8 @@ class LeaseTable {
 
   [[nodiscard]] Leases::const_iterator look_up(const std::string& worker, std::uint64_t sequence) const;
   [[nodiscard]] Leases::iterator look_up(const std::string& worker, std::uint64_t sequence);
+  /// When the first lease lapses that has not.
+  [[nodiscard]] std::optional<Instant> lapses_at() const;
   /// How long a lease may take before it is overdue, and a worker bring nothing before it is held back.
   [[nodiscard]] Duration overdue_after() const;
   [[nodiscard]] Duration barren_max() const;

@@ -315,15 +315,6 @@ void ReplayBuffer::handle_time(Instant now) {
   stats_.lost += leases_.handle_time(now);
 }
 
-std::optional<Instant> ReplayBuffer::poll_deadline() const {
-  std::optional<Instant> deadline = leases_.poll_deadline();
-  for (const auto& [tag, group] : open_) {
-    const Instant at = group.first_arrival + options_.group_time_max;
-    deadline = deadline ? std::min(*deadline, at) : at;
-  }
-  return deadline;
-}
-
 std::uint64_t ReplayBuffer::additional_groups() const {
   const std::uint64_t environments =
       options_.num_env_groups > batch_groups() ? options_.num_env_groups - batch_groups() : 0;

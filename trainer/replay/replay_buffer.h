@@ -109,9 +109,8 @@ class ReplayBuffer {
   void handle_renumbered(std::uint64_t shift, NamesOfVersions names);
   /// The learner's weights are those of step `learner`; nothing if they were later ones. Drops what is inadmissible.
   void handle_step(Version learner);
-  /// Gives up groups and starts whose time is over. Call it at poll_deadline(), too.
+  /// Gives up groups and starts whose time is over. Call it now and then.
   void handle_time(Instant now);
-  [[nodiscard]] std::optional<Instant> poll_deadline() const;
 
   /// How many of `groups` more groups `worker`, which has room for them, may generate now. Without
   /// async_generation_ratio: as many as RolloutDemand says, for at most max_staleness batches; with it as many as ROLL

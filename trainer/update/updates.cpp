@@ -212,11 +212,6 @@ Result<Metrics> add_up(ProcessGroup* group, const Metrics& mine) {
 
 }  // namespace
 
-std::vector<TokenValues> token_values(const Decoder& decoder, std::span<const Sample> samples, double temperature,
-                                      std::uint64_t micro_batch_tokens) {
-  return token_estimates(decoder, nullptr, samples, temperature, micro_batch_tokens).log_probs;
-}
-
 TokenEstimates token_estimates(const Decoder& decoder, const ValueHead* head, std::span<const Sample> samples,
                                double temperature, std::uint64_t micro_batch_tokens) {
   const at::NoGradGuard no_grad;

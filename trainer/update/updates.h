@@ -42,15 +42,11 @@ struct UpdateOptions {
 // Of a policy with a process group all ranks call these functions together, with the same arguments. Each takes a share
 // of the samples, and all get the same result.
 
-/// Without gradients, in packed micro-batches, in this process alone.
-[[nodiscard]] std::vector<TokenValues> token_values(const Decoder& decoder, std::span<const Sample> samples,
-                                                    double temperature, std::uint64_t micro_batch_tokens);
-
-/// The same, and the values of `head`, which may be null.
 struct TokenEstimates {
   std::vector<TokenValues> log_probs;
-  std::vector<TokenValues> values;
+  std::vector<TokenValues> values;  ///< of the head, if there is one
 };
+/// Without gradients, in packed micro-batches, in this process alone. `head` may be null.
 [[nodiscard]] TokenEstimates token_estimates(const Decoder& decoder, const ValueHead* head,
                                              std::span<const Sample> samples, double temperature,
                                              std::uint64_t micro_batch_tokens);

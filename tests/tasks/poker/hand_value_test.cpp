@@ -15,13 +15,11 @@ namespace {
 
 std::uint32_t value(std::string_view text) { return hand_value(cards_of(text)); }
 
-TEST(Cards, HaveTextsThatAreReadAgain) {
-  for (std::uint8_t i = 0; i < kDeckCards; ++i) EXPECT_EQ(parse_card(to_string(Card{i})), Card{i});
+TEST(Cards, HaveTexts) {
   EXPECT_EQ(to_string(Card{0}), "2c");
   EXPECT_EQ(to_string(Card{51}), "As");
   EXPECT_EQ(cards_text(cards_of("Qs Th 2c")), "[Qs, Th, 2c]");
   EXPECT_EQ(cards_text({}), "[]");
-  for (const char* bad : {"", "A", "Ahh", "1h", "AH", "10h", "xx"}) EXPECT_FALSE(parse_card(bad)) << bad;
 }
 
 TEST(Cards, AShuffledDeckHasEachCardOnce) {
@@ -60,7 +58,7 @@ TEST(HandValue, AllHandsOfFiveCardsHaveTheKnownFrequencies) {
   const auto each = [&](auto&& self, std::size_t depth, std::uint8_t from) -> void {
     if (depth == hand.size()) {
       const std::uint32_t strength = hand_value(hand);
-      ++counts[static_cast<std::size_t>(hand_category(strength))];
+      ++counts.at(strength >> 20);
       values.insert(strength);
       return;
     }

@@ -13,9 +13,10 @@ namespace weightcast {
 inline std::vector<Card> cards_of(std::string_view text) {
   std::vector<Card> cards;
   for (std::size_t i = 0; i + 2 <= text.size(); i += 3) {
-    const auto card = parse_card(text.substr(i, 2));
-    WC_CHECK(card.has_value());
-    cards.push_back(*card);
+    const std::size_t rank = std::string_view("23456789TJQKA").find(text[i]);
+    const std::size_t suit = std::string_view("cdhs").find(text[i + 1]);
+    WC_CHECK(rank != std::string_view::npos && suit != std::string_view::npos);
+    cards.push_back({static_cast<std::uint8_t>(rank * 4 + suit)});
   }
   return cards;
 }

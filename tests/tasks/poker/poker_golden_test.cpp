@@ -4,6 +4,7 @@
 #include "tasks/poker/hand_value.h"
 #include "tasks/poker/holdem_hand.h"
 #include "tests/golden_lines.h"
+#include "tests/tasks/poker/poker_cards.h"
 
 namespace weightcast {
 namespace {
@@ -12,7 +13,7 @@ const std::string kGolden = WEIGHTCAST_TASKS_GOLDEN "/pokerkit_hands.jsonl";
 
 std::vector<Card> cards_in(const nlohmann::json& texts) {
   std::vector<Card> cards;
-  for (const auto& text : texts) cards.push_back(parse_card(text.get<std::string>()).value());
+  for (const auto& text : texts) cards.push_back(cards_of(text.get<std::string>()).at(0));
   return cards;
 }
 

@@ -163,7 +163,7 @@ TEST_F(ProgramTaskTest, ACrashCostsItsEpisodesAndNoMore) {
   ASSERT_TRUE(one.step(steady_now(), "on", 1).has_value());
   ASSERT_TRUE(one.step(steady_now(), "on", 1).has_value());
   EXPECT_EQ(one.end(), EpisodeEnd::kDone);
-  EXPECT_EQ(one.reward(), 1);
+  EXPECT_EQ(one.turn_rewards(), (std::vector<double>{0.5, 0.5}));
 }
 
 TEST_F(ProgramTaskTest, StopsWhatHangsOrSaysWhatItMustNot) {

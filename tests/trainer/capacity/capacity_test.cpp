@@ -253,25 +253,6 @@ TEST_F(CapacityTest, CountsCostOfTheLearnerAndOfActiveWorkers) {
   EXPECT_NEAR(capacity_->figures().cost_total, 5, 0.01);
 }
 
-TEST_F(CapacityTest, DeadlinesLeadToDecisions) {
-  make(options());
-  add("a", 12, 1);
-  add("b", 12, 2);
-  for (auto& [name, worker] : workers_) ASSERT_TRUE(capacity_->handle_heartbeat(now_, worker.report).has_value());
-  // Only at deadlines: both are dead then, since nobody says otherwise.
-  int decisions = 0;
-  for (auto at = capacity_->poll_deadline(); at && decisions < 100; at = capacity_->poll_deadline(), ++decisions) {
-    ASSERT_GE(*at, now_);
-    now_ = *at;
-    capacity_->handle_time(now_);
-    while (capacity_->poll_action()) {
-    }
-    if (capacity_->figures().workers_alive == 0) break;
-  }
-  EXPECT_EQ(capacity_->figures().workers_alive, 0u);
-  EXPECT_LT(decisions, 5);
-}
-
 TEST_F(CapacityTest, RefusesOptionsAndWorkersBeyondLimits) {
   CapacityOptions wrong = options();
   wrong.alpha = NAN;

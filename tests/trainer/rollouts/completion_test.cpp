@@ -151,7 +151,7 @@ TEST(Completion, HasTheValuesThatUpdatesCompute) {
       ASSERT_FALSE(completions[i].tokens.empty());
       EXPECT_LE(completions[i].tokens.size(), 6u);
     }
-    const auto values = token_values(decoder, samples, 0.7, 1000);
+    const auto values = token_estimates(decoder, nullptr, samples, 0.7, 1000).log_probs;
     for (std::size_t i = 0; i < samples.size(); ++i) {
       ASSERT_EQ(values[i].size(), completions[i].log_probs.size());
       for (std::size_t t = 0; t < values[i].size(); ++t) {
@@ -179,7 +179,8 @@ TEST(Completion, IsCloserToTheLearnersLogitsInFp32OverBf16Weights) {
   double learner = 0, rounded = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Sample sample = sample_of(requests[i], completions[i]);
-    const std::vector<float> values = token_values(decoder, std::span(&sample, 1), 1, 1000).front();
+    const std::vector<float> values =
+        token_estimates(decoder, nullptr, std::span(&sample, 1), 1, 1000).log_probs.front();
     const std::vector<std::int64_t> ids(sample.tokens.begin(), sample.tokens.end()), starts{0};
     const torch::Tensor hidden = decoder.hidden(torch::tensor(ids, at::kLong), starts);
     const torch::Tensor logits = at::mm(hidden, decoder.head().t()).to(at::kFloat);

@@ -1,5 +1,5 @@
-#include "tests/trainer/update/random_sample.h"
 #include "trainer/update/updates.h"
+#include "tests/trainer/update/random_sample.h"
 
 #include <gtest/gtest.h>
 
@@ -52,7 +52,8 @@ TEST_F(UpdatesTest, GiveEachTokenTheSameValueWhateverItIsPackedWith) {
   const LearnerConfig c = config();
   const Policy of = policy(c);
   const std::vector<Sample> samples{random_sample(1, 3, 2), random_sample(2, 7, 4), random_sample(3, 1, 1)};
-  const auto packed = token_values(of.decoder(), samples, 1, 1000), alone = token_values(of.decoder(), samples, 1, 1);
+  const auto packed = token_estimates(of.decoder(), nullptr, samples, 1, 1000).log_probs,
+             alone = token_estimates(of.decoder(), nullptr, samples, 1, 1).log_probs;
   ASSERT_EQ(packed.size(), 3u);
   for (std::size_t i = 0; i < samples.size(); ++i) {
     ASSERT_EQ(packed[i].size(), alone[i].size());
@@ -105,10 +106,10 @@ TEST_F(UpdatesTest, RaiseWhatHasAPositiveAdvantage) {
   const std::vector<Sample> samples{random_sample(1, 3, 2), random_sample(2, 3, 2)};
   const std::vector<double> advantages{1, -1};
   const std::vector<std::size_t> all{0, 1};
-  const auto before = token_values(of.decoder(), samples, 1, 1000);
+  const auto before = token_estimates(of.decoder(), nullptr, samples, 1, 1000).log_probs;
   const UpdateOptions options = options_of(c, 1000);
   ASSERT_TRUE(update_once(of, columns_of(samples, advantages), all, options).has_value());
-  const auto after = token_values(of.decoder(), samples, 1, 1000);
+  const auto after = token_estimates(of.decoder(), nullptr, samples, 1, 1000).log_probs;
   EXPECT_GT(after[0][0] + after[0][1], before[0][0] + before[0][1]);
   EXPECT_LT(after[1][0] + after[1][1], before[1][0] + before[1][1]);
 }
@@ -187,7 +188,8 @@ TEST_F(UpdatesTest, ChangeTheAdapterAlone) {
   EXPECT_EQ(checkpoint.tensors.count("adapter_model.safetensors"), 1u);
   Policy other = policy(c);
   ASSERT_TRUE(other.load(checkpoint).has_value());
-  EXPECT_EQ(token_values(of.decoder(), samples, 1, 1000), token_values(other.decoder(), samples, 1, 1000));
+  EXPECT_EQ(token_estimates(of.decoder(), nullptr, samples, 1, 1000).log_probs,
+            token_estimates(other.decoder(), nullptr, samples, 1, 1000).log_probs);
   Policy wider = policy(config({{"lora_rank", "8"}}));
   EXPECT_NE(wider.load(checkpoint).error().message().find("an adapter of another form"), std::string::npos);
 }

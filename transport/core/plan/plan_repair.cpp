@@ -245,23 +245,6 @@ std::vector<PeerId> PlanIndex::ancestors_of(PeerId member, std::uint32_t stripe)
   return ancestors;
 }
 
-std::vector<PeerId> PlanIndex::children_of(PeerId node, std::uint32_t stripe) const {
-  std::vector<PeerId> children;
-  const auto found = nodes_.find(node);
-  if (found == nodes_.end() || views_.empty()) return children;
-  WC_CHECK(stripe < views_.size());
-  for (const PlanNode child : views_[stripe].children(found->second)) children.push_back(id_of(child));
-  return children;
-}
-
-std::vector<PeerId> ancestors_of(const Plan& plan, PeerId member, std::uint32_t stripe) {
-  return PlanIndex(plan).ancestors_of(member, stripe);
-}
-
-std::vector<PeerId> children_of(const Plan& plan, PeerId node, std::uint32_t stripe) {
-  return PlanIndex(plan).children_of(node, stripe);
-}
-
 Plan repair_plan(const Plan& plan, const PlanRequest& request) {
   if (plan.stripes.empty() || request.members.empty()) {
     PlanRequest anew = request;

@@ -23,9 +23,6 @@ class PlanIndex {
   /// dials down this list when its parent fails. `member` must be in the plan.
   [[nodiscard]] std::vector<PeerId> ancestors_of(PeerId member, std::uint32_t stripe) const;
 
-  /// In rank order. `node` may be the origin. A node outside of the plan has no children.
-  [[nodiscard]] std::vector<PeerId> children_of(PeerId node, std::uint32_t stripe) const;
-
  private:
   friend Plan repair_plan(const Plan& plan, const PlanRequest& request);
 
@@ -36,10 +33,6 @@ class PlanIndex {
   std::vector<std::vector<PlanNode>> parents_;  // by stripe and node
   std::vector<TreeView> views_;                 // by stripe
 };
-
-/// For a single question; see PlanIndex.
-[[nodiscard]] std::vector<PeerId> ancestors_of(const Plan& plan, PeerId member, std::uint32_t stripe);
-[[nodiscard]] std::vector<PeerId> children_of(const Plan& plan, PeerId node, std::uint32_t stripe);
 
 /// Fits a plan in use to the members of now, and moves as few as it can. `request` has the members and their rates in
 /// rank order. A member of the plan that is not in the request is lost; one that cannot relay any more is demoted. A

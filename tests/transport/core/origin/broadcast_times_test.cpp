@@ -31,7 +31,7 @@ struct BroadcastTimesTest : testing::Test {
 TEST_F(BroadcastTimesTest, CountFromThePublicationToEachFraction) {
   for (const char* name : {"a", "b", "c", "d"}) join(name);
   EXPECT_THAT(times.handle_published(Version{1}, start), IsEmpty());
-  EXPECT_THAT(times.count(start, members, Version{1}), IsEmpty());
+  EXPECT_THAT(times.count(start, members), IsEmpty());
   EXPECT_THAT(install("a", Version{1}, start + 1s), IsEmpty());
   EXPECT_FALSE(times.find(Version{1})->t50);
   EXPECT_THAT(install("b", Version{1}, start + 2s), IsEmpty());
@@ -55,7 +55,7 @@ TEST_F(BroadcastTimesTest, WhoIsLostIsWaitedForNoMore) {
 TEST_F(BroadcastTimesTest, WhoJoinsIsWaitedFor) {
   join("a");
   EXPECT_THAT(times.handle_published(Version{1}, start), IsEmpty());
-  EXPECT_THAT(times.count(start, members, Version{1}), IsEmpty());
+  EXPECT_THAT(times.count(start, members), IsEmpty());
   join("b");
   EXPECT_THAT(install("a", Version{1}, start + 1s), IsEmpty());
   EXPECT_EQ(times.find(Version{1})->t50, 1s);

@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "tests/transport/core/origin/origin_fixture.h"
+#include "tests/transport/core/plan/relations.h"
 
 namespace weightcast {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "plan_fixture.h"
 #include "proto/limits.h"
+#include "relations.h"
 
 namespace weightcast {
 namespace {

@@ -48,11 +48,6 @@ std::vector<Version> BroadcastTimes::count(Instant now, const Membership& member
   return ended;
 }
 
-std::vector<Version> BroadcastTimes::count(Instant now, const Membership& members, Version version) {
-  const bool ends = count(now, members, version, versions_.at(version));
-  return ends ? std::vector{version} : std::vector<Version>();
-}
-
 void BroadcastTimes::handle_joined() {
   for (auto& [version, entry] : versions_) entry.installs_to_count = 0;
 }

@@ -30,7 +30,6 @@ class BroadcastTimes {
   [[nodiscard]] std::vector<Version> handle_installed(Instant now, const Membership& members);
   /// Counts all members anew.
   [[nodiscard]] std::vector<Version> count(Instant now, const Membership& members);
-  [[nodiscard]] std::vector<Version> count(Instant now, const Membership& members, Version version);
 
   /// A member has joined. It counts from the next install on.
   void handle_joined();

@@ -74,12 +74,6 @@ void Complaints::restore(PeerId child, Author author) {
   authors_[child] = std::move(author);
 }
 
-bool Complaints::are_apart(PeerId parent, PeerId child) const {
-  const auto author = authors_.find(child);
-  return author != authors_.end() &&
-         std::ranges::find(author->second.complaints, parent, &Complaint::parent) != author->second.complaints.end();
-}
-
 std::vector<ApartPair> Complaints::apart() const {
   std::vector<ApartPair> pairs;
   for (const auto& [child, author] : authors_) {

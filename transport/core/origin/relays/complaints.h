@@ -70,7 +70,6 @@ class Complaints {
   /// Complaints so far, discredited ones counted twice.
   [[nodiscard]] std::uint64_t made_count() const { return made_; }
 
-  [[nodiscard]] bool are_apart(PeerId parent, PeerId child) const;
   /// Pairs of parent and child, for plans.
   [[nodiscard]] std::vector<ApartPair> apart() const;
   /// Children whose complaints of `parent` count.
