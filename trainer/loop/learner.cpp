@@ -5,16 +5,14 @@
 
 #include <chrono>
 #include <mutex>
-#include <numeric>
-#include <thread>
 
 #include "base/exception_error.h"
-#include "base/random.h"
 #include "trainer/loop/learner_metrics.h"
 #include "trainer/loop/loop_meter.h"
 #include "trainer/loop/ranks.h"
 #include "trainer/loop/run_state.h"
 #include "trainer/loop/serving_control.h"
+#include "trainer/loop/step_maker.h"
 #include "trainer/rollouts/evaluation.h"
 #include "trainer/rollouts/examples.h"
 #include "trainer/update/training_batch.h"
@@ -61,6 +59,7 @@ class Loop final : public Learner {
   Loop(std::unique_ptr<RunState> state, LoopMeter meter, StepObserver observer)
       : state_(std::move(state)),
         s_(*state_),
+        steps_(make_step_maker(s_)),
         meter_(std::move(meter)),
         observer_(std::move(observer)),
         worker_cost_before_(s_.worker_cost),
@@ -141,15 +140,9 @@ class Loop final : public Learner {
     has_warned_ = has_warned_ || !warning.empty();
     {
       const Phase phase(metrics, "update");
-      const Decoder* reference = s_.reference ? &*s_.reference : nullptr;
       is_whole_ = false;
-      if (s_.config.paced_step_s > 0) {
-        keep_pace(stop);
-      } else {
-        WC_TRY(tell(s_.group.get(), Command::kStep, s_.step, &batch));
-        WC_ASSIGN(const Metrics updates, train_step(*s_.policy, reference, batch, s_.config, s_.step));
-        metrics.insert(updates.begin(), updates.end());
-      }
+      WC_ASSIGN(const Metrics updates, steps_->make_step(batch, stop));
+      metrics.insert(updates.begin(), updates.end());
     }
     ++s_.step;
     s_.buffer->handle_step(s_.version());
@@ -179,16 +172,6 @@ class Loop final : public Learner {
     WC_TRY(observe(metrics, batch.lags));
     if (s_.config.checkpoint_interval > 0 && s_.step % s_.config.checkpoint_interval == 0) checkpoint();
     return {};
-  }
-
-  /// Takes the time of a training step.
-  void keep_pace(const std::atomic<bool>& stop) {
-    Random random(s_.config.seed + s_.step);
-    const double share = 1 + s_.config.paced_jitter * (2 * random.unit() - 1);
-    const Instant end = steady_now() + from_seconds(s_.config.paced_step_s * share);
-    while (!stop && steady_now() < end) {
-      std::this_thread::sleep_for(std::min<Duration>(end - steady_now(), std::chrono::milliseconds(100)));
-    }
   }
 
   /// Hears what the workers have said since the last time, and tells them whether they are wanted.
@@ -417,6 +400,7 @@ class Loop final : public Learner {
 
   const std::unique_ptr<RunState> state_;
   RunState& s_;
+  const std::unique_ptr<StepMaker> steps_;
   LoopMeter meter_;
   const StepObserver observer_;
   std::optional<ServingControl> serving_;
