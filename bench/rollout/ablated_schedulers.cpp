@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace weightcast::bench {
 
@@ -60,11 +61,18 @@ Result<WholeGroupScheduler> WholeGroupScheduler::make(const SchedulerOptions& op
 }
 
 std::uint64_t WholeGroupScheduler::groups_wanted() const {
-  return is_batch_ && groups_open() > 0 ? 0 : RolloutScheduler::groups_wanted();
+  const std::uint64_t wanted = RolloutScheduler::groups_wanted();
+  if (!is_batch_ || wanted == 0) return wanted;
+  // Those that find no slot wait for one.
+  return groups_open() > 0 ? 0 : std::numeric_limits<std::uint64_t>::max();
 }
 
-void WholeGroupScheduler::handle_generated(Instant, const RolloutKey& rollout) {
-  if (generating_.erase(rollout) > 0) generated_.insert(rollout);
+void WholeGroupScheduler::handle_generated(Instant now, const RolloutKey& rollout) {
+  if (generating_.erase(rollout) == 0) return;
+  generated_.insert(rollout);
+  const auto next = generating_.lower_bound({rollout.group, 0, 0});
+  if (next != generating_.end() && next->group == rollout.group) return;
+  RolloutScheduler::handle_generated(now, {rollout.group, 0, rollout.attempt});
 }
 
 void WholeGroupScheduler::handle_finished(Instant now, const RolloutKey& rollout, double reward) {
@@ -81,7 +89,7 @@ void WholeGroupScheduler::handle_finished(Instant now, const RolloutKey& rollout
 
 std::optional<RolloutAction> WholeGroupScheduler::poll_action() {
   while (const auto action = RolloutScheduler::poll_action()) act_on_members(*action);
-  if (!is_batch_ || generating_.empty()) {
+  if (!is_batch_ || (generating_.empty() && waiting() == 0)) {
     for (const RolloutKey& rollout : std::exchange(generated_, {})) {
       stepping_.insert(rollout);
       actions_.push_back({Kind::kStep, rollout});
@@ -94,6 +102,7 @@ std::optional<RolloutAction> WholeGroupScheduler::poll_action() {
 }
 
 void WholeGroupScheduler::act_on_members(const RolloutAction& action) {
+  if (action.kind == Kind::kStep) return;  // its members step
   if (action.kind != Kind::kGenerate) rewards_.erase(action.rollout.group);
   if (action.kind == Kind::kGroupDone || action.kind == Kind::kGroupDropped) return actions_.push_back(action);
   for (std::uint32_t member = 0; member < options_.group_size; ++member) {

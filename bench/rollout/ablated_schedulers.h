@@ -36,11 +36,11 @@ class LockStepScheduler : public RolloutScheduler {
 };
 
 /// Without prompt replication: an engine decodes a group as one, in slots that stay taken until the last of its
-/// rollouts has ended. The scheduler below sees a group as one rollout. Rollouts have one turn.
+/// rollouts is generated. The scheduler below sees a group as one rollout. Rollouts have one turn.
 class WholeGroupScheduler : public RolloutScheduler {
  public:
-  /// `is_batch`: without queue scheduling, too. Nothing is scored before all that generates has ended, and new groups
-  /// come when all have been scored. Errors: those of RolloutScheduler::make(); kInvalidArgument (group_size is above
+  /// `is_batch`: without queue scheduling, too. It asks for as many groups as there are, scores nothing before all are
+  /// generated, and asks again when all have been scored. Errors: those of RolloutScheduler::make(); kInvalidArgument (group_size is above
   /// slots_per_engine, or there is a group_size_redundancy).
   [[nodiscard]] static Result<WholeGroupScheduler> make(const SchedulerOptions& options, bool is_batch);
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
 #include <vector>
 
 namespace weightcast::bench {
@@ -91,28 +92,35 @@ TEST(WholeGroupScheduler, AGroupHoldsItsSlotsUntilItsLastRollout) {
             (Actions{generate(key(0, 0), 0), generate(key(0, 1), 0), generate(key(1, 0), 1), generate(key(1, 1), 1)}));
   EXPECT_EQ(generated(scheduler, key(0, 0)), Actions{action(Kind::kStep, key(0, 0))});
   EXPECT_EQ(finished(scheduler, key(0, 0)), Actions());
-  EXPECT_EQ(generated(scheduler, key(0, 1)), Actions{action(Kind::kStep, key(0, 1))});
-  EXPECT_EQ(finished(scheduler, key(0, 1)),
-            (Actions{action(Kind::kSend, key(0, 0)), action(Kind::kSend, key(0, 1)),
-                     action(Kind::kGroupDone, key(0, 0)), generate(key(2, 0), 0), generate(key(2, 1), 0)}));
+  EXPECT_EQ(generated(scheduler, key(0, 1)),
+            (Actions{generate(key(2, 0), 0), generate(key(2, 1), 0), action(Kind::kStep, key(0, 1))}));
+  EXPECT_EQ(finished(scheduler, key(0, 1)), (Actions{action(Kind::kSend, key(0, 0)), action(Kind::kSend, key(0, 1)),
+                                                     action(Kind::kGroupDone, key(0, 0))}));
   EXPECT_EQ(scheduler.stats().begun, 6u);
   EXPECT_EQ(scheduler.stats().sent, 2u);
 }
 
 TEST(WholeGroupScheduler, ABatchIsScoredWhenAllOfItIsGenerated) {
   auto scheduler = started(WholeGroupScheduler::make(options_of(2, 2), true), 2);
-  EXPECT_EQ(scheduler.groups_wanted(), 3u);
-  EXPECT_EQ(groups(scheduler, 2).size(), 4u);
+  EXPECT_GT(scheduler.groups_wanted(), 1000u);
+  EXPECT_EQ(groups(scheduler, 3).size(), 4u);
   EXPECT_EQ(scheduler.groups_wanted(), 0u);
-  for (const RolloutKey rollout : {key(1, 0), key(0, 1), key(0, 0)}) {
-    EXPECT_EQ(generated(scheduler, rollout), Actions());
+  for (const RolloutKey rollout : {key(1, 0), key(0, 1)}) EXPECT_EQ(generated(scheduler, rollout), Actions());
+  EXPECT_EQ(generated(scheduler, key(0, 0)), (Actions{generate(key(2, 0)), generate(key(2, 1))}));
+  for (const RolloutKey rollout : {key(2, 0), key(2, 1)}) EXPECT_EQ(generated(scheduler, rollout), Actions());
+  std::vector<RolloutKey> all;
+  Actions steps;
+  for (std::uint64_t group = 0; group < 3; ++group) {
+    for (std::uint32_t member = 0; member < 2; ++member) {
+      all.push_back(key(group, member));
+      steps.push_back(action(Kind::kStep, all.back()));
+    }
   }
-  EXPECT_EQ(generated(scheduler, key(1, 1)), (Actions{action(Kind::kStep, key(0, 0)), action(Kind::kStep, key(0, 1)),
-                                                      action(Kind::kStep, key(1, 0)), action(Kind::kStep, key(1, 1))}));
-  for (const RolloutKey rollout : {key(0, 0), key(0, 1), key(1, 0)}) finished(scheduler, rollout);
+  EXPECT_EQ(generated(scheduler, key(1, 1)), steps);
+  for (const RolloutKey rollout : std::span(all).first(5)) finished(scheduler, rollout);
   EXPECT_EQ(scheduler.groups_wanted(), 0u);
-  finished(scheduler, key(1, 1));
-  EXPECT_EQ(scheduler.groups_wanted(), 3u);
+  finished(scheduler, all.back());
+  EXPECT_GT(scheduler.groups_wanted(), 1000u);
 }
 
 TEST(WholeGroupScheduler, FiltersGroupsOfEqualRewards) {
