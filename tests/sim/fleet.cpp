@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "tests/transport/core/plan/relations.h"
 #include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast::sim {
