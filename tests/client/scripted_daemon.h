@@ -8,7 +8,6 @@
 
 #include <cstring>
 #include <deque>
-#include <filesystem>
 #include <functional>
 #include <future>
 #include <optional>
@@ -17,6 +16,7 @@
 
 #include "proto/frame.h"
 #include "tests/local_message.h"
+#include "tests/patch/temp_dir.h"
 
 namespace weightcast {
 
@@ -25,12 +25,10 @@ namespace weightcast {
 class ScriptedDaemon {
  public:
   ScriptedDaemon() {
-    std::string name = (std::filesystem::temp_directory_path() / "weightcast-client-XXXXXX").string();
-    directory_ = ::mkdtemp(name.data());
     listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    std::strncpy(address.sun_path, (directory_ / "api.sock").c_str(), sizeof address.sun_path - 1);
+    std::strncpy(address.sun_path, directory_.file("api.sock").c_str(), sizeof address.sun_path - 1);
     EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
     EXPECT_EQ(::listen(listener_, 8), 0);
   }
@@ -38,12 +36,11 @@ class ScriptedDaemon {
     if (playing_.valid()) playing_.wait();
     end();
     ::close(listener_);
-    std::filesystem::remove_all(directory_);
   }
   ScriptedDaemon(const ScriptedDaemon&) = delete;
   ScriptedDaemon& operator=(const ScriptedDaemon&) = delete;
 
-  [[nodiscard]] std::string state_dir() const { return directory_.string(); }
+  [[nodiscard]] std::string state_dir() const { return directory_.path(); }
 
   /// Runs `script` beside the test; the one before has ended by then.
   void play(std::function<void()> script) {
@@ -132,7 +129,7 @@ class ScriptedDaemon {
     return out;
   }
 
-  std::filesystem::path directory_;
+  TempDir directory_;
   int listener_ = -1;
   int connection_ = -1;
   std::deque<int> descriptors_;

@@ -22,9 +22,22 @@ bool readable(int fd, int timeout_ms) {
   return ::poll(&p, 1, timeout_ms) == 1;
 }
 
-TEST(Subscription, TellsVersionsAndWhenToLetGo) {
+struct SubscriptionTest : testing::Test {
   ScriptedDaemon daemon;
-  wc::Subscription subscription(daemon.state_dir());
+  wc::Subscription subscription{daemon.state_dir()};
+
+  /// Answers whoever subscribes and acquires next with a pin, beside the test.
+  void play_pin(std::uint64_t version) {
+    daemon.play([this, version] {
+      ASSERT_TRUE(daemon.receive());
+      const auto acquire = daemon.receive();
+      ASSERT_TRUE(acquire);
+      daemon.send(installed(version), acquire->request_id);
+    });
+  }
+};
+
+TEST_F(SubscriptionTest, TellsVersionsAndWhenToLetGo) {
   daemon.play([&] {
     const auto request = daemon.receive();
     ASSERT_TRUE(request && request->get<local::SubscribeRequest>());
@@ -45,9 +58,7 @@ TEST(Subscription, TellsVersionsAndWhenToLetGo) {
   EXPECT_FALSE(subscription.next(0ms));
 }
 
-TEST(Subscription, ItsDescriptorIsReadableForEachEvent) {
-  ScriptedDaemon daemon;
-  wc::Subscription subscription(daemon.state_dir());
+TEST_F(SubscriptionTest, ItsDescriptorIsReadableForEachEvent) {
   EXPECT_FALSE(readable(subscription.fd(), 0));
   const auto request = daemon.receive();
   ASSERT_TRUE(request);
@@ -64,9 +75,7 @@ TEST(Subscription, ItsDescriptorIsReadableForEachEvent) {
   EXPECT_FALSE(readable(subscription.fd(), 0));
 }
 
-TEST(Subscription, ConnectsAgainByItself) {
-  ScriptedDaemon daemon;
-  wc::Subscription subscription(daemon.state_dir());
+TEST_F(SubscriptionTest, ConnectsAgainByItself) {
   for (std::uint64_t round = 1; round <= 3; ++round) {
     const auto request = daemon.receive();
     ASSERT_TRUE(request && request->get<local::SubscribeRequest>()) << round;
@@ -101,9 +110,7 @@ TEST(Subscription, TriesLessAndLessOftenWhileThereIsNoDaemon) {
   }
 }
 
-TEST(Subscription, AcquiresAndReleases) {
-  ScriptedDaemon daemon;
-  wc::Subscription subscription(daemon.state_dir());
+TEST_F(SubscriptionTest, AcquiresAndReleases) {
   daemon.play([&] {
     const auto subscribed = daemon.receive();
     const auto acquire = daemon.receive();
@@ -125,9 +132,7 @@ TEST(Subscription, AcquiresAndReleases) {
 }
 
 // Nobody holds the pin whose answer came too late, so it is given back.
-TEST(Subscription, APinThatComesAfterItsTimeIsGivenBack) {
-  ScriptedDaemon daemon;
-  wc::Subscription subscription(daemon.state_dir());
+TEST_F(SubscriptionTest, APinThatComesAfterItsTimeIsGivenBack) {
   EXPECT_EQ(code_of([&] { return subscription.acquire(3, 20ms); }), WC_TIMED_OUT) << "nobody answers";
   ASSERT_TRUE(daemon.receive());
   const auto acquire = daemon.receive();
@@ -139,35 +144,21 @@ TEST(Subscription, APinThatComesAfterItsTimeIsGivenBack) {
   EXPECT_EQ(as<local::ReleaseRequest>(*release).version, 3u);
 }
 
-TEST(Subscription, PinsOfALostConnectionAreReleasedByItsEnd) {
-  ScriptedDaemon daemon;
-  wc::Subscription subscription(daemon.state_dir());
-  daemon.play([&] {
-    ASSERT_TRUE(daemon.receive());
-    const auto acquire = daemon.receive();
-    ASSERT_TRUE(acquire);
-    daemon.send(installed(3), acquire->request_id);
-  });
+TEST_F(SubscriptionTest, PinsOfALostConnectionAreReleasedByItsEnd) {
+  play_pin(3);
   static_cast<void>(subscription.acquire(3));
   daemon.play([&] { daemon.end(); });
   const auto gone = subscription.next(5s);
   ASSERT_TRUE(gone && gone->kind == WC_EVENT_DISCONNECTED);
   EXPECT_NO_THROW(subscription.release(3));
   // Another one connects at once, and nothing is left that would wake the caller.
-  daemon.play([&] {
-    ASSERT_TRUE(daemon.receive());
-    const auto acquire = daemon.receive();
-    ASSERT_TRUE(acquire);
-    daemon.send(installed(4), acquire->request_id);
-  });
+  play_pin(4);
   EXPECT_EQ(subscription.acquire(4).version, 4u);
   std::this_thread::sleep_for(100ms);
   EXPECT_FALSE(readable(subscription.fd(), 0));
 }
 
-TEST(Subscription, AcquireConnectsAgainByItself) {
-  ScriptedDaemon daemon;
-  wc::Subscription subscription(daemon.state_dir());
+TEST_F(SubscriptionTest, AcquireConnectsAgainByItself) {
   ASSERT_TRUE(daemon.receive());
   daemon.end();
   daemon.play([&] {
@@ -195,9 +186,7 @@ TEST(Subscription, AcquireSaysThatNoDaemonRunsAndRecoversLater) {
   ASSERT_TRUE(readable(subscription.fd(), 5000)) << "next() tries again by itself";
 }
 
-TEST(Subscription, CancelEndsNext) {
-  const ScriptedDaemon daemon;
-  wc::Subscription subscription(daemon.state_dir());
+TEST_F(SubscriptionTest, CancelEndsNext) {
   std::thread other([&] {
     std::this_thread::sleep_for(50ms);
     subscription.cancel();
@@ -206,9 +195,7 @@ TEST(Subscription, CancelEndsNext) {
   other.join();
 }
 
-TEST(Subscription, WhatTheDaemonRefusesIsAnError) {
-  ScriptedDaemon daemon;
-  wc::Subscription subscription(daemon.state_dir());
+TEST_F(SubscriptionTest, WhatTheDaemonRefusesIsAnError) {
   const auto request = daemon.receive();
   ASSERT_TRUE(request);
   daemon.send(error_reply(Errc::kNotAllowed, "not here"), request->request_id);

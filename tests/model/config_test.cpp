@@ -22,6 +22,12 @@ constexpr const char* kMistral = "MistralForCausalLM";
 
 Result<ModelConfig> parse(const Json& json) { return parse_model_config(json.dump()); }
 
+ModelConfig taken(const Json& json) {
+  const Result<ModelConfig> config = parse(json);
+  EXPECT_TRUE(config.has_value()) << config.error().message();
+  return config.value();
+}
+
 void expect_refused(const Json& json, Errc code, const std::string& words) {
   const Result<ModelConfig> config = parse(json);
   ASSERT_FALSE(config.has_value()) << json.dump();
@@ -30,38 +36,33 @@ void expect_refused(const Json& json, Errc code, const std::string& words) {
 }
 
 TEST(ModelConfig, ReadsEachArchitecture) {
-  const Result<ModelConfig> qwen2 = parse(tiny_config(kQwen2));
-  ASSERT_TRUE(qwen2.has_value()) << qwen2.error().detail;
-  EXPECT_EQ(qwen2->head_dim, 4);
-  EXPECT_TRUE(qwen2->qkv_bias);
-  EXPECT_FALSE(qwen2->output_bias);
-  EXPECT_FALSE(qwen2->qk_norm);
-  EXPECT_EQ(qwen2->dtype, "float32");
+  const ModelConfig qwen2 = taken(tiny_config(kQwen2));
+  EXPECT_EQ(qwen2.head_dim, 4);
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.output_bias);
+  EXPECT_FALSE(qwen2.qk_norm);
+  EXPECT_EQ(qwen2.dtype, "float32");
 
-  const Result<ModelConfig> qwen3 = parse(tiny_config(kQwen3));
-  ASSERT_TRUE(qwen3.has_value()) << qwen3.error().detail;
-  EXPECT_EQ(qwen3->head_dim, 8);
-  EXPECT_FALSE(qwen3->qkv_bias);
-  EXPECT_TRUE(qwen3->qk_norm);
+  const ModelConfig qwen3 = taken(tiny_config(kQwen3));
+  EXPECT_EQ(qwen3.head_dim, 8);
+  EXPECT_FALSE(qwen3.qkv_bias);
+  EXPECT_TRUE(qwen3.qk_norm);
 
-  const Result<ModelConfig> experts = parse(tiny_config(kQwen3Moe));
-  ASSERT_TRUE(experts.has_value()) << experts.error().detail;
-  EXPECT_EQ(experts->experts->experts, 4);
-  EXPECT_TRUE(experts->experts->norm_topk_prob);
-  EXPECT_TRUE(experts->layer_has_experts(1));
+  const ModelConfig experts = taken(tiny_config(kQwen3Moe));
+  EXPECT_EQ(experts.experts->experts, 4);
+  EXPECT_TRUE(experts.experts->norm_topk_prob);
+  EXPECT_TRUE(experts.layer_has_experts(1));
 
-  const Result<ModelConfig> llama = parse(tiny_config(kLlama));
-  ASSERT_TRUE(llama.has_value()) << llama.error().detail;
-  EXPECT_EQ(llama->head_dim, 4);
-  EXPECT_TRUE(llama->qkv_bias && llama->output_bias && llama->mlp_bias);
-  EXPECT_FALSE(llama->qk_norm);
-  EXPECT_EQ(llama->sliding_window, 0);
+  const ModelConfig llama = taken(tiny_config(kLlama));
+  EXPECT_EQ(llama.head_dim, 4);
+  EXPECT_TRUE(llama.qkv_bias && llama.output_bias && llama.mlp_bias);
+  EXPECT_FALSE(llama.qk_norm);
+  EXPECT_EQ(llama.sliding_window, 0);
 
-  const Result<ModelConfig> mistral = parse(tiny_config(kMistral));
-  ASSERT_TRUE(mistral.has_value()) << mistral.error().detail;
-  EXPECT_EQ(mistral->head_dim, 8);
-  EXPECT_FALSE(mistral->qkv_bias || mistral->output_bias || mistral->mlp_bias || mistral->qk_norm);
-  EXPECT_EQ(mistral->sliding_window, 7);
+  const ModelConfig mistral = taken(tiny_config(kMistral));
+  EXPECT_EQ(mistral.head_dim, 8);
+  EXPECT_FALSE(mistral.qkv_bias || mistral.output_bias || mistral.mlp_bias || mistral.qk_norm);
+  EXPECT_EQ(mistral.sliding_window, 7);
 }
 
 // The config.json of models as they were published, but for members that the computation does not use.
@@ -80,11 +81,10 @@ TEST(ModelConfig, ReadsPublishedModels) {
                     {"tie_word_embeddings", false},
                     {"torch_dtype", "float16"},
                     {"vocab_size", 32000}};
-  Result<ModelConfig> config = parse(llama2);
-  ASSERT_TRUE(config.has_value()) << config.error().detail;
-  EXPECT_EQ(config->num_key_value_heads, 32);
-  EXPECT_EQ(config->head_dim, 128);
-  EXPECT_EQ(model_size(*config).parameters, 6'738'415'616);  // "7B"
+  ModelConfig config = taken(llama2);
+  EXPECT_EQ(config.num_key_value_heads, 32);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(model_size(config).parameters, 6'738'415'616);  // "7B"
 
   Json llama3 = llama2;
   llama3.update({{"vocab_size", 128256},
@@ -104,10 +104,9 @@ TEST(ModelConfig, ReadsPublishedModels) {
                    {"high_freq_factor", 4.0},
                    {"original_max_position_embeddings", 8192}}},
                  {"tie_word_embeddings", true}});
-  config = parse(llama3);
-  ASSERT_TRUE(config.has_value()) << config.error().detail;
-  EXPECT_EQ(config->rope.type, RopeType::kLlama3);
-  EXPECT_EQ(model_size(*config).parameters, 1'235'814'400);  // Llama 3.2, "1B (1.23B)"
+  config = taken(llama3);
+  EXPECT_EQ(config.rope.type, RopeType::kLlama3);
+  EXPECT_EQ(model_size(config).parameters, 1'235'814'400);  // Llama 3.2, "1B (1.23B)"
 
   Json mistral = llama2;
   mistral.erase("pretraining_tp");
@@ -117,15 +116,13 @@ TEST(ModelConfig, ReadsPublishedModels) {
                   {"max_position_embeddings", 32768},
                   {"num_key_value_heads", 8},
                   {"sliding_window", 4096}});
-  config = parse(mistral);
-  ASSERT_TRUE(config.has_value()) << config.error().detail;
-  EXPECT_EQ(config->sliding_window, 4096);  // v0.1
-  EXPECT_EQ(model_size(*config).parameters, 7'241'732'096);
+  config = taken(mistral);
+  EXPECT_EQ(config.sliding_window, 4096);  // v0.1
+  EXPECT_EQ(model_size(config).parameters, 7'241'732'096);
   mistral.update({{"sliding_window", nullptr}, {"vocab_size", 32768}, {"rope_theta", 1e6}});
-  config = parse(mistral);
-  ASSERT_TRUE(config.has_value()) << config.error().detail;
-  EXPECT_EQ(config->sliding_window, 0);  // v0.3
-  EXPECT_EQ(model_size(*config).parameters, 7'248'023'552);
+  config = taken(mistral);
+  EXPECT_EQ(config.sliding_window, 0);  // v0.3
+  EXPECT_EQ(model_size(config).parameters, 7'248'023'552);
 }
 
 TEST(ModelConfig, TakesWhatIsMissingAsTransformersDoes) {
@@ -133,27 +130,24 @@ TEST(ModelConfig, TakesWhatIsMissingAsTransformersDoes) {
   for (const char* name : {"num_key_value_heads", "attention_bias", "mlp_bias", "max_position_embeddings"}) {
     json.erase(name);
   }
-  Result<ModelConfig> config = parse(json);
-  ASSERT_TRUE(config.has_value()) << config.error().detail;
-  EXPECT_EQ(config->num_key_value_heads, 4);
-  EXPECT_FALSE(config->qkv_bias || config->output_bias || config->mlp_bias);
-  EXPECT_EQ(config->max_position_embeddings, 2048);
+  ModelConfig config = taken(json);
+  EXPECT_EQ(config.num_key_value_heads, 4);
+  EXPECT_FALSE(config.qkv_bias || config.output_bias || config.mlp_bias);
+  EXPECT_EQ(config.max_position_embeddings, 2048);
 
   json = tiny_config(kMistral);
   json.erase("sliding_window");
   json.erase("max_position_embeddings");
-  config = parse(json);
-  ASSERT_TRUE(config.has_value()) << config.error().detail;
-  EXPECT_EQ(config->sliding_window, 4096);
-  EXPECT_EQ(config->max_position_embeddings, 131072);
+  config = taken(json);
+  EXPECT_EQ(config.sliding_window, 4096);
+  EXPECT_EQ(config.max_position_embeddings, 131072);
 }
 
 TEST(ModelConfig, GoesByTheModelTypeWhereNoArchitectureIsNamed) {
   Json json = tiny_config(kMistral);
   json.erase("architectures");
-  Result<ModelConfig> config = parse(json);
-  ASSERT_TRUE(config.has_value()) << config.error().detail;
-  EXPECT_EQ(config->architecture, Architecture::kMistral);
+  ModelConfig config = taken(json);
+  EXPECT_EQ(config.architecture, Architecture::kMistral);
   json["model_type"] = "mixtral";
   expect_refused(json, Errc::kUnsupported,
                  "'model_type': 'mixtral' is no model_type that this build computes; the nearest "
@@ -197,14 +191,13 @@ TEST(ModelConfig, TakesTheDefaultsOfTransformers) {
     json.erase(name);
   }
   json["num_key_value_heads"] = nullptr;
-  const Result<ModelConfig> config = parse(json);
-  ASSERT_TRUE(config.has_value()) << config.error().detail;
-  EXPECT_EQ(config->head_dim, 128);
-  EXPECT_EQ(config->num_key_value_heads, 4);
-  EXPECT_EQ(config->max_position_embeddings, 32768);
-  EXPECT_EQ(config->rms_norm_eps, 1e-6);
-  EXPECT_EQ(config->rope.theta, 10000);
-  EXPECT_FALSE(config->tie_word_embeddings);
+  const ModelConfig config = taken(json);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(config.num_key_value_heads, 4);
+  EXPECT_EQ(config.max_position_embeddings, 32768);
+  EXPECT_EQ(config.rms_norm_eps, 1e-6);
+  EXPECT_EQ(config.rope.theta, 10000);
+  EXPECT_FALSE(config.tie_word_embeddings);
 }
 
 TEST(ModelConfig, ReadsWhatTransformers5Writes) {
@@ -215,10 +208,9 @@ TEST(ModelConfig, ReadsWhatTransformers5Writes) {
   json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e6}};
   json["dtype"] = "bfloat16";
   json["layer_types"] = {"full_attention", "full_attention"};
-  const Result<ModelConfig> config = parse(json);
-  ASSERT_TRUE(config.has_value()) << config.error().detail;
-  EXPECT_EQ(config->rope.theta, 1e6);
-  EXPECT_EQ(config->dtype, "bfloat16");
+  const ModelConfig config = taken(json);
+  EXPECT_EQ(config.rope.theta, 1e6);
+  EXPECT_EQ(config.dtype, "bfloat16");
 }
 
 /// The members that transformers 5.8 writes of a Qwen3-MoE, with the smallest sizes. In memory transformers 5 has one
@@ -251,9 +243,8 @@ TEST(ModelConfig, TakesEitherNameOfTheNumberOfExperts) {
   json["num_local_experts"] = 3;
   expect_refused(json, Errc::kInvalidArgument, "'num_experts' is 4, and 'num_local_experts' 3");
   json["num_experts"] = nullptr;
-  const Result<ModelConfig> config = parse(json);
-  ASSERT_TRUE(config.has_value()) << config.error().detail;
-  EXPECT_EQ(config->experts->experts, 3);
+  const ModelConfig config = taken(json);
+  EXPECT_EQ(config.experts->experts, 3);
   json["num_local_experts"] = 0;
   expect_refused(json, Errc::kInvalidArgument, "'num_local_experts'");
 }
@@ -261,16 +252,14 @@ TEST(ModelConfig, TakesEitherNameOfTheNumberOfExperts) {
 TEST(ModelConfig, ReadsPositionEmbeddings) {
   Json json = tiny_config(kQwen3);
   json["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
-  Result<ModelConfig> config = parse(json);
-  ASSERT_TRUE(config.has_value()) << config.error().detail;
-  EXPECT_EQ(config->rope.type, RopeType::kYarn);
-  EXPECT_EQ(config->rope.original_max_position_embeddings, 32);
-  EXPECT_NEAR(config->rope.attention_factor, 1.138629436, 1e-9);  // 0.1 ln 4 + 1
+  ModelConfig config = taken(json);
+  EXPECT_EQ(config.rope.type, RopeType::kYarn);
+  EXPECT_EQ(config.rope.original_max_position_embeddings, 32);
+  EXPECT_NEAR(config.rope.attention_factor, 1.138629436, 1e-9);  // 0.1 ln 4 + 1
 
   json["rope_scaling"]["attention_factor"] = 1.25;
-  config = parse(json);
-  ASSERT_TRUE(config.has_value()) << config.error().detail;
-  EXPECT_EQ(config->rope.attention_factor, 1.25);
+  config = taken(json);
+  EXPECT_EQ(config.rope.attention_factor, 1.25);
 }
 
 TEST(ModelConfig, RefusesUnknownArchitecturesByName) {
@@ -302,70 +291,42 @@ TEST(ModelConfig, RefusesWhatItDoesNotCompute) {
                  "the nearest is 'yarn'");
 }
 
-struct WrongField {
-  const char* name;
-  Json value;  // discarded: the member is taken away
-};
-
 // Each field of the config wrong in each way: absent, of another type, below its range, above it.
 TEST(ModelConfig, NamesTheFieldThatIsWrong) {
   const Json absent(Json::value_t::discarded);
-  const std::vector<WrongField> fields{{"vocab_size", absent},
-                                       {"vocab_size", 0},
-                                       {"vocab_size", 1e300},
-                                       {"vocab_size", "48"},
-                                       {"vocab_size", nullptr},
-                                       {"hidden_size", absent},
-                                       {"hidden_size", -1},
-                                       {"hidden_size", 16.5},
-                                       {"hidden_size", 1 << 21},
-                                       {"intermediate_size", absent},
-                                       {"intermediate_size", 0},
-                                       {"intermediate_size", true},
-                                       {"num_hidden_layers", absent},
-                                       {"num_hidden_layers", 0},
-                                       {"num_hidden_layers", 100000},
-                                       {"num_attention_heads", absent},
-                                       {"num_attention_heads", 0},
-                                       {"num_attention_heads", Json::array()},
-                                       {"num_key_value_heads", absent},
-                                       {"num_key_value_heads", 3},
-                                       {"num_key_value_heads", 8},
-                                       {"num_key_value_heads", 0},
-                                       {"head_dim", 7},
-                                       {"head_dim", 0},
-                                       {"max_position_embeddings", 0},
-                                       {"rms_norm_eps", -1e-6},
-                                       {"rms_norm_eps", "small"},
-                                       {"initializer_range", -1},
-                                       {"rope_theta", 0},
-                                       {"rope_theta", "1e6"},
-                                       {"tie_word_embeddings", 1},
-                                       {"attention_bias", "no"},
-                                       {"torch_dtype", 16},
-                                       {"rope_scaling", 2},
-                                       {"layer_types", 1},
-                                       {"num_experts", absent},
-                                       {"num_experts", 0},
-                                       {"num_experts", 100000},
-                                       {"num_experts_per_tok", absent},
-                                       {"num_experts_per_tok", 5},
-                                       {"moe_intermediate_size", absent},
-                                       {"moe_intermediate_size", 0},
-                                       {"norm_topk_prob", "yes"},
-                                       {"decoder_sparse_step", 0},
-                                       {"mlp_only_layers", {2}},
-                                       {"mlp_only_layers", {-1}},
-                                       {"mlp_only_layers", 1}};
-  for (const WrongField& field : fields) {
-    Json json = tiny_config(kQwen3Moe);
-    if (field.value.is_discarded()) {
-      json.erase(field.name);
-    } else {
-      json[field.name] = field.value;
+  const std::vector<std::pair<std::string, std::vector<Json>>> fields{
+      {"vocab_size", {absent, 0, 1e300, "48", nullptr}},
+      {"hidden_size", {absent, -1, 16.5, 1 << 21}},
+      {"intermediate_size", {absent, 0, true}},
+      {"num_hidden_layers", {absent, 0, 100000}},
+      {"num_attention_heads", {absent, 0, Json::array()}},
+      {"num_key_value_heads", {absent, 3, 8, 0}},
+      {"head_dim", {7, 0}},
+      {"max_position_embeddings", {0}},
+      {"rms_norm_eps", {-1e-6, "small"}},
+      {"initializer_range", {-1}},
+      {"rope_theta", {0, "1e6"}},
+      {"tie_word_embeddings", {1}},
+      {"attention_bias", {"no"}},
+      {"torch_dtype", {16}},
+      {"rope_scaling", {2}},
+      {"layer_types", {1}},
+      {"num_experts", {absent, 0, 100000}},
+      {"num_experts_per_tok", {absent, 5}},
+      {"moe_intermediate_size", {absent, 0}},
+      {"norm_topk_prob", {"yes"}},
+      {"decoder_sparse_step", {0}},
+      {"mlp_only_layers", {Json::array({2}), Json::array({-1}), 1}}};
+  for (const auto& [name, values] : fields) {
+    for (const Json& value : values) {
+      Json json = tiny_config(kQwen3Moe);
+      if (value.is_discarded()) {
+        json.erase(name);
+      } else {
+        json[name] = value;
+      }
+      expect_refused(json, Errc::kInvalidArgument, name == "head_dim" && value == 7 ? "odd" : name);
     }
-    const std::string shown = field.name == std::string("head_dim") && field.value == 7 ? "odd" : field.name;
-    expect_refused(json, Errc::kInvalidArgument, shown);
   }
 }
 
@@ -399,19 +360,17 @@ TEST(ModelConfig, NamesTheFieldOfThePositionEmbeddingThatIsWrong) {
 TEST(ModelConfig, ReadsPositionEmbeddingsThatDependOnTheLength) {
   Json json = tiny_config(kQwen3);  // heads of 8, 64 positions
   json["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
-  Result<ModelConfig> config = parse(json);
-  ASSERT_TRUE(config.has_value()) << config.error().message();
-  EXPECT_EQ(config->rope.original_max_position_embeddings, 64);
-  EXPECT_EQ(config->cached_positions_max(), 64);
+  ModelConfig config = taken(json);
+  EXPECT_EQ(config.rope.original_max_position_embeddings, 64);
+  EXPECT_EQ(config.cached_positions_max(), 64);
 
   const Json good{{"rope_type", "longrope"}, {"short_factor", {1.0, 1.5, 2, 3}}, {"long_factor", {1, 2, 4, 8}}};
   json["rope_scaling"] = good;
   json["original_max_position_embeddings"] = 16;
-  config = parse(json);
-  ASSERT_TRUE(config.has_value()) << config.error().message();
-  EXPECT_EQ(config->rope.factor, 4);
-  EXPECT_NEAR(config->rope.attention_factor, std::sqrt(1 + std::log(4) / std::log(16)), 1e-12);
-  EXPECT_EQ(config->cached_positions_max(), 16);
+  config = taken(json);
+  EXPECT_EQ(config.rope.factor, 4);
+  EXPECT_NEAR(config.rope.attention_factor, std::sqrt(1 + std::log(4) / std::log(16)), 1e-12);
+  EXPECT_EQ(config.cached_positions_max(), 16);
   for (const auto& [name, value] : std::vector<std::pair<const char*, Json>>{{"short_factor", nullptr},
                                                                              {"short_factor", {1, 2, 3}},
                                                                              {"long_factor", {1, 2, 3, 0}},
@@ -452,10 +411,9 @@ TEST(ModelConfig, RefusesMoreTensorsThanAFileMayHave) {
 }
 
 TEST(ModelTensors, AreTransformersNamesInItsOrder) {
-  const Result<ModelConfig> config = parse(tiny_config(kQwen2));
-  ASSERT_TRUE(config.has_value());
+  const ModelConfig config = taken(tiny_config(kQwen2));
   std::vector<std::string> names;
-  for (const TensorSpec& spec : tensor_specs(*config)) {
+  for (const TensorSpec& spec : tensor_specs(config)) {
     if (spec.name.find("layers.1") == std::string::npos)
       names.push_back(spec.name + fmt::format(" {}", spec.elements()));
   }
@@ -471,10 +429,9 @@ TEST(ModelTensors, AreTransformersNamesInItsOrder) {
 }
 
 TEST(ModelTensors, HaveTheBiasesThatAreConfigured) {
-  const Result<ModelConfig> config = parse(tiny_config(kLlama));
-  ASSERT_TRUE(config.has_value());
+  const ModelConfig config = taken(tiny_config(kLlama));
   std::vector<std::string> biases;
-  for (const TensorSpec& spec : tensor_specs(*config)) {
+  for (const TensorSpec& spec : tensor_specs(config)) {
     if (spec.kind == TensorSpec::Kind::kBias && spec.name.starts_with("model.layers.1.")) {
       biases.push_back(spec.name.substr(15) + fmt::format(" {}", spec.elements()));
     }
@@ -489,12 +446,11 @@ TEST(ModelTensors, FollowWhichLayersHaveExperts) {
   json["num_hidden_layers"] = 4;
   json["decoder_sparse_step"] = 2;
   json["mlp_only_layers"] = {3};
-  const Result<ModelConfig> config = parse(json);
-  ASSERT_TRUE(config.has_value());
+  const ModelConfig config = taken(json);
   std::vector<std::int64_t> with_router;
   for (std::int64_t layer = 0; layer < 4; ++layer) {
     const std::string router = fmt::format("model.layers.{}.mlp.gate.weight", layer);
-    for (const TensorSpec& spec : tensor_specs(*config)) {
+    for (const TensorSpec& spec : tensor_specs(config)) {
       if (spec.name == router) with_router.push_back(layer);
     }
   }
@@ -512,9 +468,8 @@ TEST(ModelSize, IsWhatModelCardsSay) {
                {"num_key_value_heads", 8},
                {"head_dim", 128},
                {"tie_word_embeddings", true}});
-  Result<ModelConfig> config = parse(json);
-  ASSERT_TRUE(config.has_value());
-  ModelSize size = model_size(*config);
+  ModelConfig config = taken(json);
+  ModelSize size = model_size(config);
   EXPECT_EQ(size.parameters, 596'049'920);  // Qwen3-0.6B
   EXPECT_NEAR(static_cast<double>(size.parameters - 151936 * 1024), 0.44e9, 0.005e9);
   EXPECT_EQ(size.flop_per_token_and_position, 4 * 2048 * 28);
@@ -531,9 +486,8 @@ TEST(ModelSize, IsWhatModelCardsSay) {
                {"num_experts", 128},
                {"num_experts_per_tok", 8},
                {"moe_intermediate_size", 768}});
-  config = parse(json);
-  ASSERT_TRUE(config.has_value());
-  size = model_size(*config);
+  config = taken(json);
+  size = model_size(config);
   EXPECT_NEAR(static_cast<double>(size.parameters), 30.5e9, 0.05e9);  // Qwen3-30B-A3B
   EXPECT_NEAR(static_cast<double>(size.matrix_parameters_active + 151936 * 2048), 3.3e9, 0.06e9);
   EXPECT_EQ(size.flop_per_token, 2 * size.matrix_parameters_active);

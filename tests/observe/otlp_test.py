@@ -6,11 +6,13 @@ import os
 import pathlib
 import re
 import subprocess
-import tempfile
 import threading
 import time
 import unittest
 import urllib.request
+
+import weightcast
+from daemons import DaemonTest, PROGRAM, eventually
 
 WAIT_S = 120  # for what never comes, not for a host that is slow
 
@@ -135,60 +137,41 @@ def attribute_of(span, key):
     return None
 
 
-class Otlp(unittest.TestCase):
+class Otlp(DaemonTest):
     def setUp(self):
-        temp = tempfile.TemporaryDirectory(prefix="weightcast-otlp-")
-        self.addCleanup(temp.cleanup)
-        self.directory = pathlib.Path(temp.name)
-        (self.directory / "memory").mkdir()
-        self.program = os.environ["WEIGHTCAST_PROGRAM"]
+        pass  # each test says what its origin is told
+
+    def start_fleet(self, *flags, workers=("a", "b")):
+        self.origin_flags = flags
+        super().setUp()
+        for name in workers:
+            self.start_worker(name)
 
     def collector(self, *arguments, **more):
         collector = Collector(*arguments, **more)
         self.addCleanup(collector.close)
         return collector
 
-    def start(self, name, *flags):
-        with open(self.directory / f"{name}.log", "wb") as log:
-            process = subprocess.Popen(
-                [self.program, "daemon", "--state", self.directory / name, "--memory-dir", self.directory / "memory",
-                 "--listen", "127.0.0.1:0", *flags], stdout=log, stderr=log, stdin=subprocess.DEVNULL)  # fmt: skip
-        self.addCleanup(process.wait, 20)
-        self.addCleanup(process.terminate)
-        self.ask("ready", "--state", self.directory / name, "--timeout", str(WAIT_S))
-        return process
-
     def ask(self, *arguments, check=True):
-        return subprocess.run([self.program, *arguments], check=check, capture_output=True, text=True,
-                              timeout=2 * WAIT_S)  # fmt: skip
+        return subprocess.run([PROGRAM, *arguments], check=check, capture_output=True, text=True, timeout=2 * WAIT_S)
 
     def trace(self, *arguments, **more):
-        return self.ask("trace", "1", "--state", self.directory / "origin", *arguments, **more)
-
-    def start_fleet(self, *flags, workers=("a", "b")):
-        self.origin = self.start("origin", "--role", "origin", *flags)
-        status = json.loads(self.ask("status", "--state", self.directory / "origin", "--json").stdout)
-        for name in workers:
-            self.start(name, "--role", "worker", "--name", name, "--origin", status["nodes"][0]["address"])
+        return self.ask("trace", "1", "--state", self.origin.state, *arguments, **more)
 
     def publish(self, version=1):
-        header = json.dumps({"w": {"dtype": "U8", "shape": [1 << 20], "data_offsets": [0, 1 << 20]}}).encode()
-        snapshot = self.directory / "model.safetensors"
-        snapshot.write_bytes(len(header).to_bytes(8, "little") + header + os.urandom(1 << 20))
-        self.ask("publish", snapshot, "--version", str(version), "--state", self.directory / "origin", "--wait", "1")
+        with weightcast.Publisher(self.origin.state) as publisher:
+            publisher.publish({"w": os.urandom(1 << 20)}, version=version)
+            publisher.wait(version, installed=1.0, timeout=WAIT_S)
+
+    def origin_log(self):
+        return pathlib.Path(self.origin.state + ".log").read_text()
 
     def counts(self):
-        address = (self.directory / "origin" / "http_address").read_text().strip()
+        address = pathlib.Path(self.origin.state, "http_address").read_text().strip()
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_S) as answer:
             text = answer.read().decode()
         return {outcome: int(count) for outcome, count in
                 re.findall(r'weightcast_otlp_publications_total\{outcome="(\w+)"\} (\d+)', text)}  # fmt: skip
-
-    def wait_until(self, condition):
-        deadline = time.monotonic() + WAIT_S
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, (self.directory / "origin.log").read_text())
-            time.sleep(0.05)
 
     def test_a_publication_arrives_as_spans(self):
         self.start_fleet()
@@ -232,11 +215,11 @@ class Otlp(unittest.TestCase):
         self.start_fleet("--otlp-endpoint", collector.url, "--http", "127.0.0.1:0")
         for version in (1, 2, 3):
             self.publish(version)
-        self.wait_until(lambda: len(collector.bodies) == 3)
+        eventually(lambda: len(collector.bodies) == 3, WAIT_S)
         self.assertEqual(collector.versions(), ["1", "2", "3"])
         for body in collector.bodies:
             self.assertLessEqual({"a", "b", "transfer", "switch"}, check_shape(body).keys())
-        self.wait_until(lambda: self.counts() == {"sent": 3, "dropped": 0})
+        eventually(lambda: self.counts() == {"sent": 3, "dropped": 0}, WAIT_S)
 
     def test_a_collector_that_hangs_or_refuses_holds_nothing_up(self):
         collector = self.collector(status=None)
@@ -246,27 +229,26 @@ class Otlp(unittest.TestCase):
         self.publish(2)  # while it hangs
         self.assertEqual(self.counts(), {"sent": 0, "dropped": 0})
         collector.status = 400
-        self.wait_until(lambda: self.counts() == {"sent": 0, "dropped": 2})
-        log = (self.directory / "origin.log").read_text()
+        eventually(lambda: self.counts() == {"sent": 0, "dropped": 2}, WAIT_S)
+        log = self.origin_log()
         self.assertIn(f"OTLP: spans of version 1 are not sent: cannot receive: {collector.url}: ", log)
         self.assertEqual(log.count("are not sent"), 1, "one line while it fails")
         collector.status = 200
         self.publish(3)
-        self.wait_until(lambda: self.counts() == {"sent": 1, "dropped": 2})
+        eventually(lambda: self.counts() == {"sent": 1, "dropped": 2}, WAIT_S)
         self.assertEqual(collector.versions(), ["3"])
-        self.assertIn("takes spans again; those of 2 publications were dropped",
-                      (self.directory / "origin.log").read_text())  # fmt: skip
+        self.assertIn("takes spans again; those of 2 publications were dropped", self.origin_log())
 
     def test_a_daemon_ends_at_once_while_its_collector_hangs(self):
         collector = self.collector(status=None)
         self.start_fleet("--otlp-endpoint", collector.url, workers=("a",))
         self.publish(1)
         self.assertTrue(collector.asked.acquire(timeout=WAIT_S))
-        self.origin.terminate()
-        self.assertEqual(self.origin.wait(8), 0, "before it has waited 10 s for an answer")
+        self.origin.stop(8)
+        self.assertEqual(self.origin.process.returncode, 0, "before it has waited 10 s for an answer")
 
     def test_a_worker_has_no_spans_to_send(self):
-        refused = self.ask("daemon", "--role", "worker", "--origin", "127.0.0.1:1", "--state", self.directory / "w",
+        refused = self.ask("daemon", "--role", "worker", "--origin", "127.0.0.1:1", "--state", "/nowhere",
                            "--otlp-endpoint", "http://127.0.0.1:4318", check=False)  # fmt: skip
         self.assertEqual(refused.returncode, 2)
         self.assertIn("--otlp-endpoint: for the origin", refused.stderr)

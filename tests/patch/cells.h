@@ -206,4 +206,25 @@ inline std::vector<std::byte> make_patch(const Snapshot& before, const Snapshot&
   return patch;
 }
 
+/// What a patch consists of.
+struct PatchParts {
+  PatchHead head;
+  std::vector<OwnedSegment> segments;
+  PatchEnd end;
+};
+
+inline PatchParts split(Bytes patch, std::size_t bytes_at_once = 1u << 30) {
+  PatchReader reader;
+  PatchParts parts;
+  while (!patch.empty()) {
+    const auto taken = reader.handle_bytes(patch.first(std::min(bytes_at_once, patch.size())));
+    WC_CHECK(taken.has_value());
+    patch = patch.subspan(*taken);
+    if (auto segment = reader.poll_segment()) parts.segments.push_back(std::move(*segment));
+  }
+  parts.head = *reader.head();
+  parts.end = *reader.end();
+  return parts;
+}
+
 }  // namespace weightcast::test

@@ -30,22 +30,9 @@ class BlockedPortTest(PageOfDaemons):
         # Nobody reaches the ports of two, so whoever is planned behind one of them says so.
         blocked = {worker.name: worker.node()["address"] for worker in workers[:2]}
         for address in blocked.values():
-            subprocess.run(
-                [
-                    "iptables",
-                    "-A",
-                    "INPUT",
-                    "-p",
-                    "tcp",
-                    "--dport",
-                    address.rsplit(":", 1)[1],
-                    "-j",
-                    "REJECT",
-                    "--reject-with",
-                    "tcp-reset",
-                ],
-                check=True,
-            )
+            port = address.rsplit(":", 1)[1]
+            rule = f"iptables -A INPUT -p tcp --dport {port} -j REJECT --reject-with tcp-reset"
+            subprocess.run(rule.split(), check=True)
         page = self.open(url)
         self.publish(1)
         said = page.see("#attention", "cannot reach")

@@ -12,31 +12,13 @@ namespace {
 using test::make_patch;
 using test::make_versions;
 using test::MemoryStreams;
+using test::PatchParts;
 using test::Snapshot;
-
-struct Parts {
-  PatchHead head;
-  std::vector<OwnedSegment> segments;
-  PatchEnd end;
-};
-
-Parts split(Bytes patch) {
-  PatchReader reader;
-  Parts parts;
-  while (!patch.empty()) {
-    const auto taken = reader.handle_bytes(patch);
-    WC_CHECK(taken.has_value());
-    patch = patch.subspan(*taken);
-    if (auto segment = reader.poll_segment()) parts.segments.push_back(std::move(*segment));
-  }
-  parts.head = *reader.head();
-  parts.end = *reader.end();
-  return parts;
-}
+using test::split;
 
 TEST(PatchApplier, AppliesInAnyOrderAndSaysWhatIsDoubledOrMissing) {
   const auto [before, after] = make_versions(40000, 0.01, 1);
-  Parts parts = split(make_patch(before, after, 8192));
+  PatchParts parts = split(make_patch(before, after, 8192));
   std::shuffle(parts.segments.begin(), parts.segments.end(), std::mt19937_64(3));
   std::vector<std::byte> result(after.stream.size());
   MemoryStreams streams(before.stream, result);
@@ -57,7 +39,7 @@ TEST(PatchApplier, AppliesInAnyOrderAndSaysWhatIsDoubledOrMissing) {
 
 TEST(PatchApplier, ReadsNothingBackOfSegmentsThatComeInOrder) {
   const auto [before, after] = make_versions(3'000'000, 0.01, 1);
-  const Parts parts = split(make_patch(before, after, 100'000));
+  const PatchParts parts = split(make_patch(before, after, 100'000));
   std::vector<std::byte> result(after.stream.size());
   MemoryStreams streams(before.stream, result);
   PatchApplier applier(plan_segments(parts.head), test::one_file(result.size()), streams);
@@ -69,7 +51,7 @@ TEST(PatchApplier, ReadsNothingBackOfSegmentsThatComeInOrder) {
 TEST(PatchApplier, HashesWhatItWritesInAnyOrderAndByAnyThread) {
   const auto [before, after] = make_versions(3'000'000, 0.01, 1);
   const Checksum expected = test::digest_of_file(after.stream);
-  Parts parts = split(make_patch(before, after, 100'000));
+  PatchParts parts = split(make_patch(before, after, 100'000));
   for (unsigned seed = 0; seed < 4; ++seed) {
     std::shuffle(parts.segments.begin(), parts.segments.end(), std::mt19937_64(seed));
     std::vector<std::byte> result(after.stream.size());
@@ -111,7 +93,7 @@ TEST(PatchApplier, EndsWindowsAtMultiplesInTheFile) {
     const FileTable& table_;
   };
   const auto [before, after] = make_versions(40000, 0.01, 1);
-  const Parts parts = split(make_patch(before, after, 20'000));
+  const PatchParts parts = split(make_patch(before, after, 20'000));
   std::vector<std::byte> result(after.stream.size());
   const FileTable table = *FileTable::make({{"a.safetensors", 12'345}, {"b.safetensors", result.size() - 12'345}});
   MemoryStreams memory(before.stream, result);
@@ -165,7 +147,7 @@ TEST(PatchApplier, RehearsesWhatWouldChangeWhereTheBaseStands) {
   base.add(0, before.stream);
   result.add(0, after.stream);
   for (const SparseForm form : {SparseForm::kModelled, SparseForm::kListed}) {
-    const Parts parts = split(make_patch(before, after, 20'000, {.sparse_form = form}));
+    const PatchParts parts = split(make_patch(before, after, 20'000, {.sparse_form = form}));
     for (const bool known : {false, true}) {
       Rehearsed streams(before.stream);
       PatchApplier applier(plan_segments(parts.head), table, streams,
@@ -221,7 +203,7 @@ class EditedStreams final : public ApplyStreams {
 TEST(PatchApplier, EditsInPlaceWhereTheBaseStandsAndMakesAnewWhatTurnsOutToBeOther) {
   // Ten megabytes: leaves, of 4 MiB, end within segments.
   const auto [before, after] = make_versions(3'000'000, 0.01, 1);
-  const Parts parts = split(make_patch(before, after, 1'000'000));
+  const PatchParts parts = split(make_patch(before, after, 1'000'000));
   for (const char* what : {"base", "damaged", "failing"}) {
     std::vector<std::byte> result = before.stream;
     EditedStreams streams(before.stream, result);
@@ -245,7 +227,7 @@ TEST(PatchApplier, TouchesChangedCellsAloneWhereTheyAreListedAndTheBaseIsKnown) 
   SnapshotDigest base(table), result_digest(table);
   base.add(0, before.stream);
   result_digest.add(0, after.stream);
-  const Parts parts = split(make_patch(before, after, 1'000'000, {.sparse_form = SparseForm::kListed}));
+  const PatchParts parts = split(make_patch(before, after, 1'000'000, {.sparse_form = SparseForm::kListed}));
   std::vector<std::byte> result = before.stream;
   // A byte of a cell that does not change is read by nobody.
   std::size_t spoilt = 5'000'000;
@@ -277,7 +259,7 @@ TEST(PatchApplier, MakesAnewWhatIsListedWhereTheBaseIsNotWhatItShouldBe) {
   const FileTable table = test::one_file(before.stream.size());
   SnapshotDigest base(table);
   base.add(0, before.stream);
-  const Parts parts = split(make_patch(before, after, 100'000, {.sparse_form = SparseForm::kListed}));
+  const PatchParts parts = split(make_patch(before, after, 100'000, {.sparse_form = SparseForm::kListed}));
   std::vector<std::byte> result = before.stream;
   for (std::size_t at = 0; at < result.size(); ++at) {
     if (before.stream[at] != after.stream[at]) result[at] ^= std::byte{0x40};
@@ -295,7 +277,7 @@ TEST(PatchApplier, MakesAnewWhatIsListedWhereTheBaseIsNotWhatItShouldBe) {
 
 TEST(PatchApplier, ListsTheChangesAsFarAsTheyFit) {
   const auto [before, after] = make_versions(100'000, 0.01, 1);
-  const Parts parts = split(make_patch(before, after, 20'000));
+  const PatchParts parts = split(make_patch(before, after, 20'000));
   for (const std::uint64_t bytes_max : {std::uint64_t{0}, std::uint64_t{3000}, std::uint64_t{1} << 30}) {
     std::vector<std::byte> result(after.stream.size());
     MemoryStreams streams(before.stream, result);
@@ -329,7 +311,7 @@ TEST(PatchApplier, ListsTheChangesAsFarAsTheyFit) {
 
 TEST(PatchApplier, RefusesASegmentThatThePlanDoesNotHave) {
   const auto [before, after] = make_versions(40000, 0.01, 1);
-  const Parts parts = split(make_patch(before, after, 8192));
+  const PatchParts parts = split(make_patch(before, after, 8192));
   std::vector<std::byte> result(after.stream.size());
   MemoryStreams streams(before.stream, result);
   PatchApplier applier(plan_segments(parts.head), test::one_file(result.size()), streams);
@@ -347,7 +329,7 @@ TEST(PatchApplier, RefusesASegmentThatThePlanDoesNotHave) {
 
 TEST(PatchApplier, IsNeverCompleteAfterASegmentThatFailed) {
   const auto [before, after] = make_versions(40000, 0.01, 1);
-  const Parts parts = split(make_patch(before, after, 8192));
+  const PatchParts parts = split(make_patch(before, after, 8192));
   std::vector<std::byte> base = before.stream, result(after.stream.size());
   for (std::byte& byte : base) byte ^= std::byte{1};
   MemoryStreams streams(base, result);

@@ -10,6 +10,7 @@
 
 #include "patch/changes/differing_cells.h"
 #include "tests/patch/cells.h"
+#include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"
 
 namespace weightcast {
@@ -17,14 +18,7 @@ namespace {
 
 class UndoJournalTest : public ::testing::Test {
  protected:
-  UndoJournalTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "weightcast-undo-XXXXXX").string();
-    WC_CHECK(::mkdtemp(name.data()) != nullptr);
-    folder_ = name;
-  }
-  ~UndoJournalTest() override { std::filesystem::remove_all(folder_); }
-
-  [[nodiscard]] std::string path() const { return folder_ / "undo"; }
+  [[nodiscard]] std::string path() const { return folder_.file("undo"); }
   UndoJournal create() {
     auto journal = UndoJournal::create(real_files(), path());
     WC_CHECK(journal.has_value());
@@ -62,7 +56,7 @@ class UndoJournalTest : public ::testing::Test {
         [] { return Status(); });
   }
 
-  std::filesystem::path folder_;
+  TempDir folder_;
 };
 
 TEST_F(UndoJournalTest, PutsBackWhatWasOverwrittenWhollyOrInPart) {
@@ -136,7 +130,7 @@ TEST_F(UndoJournalTest, IgnoresATornRecord) {
     ASSERT_TRUE(record(journal, 0, old, fresh).has_value());
   }
   const auto first_end = std::filesystem::file_size(path());
-  std::filesystem::copy_file(path(), folder_ / "one");
+  std::filesystem::copy_file(path(), folder_.file("one"));
   std::filesystem::remove(path());
   {
     UndoJournal journal = create();
@@ -144,9 +138,9 @@ TEST_F(UndoJournalTest, IgnoresATornRecord) {
     ASSERT_TRUE(record(journal, 64, old, fresh).has_value());
   }
   const auto second_end = std::filesystem::file_size(path());
-  std::filesystem::copy_file(path(), folder_ / "two");
+  std::filesystem::copy_file(path(), folder_.file("two"));
   for (auto size = first_end; size < second_end; ++size) {
-    std::filesystem::copy_file(folder_ / "two", path(), std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy_file(folder_.file("two"), path(), std::filesystem::copy_options::overwrite_existing);
     std::filesystem::resize_file(path(), size);
     std::vector<std::byte> data(128, std::byte{2});
     const auto recovered = recover_into(data);

@@ -101,121 +101,99 @@ std::uint64_t peak_rise_bytes(const std::function<void()>& work) {
 #endif
 }
 
+std::vector<std::byte> forged(const Claims& claims, const std::function<void(ByteWriter&)>& rest) {
+  return forge(body_with(claims, rest));
+}
+
+/// With as many bytes of zero behind the number of tensors.
+std::vector<std::byte> forged(const Claims& claims, std::size_t zeros) {
+  return forged(claims, [zeros](ByteWriter& out) { write_zeros(out, zeros); });
+}
+
+/// With one tensor.
+std::vector<std::byte> forged_tensor(std::string_view name, std::size_t rank) {
+  return forged({.tensors = 1}, [&](ByteWriter& out) {
+    write_tensor(out, name, rank, 0, 0);
+    write_zeros(out, 64);
+  });
+}
+
+/// With a number of removed tensors, of which `there` follow.
+std::vector<std::byte> forged_removed(std::size_t claimed, std::size_t there) {
+  return forged({}, [&](ByteWriter& out) {
+    out.varint(claimed);
+    write_zeros(out, there);
+  });
+}
+
+std::vector<std::byte> forged_extents() {
+  const std::size_t tensors = kHeadExtentsMax / kTensorRankMax + 1;
+  return forged({.tensors = tensors}, [&](ByteWriter& out) {
+    for (std::size_t i = 0; i < tensors; ++i) write_tensor(out, "", kTensorRankMax, 0, 0);
+    out.varint(0);
+  });
+}
+
+/// Each tensor has raw bytes before it.
+std::vector<std::byte> forged_ranges() {
+  return forged({.result_bytes = 2 * kHeadTensorsMax, .tensors = kHeadTensorsMax}, [](ByteWriter& out) {
+    for (std::size_t i = 0; i < kHeadTensorsMax; ++i) write_tensor(out, "", 0, 1, 1);
+    write_zeros(out, 2 * kHeadTensorsMax + 1);
+  });
+}
+
+std::vector<std::byte> two_frames() {
+  Body twice = compressed(Body(100));
+  const Body more = compressed(Body(std::size_t{60} << 20));
+  twice.insert(twice.end(), more.begin(), more.end());
+  return frame_of(twice, 100);
+}
+
 struct Refusal {
   std::string what;
-  std::function<std::vector<std::byte>()> frame;
+  std::vector<std::byte> frame;
   Errc code;
   std::string says;
   std::uint64_t memory_mib_max;
 };
 
 TEST(PatchHead, RefusesWhatExceedsALimitBeforeItTakesTheMemory) {
+  constexpr std::size_t kMost = 12 << 20, kMostRemoved = kHeadBytesMax - 128;
+  const Body packed = compressed(Body(100));
   const std::vector<Refusal> refusals{
-      {"tensors",
-       [] {
-         return forge(body_with({.tensors = kHeadTensorsMax + 1},
-                                [](ByteWriter& out) { write_zeros(out, 5 * (kHeadTensorsMax + 1) + 1); }));
-       },
-       Errc::kTooLarge, "tensors", 8},
-      {"tensors, as many as the longest body holds",
-       [] {
-         return forge(
-             body_with({.tensors = 12 << 20}, [](ByteWriter& out) { write_zeros(out, 5 * (std::size_t{12} << 20)); }));
-       },
-       Errc::kTooLarge, "tensors", 80},
-      {"tensors that are not there",
-       [] { return forge(body_with({.tensors = kHeadTensorsMax}, [](ByteWriter& out) { out.varint(0); })); },
-       Errc::kCorrupt, "cut short", 1},
-      {"a name's length",
-       [] {
-         return forge(body_with({.tensors = 1}, [](ByteWriter& out) {
-           write_tensor(out, std::string(kTensorNameBytesMax + 1, 'n'), 0, 0, 0);
-           write_zeros(out, 64);
-         }));
-       },
-       Errc::kCorrupt, "outside the stream", 1},
-      {"the dimensions of one tensor",
-       [] {
-         return forge(body_with({.tensors = 1}, [](ByteWriter& out) {
-           write_tensor(out, "w", kTensorRankMax + 1, 0, 0);
-           write_zeros(out, 64);
-         }));
-       },
-       Errc::kTooLarge, "dimensions of a tensor", 1},
-      {"the dimensions of all tensors",
-       [] {
-         const std::size_t tensors = kHeadExtentsMax / kTensorRankMax + 1;
-         return forge(body_with({.tensors = tensors}, [&](ByteWriter& out) {
-           for (std::size_t i = 0; i < tensors; ++i) write_tensor(out, "", kTensorRankMax, 0, 0);
-           out.varint(0);
-         }));
-       },
-       Errc::kTooLarge, "dimensions of all tensors", 64},
-      {"removed tensors",
-       [] {
-         return forge(body_with({}, [](ByteWriter& out) {
-           out.varint(kHeadRemovedMax + 1);
-           write_zeros(out, kHeadRemovedMax + 1);
-         }));
-       },
-       Errc::kTooLarge, "removed tensors", 4},
-      {"removed tensors, as many as the longest body holds",
-       [] {
-         constexpr std::size_t kCount = kHeadBytesMax - 128;
-         return forge(body_with({}, [](ByteWriter& out) {
-           out.varint(kCount);
-           write_zeros(out, kCount);
-         }));
-       },
+      {"tensors", forged({.tensors = kHeadTensorsMax + 1}, 5 * (kHeadTensorsMax + 1) + 1), Errc::kTooLarge, "tensors",
+       8},
+      {"tensors, as many as the longest body holds", forged({.tensors = kMost}, 5 * kMost), Errc::kTooLarge, "tensors",
+       80},
+      {"tensors that are not there", forged({.tensors = kHeadTensorsMax}, 1), Errc::kCorrupt, "cut short", 1},
+      {"a name's length", forged_tensor(std::string(kTensorNameBytesMax + 1, 'n'), 0), Errc::kCorrupt,
+       "outside the stream", 1},
+      {"the dimensions of one tensor", forged_tensor("w", kTensorRankMax + 1), Errc::kTooLarge,
+       "dimensions of a tensor", 1},
+      {"the dimensions of all tensors", forged_extents(), Errc::kTooLarge, "dimensions of all tensors", 64},
+      {"removed tensors", forged_removed(kHeadRemovedMax + 1, kHeadRemovedMax + 1), Errc::kTooLarge, "removed tensors",
+       4},
+      {"removed tensors, as many as the longest body holds", forged_removed(kMostRemoved, kMostRemoved),
        Errc::kTooLarge, "removed tensors", 70},
-      {"removed tensors that are not there",
-       [] { return forge(body_with({}, [](ByteWriter& out) { out.varint(kHeadRemovedMax); })); }, Errc::kCorrupt,
-       "cut short", 1},
-      {"segments of one range",
-       [] {
-         return forge(body_with({.result_bytes = std::uint64_t{1} << 60, .segment_bytes = kSegmentBytesMin},
-                                [](ByteWriter& out) { write_zeros(out, 2); }));
-       },
+      {"removed tensors that are not there", forged_removed(kHeadRemovedMax, 0), Errc::kCorrupt, "cut short", 1},
+      {"segments of one range", forged({.result_bytes = std::uint64_t{1} << 60, .segment_bytes = kSegmentBytesMin}, 2),
        Errc::kTooLarge, "segments", 1},
-      {"segments of many ranges",  // each tensor has raw bytes before it
-       [] {
-         return forge(body_with({.result_bytes = 2 * kHeadTensorsMax, .tensors = kHeadTensorsMax}, [](ByteWriter& out) {
-           for (std::size_t i = 0; i < kHeadTensorsMax; ++i) write_tensor(out, "", 0, 1, 1);
-           write_zeros(out, 2 * kHeadTensorsMax + 1);
-         }));
-       },
-       Errc::kTooLarge, "segments", 200},
-      {"segments that are too short",
-       [] {
-         return forge(body_with({.segment_bytes = kSegmentBytesMin - 1}, [](ByteWriter& out) { write_zeros(out, 1); }));
-       },
-       Errc::kCorrupt, "segment size", 1},
-      {"segments that are too long",
-       [] {
-         return forge(body_with({.segment_bytes = kSegmentBytesMax + 1}, [](ByteWriter& out) { write_zeros(out, 1); }));
-       },
-       Errc::kCorrupt, "segment size", 1},
-      {"a body above its limit", [] { return frame_of(compressed(Body(100)), kHeadBytesMax + 1); }, Errc::kTooLarge,
-       "exceeds", 1},
-      {"a longer body than its compressed bytes can hold",
-       [] { return frame_of(compressed(Body(100)), kHeadBytesMax); }, Errc::kCorrupt, "too short for the length", 1},
-      {"another length than the zstd frame's", [] { return frame_of(compressed(Body(100)), 101); }, Errc::kCorrupt,
-       "length", 1},
-      {"no zstd frame", [] { return frame_of(Body(4096), 100); }, Errc::kCorrupt, "length", 1},
-      {"two zstd frames",
-       [] {
-         Body twice = compressed(Body(100));
-         const Body more = compressed(Body(std::size_t{60} << 20));
-         twice.insert(twice.end(), more.begin(), more.end());
-         return frame_of(twice, 100);
-       },
-       Errc::kCorrupt, "decompress", 4},
+      {"segments of many ranges", forged_ranges(), Errc::kTooLarge, "segments", 200},
+      {"segments that are too short", forged({.segment_bytes = kSegmentBytesMin - 1}, 1), Errc::kCorrupt,
+       "segment size", 1},
+      {"segments that are too long", forged({.segment_bytes = kSegmentBytesMax + 1}, 1), Errc::kCorrupt, "segment size",
+       1},
+      {"a body above its limit", frame_of(packed, kHeadBytesMax + 1), Errc::kTooLarge, "exceeds", 1},
+      {"a longer body than its compressed bytes can hold", frame_of(packed, kHeadBytesMax), Errc::kCorrupt,
+       "too short for the length", 1},
+      {"another length than the zstd frame's", frame_of(packed, 101), Errc::kCorrupt, "length", 1},
+      {"no zstd frame", frame_of(Body(4096), 100), Errc::kCorrupt, "length", 1},
+      {"two zstd frames", two_frames(), Errc::kCorrupt, "decompress", 4},
   };
   for (const Refusal& refusal : refusals) {
-    const std::vector<std::byte> frame = refusal.frame();
     std::optional<Error> error;
     const std::uint64_t rise = peak_rise_bytes([&] {
-      const Result<PatchHead> head = read_head(frame);
+      const Result<PatchHead> head = read_head(refusal.frame);
       if (!head.has_value()) error = head.error();
     });
     ASSERT_TRUE(error.has_value()) << refusal.what;

@@ -26,18 +26,19 @@ void expect_leads_to(const Snapshot& before, const Snapshot& after, Bytes patch)
   EXPECT_EQ(result, after.stream);
 }
 
-/// Every segment of a patch, and its end.
-std::pair<std::vector<OwnedSegment>, PatchEnd> split(Bytes patch, std::size_t bytes_at_once = 1u << 20) {
-  PatchReader reader;
-  std::vector<OwnedSegment> segments;
-  while (!patch.empty()) {
-    const auto taken = reader.handle_bytes(patch.first(std::min(bytes_at_once, patch.size())));
-    WC_CHECK(taken.has_value());
-    patch = patch.subspan(*taken);
-    if (auto segment = reader.poll_segment()) segments.push_back(std::move(*segment));
+/// Cut short anywhere, and with any byte damaged.
+void expect_refused_in_part_or_damaged(const Snapshot& before, const Snapshot& after, Bytes patch) {
+  std::vector<std::byte> result(after.stream.size());
+  for (std::size_t size = 0; size < patch.size(); ++size) {
+    ASSERT_EQ(apply_to(before, patch.first(size), result).error().code, Errc::kCorrupt) << size;
   }
-  WC_CHECK(reader.end() != nullptr);
-  return {std::move(segments), *reader.end()};
+  for (std::size_t at = 0; at < patch.size(); ++at) {
+    for (const std::byte flip : {std::byte{1}, std::byte{0x80}}) {
+      std::vector<std::byte> damaged(patch.begin(), patch.end());
+      damaged[at] ^= flip;
+      ASSERT_FALSE(apply_to(before, damaged, result).has_value()) << at;
+    }
+  }
 }
 
 PatchIdentity packed_identity() {
@@ -62,15 +63,8 @@ TEST(Patch, FromNothingGivesBackEveryKindAndRefusesWhatIsCutShortOrDamaged) {
   const auto [snapshot, other] = make_versions(400, 0, 5);
   const std::vector<std::byte> packed = make_patch(Snapshot(), snapshot, 65536, {}, packed_identity());
   expect_leads_to(Snapshot(), snapshot, packed);
+  expect_refused_in_part_or_damaged(Snapshot(), snapshot, packed);
   std::vector<std::byte> result(snapshot.stream.size());
-  for (std::size_t size = 0; size < packed.size(); ++size) {
-    ASSERT_FALSE(apply_to(Snapshot(), Bytes(packed).first(size), result).has_value()) << size;
-  }
-  for (std::size_t at = 0; at < packed.size(); ++at) {
-    std::vector<std::byte> damaged = packed;
-    damaged[at] ^= std::byte{1};
-    ASSERT_FALSE(apply_to(Snapshot(), damaged, result).has_value()) << at;
-  }
   EXPECT_EQ(apply_to(other, packed, result).error().code, Errc::kWrongBase);
 }
 
@@ -120,38 +114,24 @@ TEST(Patch, IsTheSameForAnyThreadsAndKernels) {
 TEST(Patch, ReadsTheSameInPiecesOfAnySize) {
   const auto [before, after] = make_versions(20000, 0.01, 1);
   const std::vector<std::byte> patch = make_patch(before, after, 8192);
-  const auto [whole, end] = split(patch);
+  const test::PatchParts whole = test::split(patch);
   for (const std::size_t size : {1, 7, 71, 73, 4096}) {
-    const auto [pieces, same_end] = split(patch, size);
-    ASSERT_EQ(pieces.size(), whole.size());
-    EXPECT_EQ(same_end, end);
-    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(pieces[i].header(), whole[i].header());
-  }
-}
-
-TEST(Patch, RefusesATruncationAtEveryLength) {
-  const auto [before, after] = make_versions(600, 0.05, 1);
-  const std::vector<std::byte> patch = make_patch(before, after, 4096);
-  std::vector<std::byte> result(after.stream.size());
-  for (std::size_t size = 0; size < patch.size(); ++size) {
-    ASSERT_EQ(apply_to(before, Bytes(patch).first(size), result).error().code, Errc::kCorrupt) << size;
-  }
-  std::vector<std::byte> longer = patch;
-  longer.push_back(std::byte{0});
-  EXPECT_EQ(apply_to(before, longer, result).error().code, Errc::kCorrupt);
-}
-
-TEST(Patch, RefusesEveryFlippedByte) {
-  const auto [before, after] = make_versions(600, 0.05, 1);
-  const std::vector<std::byte> patch = make_patch(before, after, 4096);
-  std::vector<std::byte> result(after.stream.size());
-  for (std::size_t at = 0; at < patch.size(); ++at) {
-    for (const std::byte flip : {std::byte{1}, std::byte{0x80}}) {
-      std::vector<std::byte> damaged = patch;
-      damaged[at] ^= flip;
-      ASSERT_FALSE(apply_to(before, damaged, result).has_value()) << at;
+    const test::PatchParts pieces = test::split(patch, size);
+    ASSERT_EQ(pieces.segments.size(), whole.segments.size());
+    EXPECT_EQ(pieces.end, whole.end);
+    for (std::size_t i = 0; i < whole.segments.size(); ++i) {
+      EXPECT_EQ(pieces.segments[i].header(), whole.segments[i].header());
     }
   }
+}
+
+TEST(Patch, RefusesATruncationAtEveryLengthAndEveryFlippedByte) {
+  const auto [before, after] = make_versions(600, 0.05, 1);
+  std::vector<std::byte> patch = make_patch(before, after, 4096);
+  expect_refused_in_part_or_damaged(before, after, patch);
+  std::vector<std::byte> result(after.stream.size());
+  patch.push_back(std::byte{0});
+  EXPECT_EQ(apply_to(before, patch, result).error().code, Errc::kCorrupt);
 }
 
 TEST(Patch, RefusesAnotherBaseAndAnotherModel) {

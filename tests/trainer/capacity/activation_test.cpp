@@ -27,14 +27,6 @@ TEST(Activation, WorkersWithoutRolloutsAreNeverChosen) {
   EXPECT_EQ(choose_active(pool, 5, Activation::kCost, 0), (Positions{1}));
 }
 
-TEST(Activation, NineOfNineSuchMachinesAtAlpha) {
-  // Table 2 of ECHO-2: eight machines give 1.043 mu_min, nine 1.174.
-  std::vector<PoolWorker> pool;
-  for (int i = 0; i < 12; ++i) pool.push_back({"w" + std::to_string(i), 1.174 / 9, 0.7});
-  EXPECT_EQ(choose_active(pool, 1.1, Activation::kCost, 0).size(), 9u);
-  EXPECT_EQ(choose_active(pool, 1.0, Activation::kCost, 0).size(), 8u);
-}
-
 TEST(Activation, ASumThatRoundingLeftBelowTheTargetReachesIt) {
   const std::vector<PoolWorker> pool(10, PoolWorker{"w", 0.1, 1});
   EXPECT_EQ(choose_active(pool, 1, Activation::kCost, 0).size(), 10u);

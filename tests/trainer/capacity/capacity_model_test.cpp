@@ -30,19 +30,6 @@ TEST(CapacityModel, NoRateSufficesIfABroadcastTakesAsLongAsTheSteps) {
   EXPECT_DOUBLE_EQ(wait_per_publication_s({10, 64, 25, 2}, 1e9), 5 + 2 * 64 / 1e9);
 }
 
-TEST(CapacityModel, GivesTheWaitsOfTable2) {
-  EXPECT_EQ(wait_per_publication_s(table_2(1437), mu_of_nine()), 0);
-  EXPECT_NEAR(wait_per_publication_s(table_2(1830), mu_of_nine()), 131.9, 0.5);
-  // The tenth machine adds 6.4 % of what nine give.
-  EXPECT_NEAR(wait_per_publication_s(table_2(1872), 1.064 * mu_of_nine()), 84.1, 1.5);
-}
-
-TEST(CapacityModel, GivesTheRatioOfCostsOfTable2) {
-  // The same nine machines, so their costs per step are as their times per step.
-  const double wait_s = wait_per_publication_s(table_2(1830), mu_of_nine());
-  EXPECT_NEAR((kStep + wait_s / 2) / kStep, 8.432 / 8.098, 2e-4);
-}
-
 TEST(CapacityModel, BubbleIsTheShareOfWaiting) {
   const double wait_s = wait_per_publication_s(table_2(1830), mu_of_nine());
   EXPECT_DOUBLE_EQ(bubble_ratio(table_2(1830), mu_of_nine()), wait_s / (2 * kStep + wait_s));

@@ -22,13 +22,11 @@ class CapacityTest : public testing::Test {
     bool obeys = true;
   };
 
-  void make(CapacityOptions options) { capacity_.emplace(*Capacity::make(options)); }
-  static CapacityOptions options() {
-    CapacityOptions options;
-    options.rollout_batch_size = 100;
-    options.step_s = 10;  // mu_min is 10 per second if T_bcast is 0
-    return options;
+  CapacityTest() {
+    options_.rollout_batch_size = 100;
+    options_.step_s = 10;  // mu_min is 10 per second if T_bcast is 0
   }
+  void make() { capacity_.emplace(*Capacity::make(options_)); }
   Simulated& add(const std::string& name, double rate, double price = 1, bool is_active = false) {
     Simulated& worker = workers_[name];
     worker.report.name = name;
@@ -73,13 +71,14 @@ class CapacityTest : public testing::Test {
   struct Worker : Simulated {
     double made = 0;
   };
+  CapacityOptions options_;
   std::optional<Capacity> capacity_;
   std::map<std::string, Worker> workers_;
   Instant now_{};
 };
 
 TEST_F(CapacityTest, ActivatesTheCheapestToAlphaAfterASustainedDeviation) {
-  make(options());
+  make();
   for (const char* name : {"a", "b", "c", "d"}) add(name, 4, 2);
   add("cheap", 4, 1);
   EXPECT_EQ(pass(29s), Actions());
@@ -92,10 +91,9 @@ TEST_F(CapacityTest, ActivatesTheCheapestToAlphaAfterASustainedDeviation) {
 TEST_F(CapacityTest, ActivatesAtRandomAsTheAblationAsks) {
   std::set<std::vector<std::string>> orders;
   for (std::uint64_t seed = 0; seed < 5; ++seed) {
-    CapacityOptions random = options();
-    random.activation = Activation::kRandom;
-    random.seed = seed;
-    make(random);
+    options_.activation = Activation::kRandom;
+    options_.seed = seed;
+    make();
     workers_.clear();
     for (const char* name : {"a", "b", "c", "d", "e", "f"}) add(name, 4, name[0]);
     std::vector<std::string> names;
@@ -107,9 +105,8 @@ TEST_F(CapacityTest, ActivatesAtRandomAsTheAblationAsks) {
 }
 
 TEST_F(CapacityTest, ActivatesAllUntilAStepIsMeasured) {
-  CapacityOptions unknown = options();
-  unknown.step_s.reset();
-  make(unknown);
+  options_.step_s.reset();
+  make();
   for (const char* name : {"a", "b", "c"}) add(name, 4.1);
   add("d", 4.1, 2);
   EXPECT_EQ(pass(10s).size(), 4u);
@@ -120,7 +117,7 @@ TEST_F(CapacityTest, ActivatesAllUntilAStepIsMeasured) {
 }
 
 TEST_F(CapacityTest, StepTimeIsTheMedianOfFiveWithoutWaiting) {
-  make(options());
+  make();
   steps(1, 40s, 7s);
   EXPECT_DOUBLE_EQ(*capacity_->figures().step_s, 10);  // what was told, until there are five
   for (const auto training : {20s, 21s, 30s, 19s}) steps(1, training, 7s);
@@ -129,7 +126,7 @@ TEST_F(CapacityTest, StepTimeIsTheMedianOfFiveWithoutWaiting) {
 }
 
 TEST_F(CapacityTest, MeasuresTheStepAnewWhenThePoolChanges) {
-  make(options());
+  make();
   add("a", 12, 1, true);
   pass(10s);
   steps(5, 20s);
@@ -142,7 +139,7 @@ TEST_F(CapacityTest, MeasuresTheStepAnewWhenThePoolChanges) {
 }
 
 TEST_F(CapacityTest, MeasuresRolloutsPerSecondOfWork) {
-  make(options());
+  make();
   add("full", 12, 1, true).busy = 1;
   add("idle", 12, 1, true).busy = 0.25;  // the learner takes no more of it
   pass(120s);
@@ -156,7 +153,7 @@ TEST_F(CapacityTest, MeasuresRolloutsPerSecondOfWork) {
 }
 
 TEST_F(CapacityTest, AWorkerThatBeganAnewIsMeasuredAnew) {
-  make(options());
+  make();
   add("a", 12, 1, true);
   pass(100s);
   workers_["a"].made = 0;
@@ -167,9 +164,8 @@ TEST_F(CapacityTest, AWorkerThatBeganAnewIsMeasuredAnew) {
 }
 
 TEST_F(CapacityTest, BroadcastTakesUntilEnginesGenerateUnderTheVersion) {
-  CapacityOptions all = options();
-  all.t_bcast_share = 1;
-  make(all);
+  options_.t_bcast_share = 1;
+  make();
   add("a", 12, 1, true);
   add("b", 12, 1, true);
   add("standby", 12);
@@ -191,7 +187,7 @@ TEST_F(CapacityTest, BroadcastTakesUntilEnginesGenerateUnderTheVersion) {
 }
 
 TEST_F(CapacityTest, ReplacesTheDeadAtOnce) {
-  make(options());
+  make();
   add("a", 12, 1);
   add("b", 12, 2);
   pass(60s);
@@ -206,7 +202,7 @@ TEST_F(CapacityTest, ReplacesTheDeadAtOnce) {
 }
 
 TEST_F(CapacityTest, TakesAnotherIfAnActivationFails) {
-  make(options());
+  make();
   add("a", 12, 1).obeys = false;
   add("b", 12, 2);
   EXPECT_EQ(pass(80s), (Actions{{Kind::kActivate, "a"}}));
@@ -215,7 +211,7 @@ TEST_F(CapacityTest, TakesAnotherIfAnActivationFails) {
 }
 
 TEST_F(CapacityTest, ReleasesOneAtATimeAndKeepsTheMargin) {
-  make(options());
+  make();
   // 11 is the target, and 12.1 is what a release leaves at least.
   for (const char* name : {"a", "b", "c", "d", "e"}) add(name, 4.1, 1, true);
   add("dear", 4.1, 2, true);
@@ -225,7 +221,7 @@ TEST_F(CapacityTest, ReleasesOneAtATimeAndKeepsTheMargin) {
 }
 
 TEST_F(CapacityTest, ASpellOfShortageChangesNothing) {
-  make(options());
+  make();
   add("a", 12, 1, true);
   add("b", 12, 2);
   pass(100s);
@@ -238,15 +234,14 @@ TEST_F(CapacityTest, ASpellOfShortageChangesNothing) {
 }
 
 TEST_F(CapacityTest, MeasuresUnknownWorkersOneByOne) {
-  make(options());
+  make();
   for (const char* name : {"a", "b", "c"}) add(name, 12).report.mu = 0;
   EXPECT_EQ(pass(45s), (Actions{{Kind::kActivate, "a"}}));
 }
 
 TEST_F(CapacityTest, CountsCostOfTheLearnerAndOfActiveWorkers) {
-  CapacityOptions priced = options();
-  priced.learner_price_per_hour = 3;
-  make(priced);
+  options_.learner_price_per_hour = 3;
+  make();
   add("a", 12, 2, true);
   add("standby", 12, 100);
   pass(1h + 1s);
@@ -254,16 +249,14 @@ TEST_F(CapacityTest, CountsCostOfTheLearnerAndOfActiveWorkers) {
 }
 
 TEST_F(CapacityTest, RefusesOptionsAndWorkersBeyondLimits) {
-  CapacityOptions wrong = options();
-  wrong.alpha = NAN;
-  ASSERT_FALSE(Capacity::make(wrong).has_value());
-  EXPECT_NE(Capacity::make(wrong).error().message().find("alpha is nan"), std::string::npos);
-  CapacityOptions few = options();
-  few.workers_max = 1;
-  make(few);
+  options_.workers_max = 1;
+  make();
   EXPECT_TRUE(capacity_->handle_heartbeat(now_, {.name = "a"}).has_value());
   EXPECT_TRUE(capacity_->handle_heartbeat(now_, {.name = "a"}).has_value());
   EXPECT_EQ(capacity_->handle_heartbeat(now_, {.name = "b"}).error().code, Errc::kTooLarge);
+  options_.alpha = NAN;
+  ASSERT_FALSE(Capacity::make(options_).has_value());
+  EXPECT_NE(Capacity::make(options_).error().message().find("alpha is nan"), std::string::npos);
 }
 
 }  // namespace

@@ -255,13 +255,6 @@ TEST_F(IntakeTest, TellsAWorkerWhatToAbort) {
   EXPECT_THAT(json(post("/v1/heartbeats", {{"worker", "a"}}))["abort"], IsEmpty());
 }
 
-TEST_F(IntakeTest, TakesBackWhatAWorkerAbandons) {
-  open();
-  post("/v1/starts", {{"worker", "a"}, {"groups", 1}, {"first_sequence", 7}});
-  post("/v1/heartbeats", {{"worker", "a"}, {"abandoned", {7, 8}}});
-  EXPECT_EQ(buffer_->under_way(), 0u);
-}
-
 TEST_F(IntakeTest, KeepsWhatWorkersSayOfThemselves) {
   open();
   EXPECT_EQ(json(post("/v1/heartbeats", {{"worker", "a"},

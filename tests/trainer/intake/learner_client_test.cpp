@@ -24,17 +24,26 @@ class LearnerClientTest : public IntakeTest {
     ASSERT_TRUE(opened.has_value()) << opened.error().message();
     worker_ = std::move(*opened);
   }
+  /// A learner, and a worker that knows its run.
+  void begin(RolloutIntake::Options options = {}) {
+    open(std::move(options));
+    begin_worker();
+    ASSERT_TRUE(worker_->run().has_value());
+  }
   void send(std::uint64_t sequence, const std::string& group, std::uint64_t version = 1) {
     const Status sent = worker_->send(rollout("", sequence, group, version));
     ASSERT_TRUE(sent.has_value()) << sent.error().message();
+  }
+  void listen_at(const Endpoint& address) {
+    intake_ = std::make_unique<RolloutIntake>(
+        files_, RolloutIntake::Options{.listen = address, .trust = {}, .directory = temp_.file(".")}, buffer_);
   }
   /// The learner is killed, and goes on from `checkpoint`, at the same address.
   void restart_learner(const std::string& checkpoint) {
     const Endpoint before = intake_->endpoint();
     intake_.reset();
     buffer_.set(ReplayBuffer::restore(replay_options(), replay_rules(), checkpoint, steady_now()).value());
-    intake_ = std::make_unique<RolloutIntake>(
-        files_, RolloutIntake::Options{.listen = before, .trust = {}, .directory = temp_.file(".")}, buffer_);
+    listen_at(before);
     WC_CHECK(intake_->restore(source_).has_value());
     RunDescription run;
     run.group_size = replay_options().group_size;
@@ -86,9 +95,7 @@ TEST_F(LearnerClientTest, BringsRolloutsToTheLearner) {
 }
 
 TEST_F(LearnerClientTest, SendsAgainWhatAKilledLearnerHadNoCheckpointOf) {
-  open();
-  begin_worker();
-  ASSERT_TRUE(worker_->run().has_value());
+  begin();
   send(0, "a");
   send(1, "a");
   ASSERT_TRUE(worker_->drain(kLimit));
@@ -106,9 +113,7 @@ TEST_F(LearnerClientTest, SendsAgainWhatAKilledLearnerHadNoCheckpointOf) {
 }
 
 TEST_F(LearnerClientTest, WhatALiveWorkerHasUnderWaySurvivesARestartOfTheLearner) {
-  open();
-  begin_worker();
-  ASSERT_TRUE(worker_->run().has_value());
+  begin();
   ASSERT_EQ(worker_->start(1, 2)->groups.size(), 1u);
   const std::string saved = checkpoint();
   ASSERT_EQ(worker_->start(2, 2)->groups.size(), 1u) << "a batch is two groups";
@@ -136,9 +141,7 @@ TEST_F(LearnerClientTest, WhatALiveWorkerHasUnderWaySurvivesARestartOfTheLearner
 }
 
 TEST_F(LearnerClientTest, KeepsNothingForALearnerWithoutCheckpoints) {
-  open({.writes_checkpoints = false});
-  begin_worker();
-  ASSERT_TRUE(worker_->run().has_value());
+  begin({.writes_checkpoints = false});
   send(0, "a");
   send(1, "a");
   ASSERT_TRUE(worker_->drain(kLimit));
@@ -148,9 +151,7 @@ TEST_F(LearnerClientTest, KeepsNothingForALearnerWithoutCheckpoints) {
 }
 
 TEST_F(LearnerClientTest, KeepsRolloutsWhileTheLearnerIsAway) {
-  open();
-  begin_worker();
-  ASSERT_TRUE(worker_->run().has_value());
+  begin();
   const std::string saved = checkpoint();
   const Endpoint address = intake_->endpoint();
   intake_.reset();
@@ -160,8 +161,7 @@ TEST_F(LearnerClientTest, KeepsRolloutsWhileTheLearnerIsAway) {
   endpoint_ = address;
   begin_worker();  // killed, and started again
   EXPECT_EQ(worker_->stats().restored, 4u);
-  intake_ = std::make_unique<RolloutIntake>(
-      files_, RolloutIntake::Options{.listen = address, .trust = {}, .directory = temp_.file(".")}, buffer_);
+  listen_at(address);
   buffer_.set(ReplayBuffer::restore(replay_options(), replay_rules(), saved, steady_now()).value());
   ASSERT_TRUE(intake_->open({}, true).has_value());
   EXPECT_TRUE(worker_->drain(kLimit));
@@ -170,9 +170,7 @@ TEST_F(LearnerClientTest, KeepsRolloutsWhileTheLearnerIsAway) {
 }
 
 TEST_F(LearnerClientTest, CountsOnceWhatIsSentTwice) {
-  open();
-  begin_worker();
-  ASSERT_TRUE(worker_->run().has_value());
+  begin();
   for (std::uint64_t i = 0; i < 4; ++i) send(i, "g" + std::to_string(i / 2));
   ASSERT_TRUE(worker_->drain(kLimit));
   begin_worker();  // what was acknowledged is not written down: it goes again
@@ -196,9 +194,7 @@ TEST_F(LearnerClientTest, NeverNumbersTwoRolloutsAlike) {
 }
 
 TEST_F(LearnerClientTest, WaitsWhileTheBufferIsFull) {
-  open();
-  begin_worker();
-  ASSERT_TRUE(worker_->run().has_value());
+  begin();
   for (std::uint64_t i = 0; i < 12; ++i) send(i, "g" + std::to_string(i / 2));
   ASSERT_TRUE(eventually([&] { return buffer_->stats().full > 0; }));
   EXPECT_EQ(buffer_->buffered(), 8u);
@@ -222,9 +218,7 @@ TEST_F(LearnerClientTest, DropsNothingThatTheLearnerCouldTake) {
 }
 
 TEST_F(LearnerClientTest, SendsLaterWhatALearnerDoesNotKnowYet) {
-  open();
-  begin_worker();
-  ASSERT_TRUE(worker_->run().has_value());
+  begin();
   send(0, "g", 2);
   ASSERT_TRUE(worker_->drain(kLimit));
   EXPECT_EQ(buffer_->stats().admitted, 0u);
@@ -245,8 +239,7 @@ TEST_F(LearnerClientTest, LeavesAnotherRunAlone) {
   buffer_.set(ReplayBuffer::make(replay_options(), replay_rules()).value());
   buffer_->handle_step(Version{1});
   buffer_->handle_published(Version{1});
-  intake_ = std::make_unique<RolloutIntake>(
-      files_, RolloutIntake::Options{.listen = address, .trust = {}, .directory = temp_.file(".")}, buffer_);
+  listen_at(address);
   ASSERT_TRUE(intake_->open({}, false).has_value());
   const auto started = worker_->start(1, 2);
   ASSERT_FALSE(started.has_value());
@@ -263,9 +256,7 @@ TEST_F(LearnerClientTest, LeavesAnotherRunAlone) {
 }
 
 TEST_F(LearnerClientTest, AbandonedRolloutsMakeRoomForOthers) {
-  open();
-  begin_worker();
-  ASSERT_TRUE(worker_->run().has_value());
+  begin();
   const StartedGroups started = worker_->start(1, 2).value();
   const std::uint64_t first = started.groups[0].first_sequence;
   worker_->abandon({first, first + 1});

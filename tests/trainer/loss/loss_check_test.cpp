@@ -33,6 +33,7 @@ std::string refusal_with(const char* key, Json value) {
   return refusal(input);
 }
 
+/// Of the numbers of slime's tests/test_policy_loss.py.
 TEST(LossCheck, PrintsLossTermsGradientAndMetrics) {
   const Json result = *check_loss(base());
   EXPECT_NEAR(result["loss"].get<double>(), -0.4 / 3, 1e-12);
@@ -41,7 +42,9 @@ TEST(LossCheck, PrintsLossTermsGradientAndMetrics) {
     EXPECT_NEAR(result["per_token"][0][i].get<double>(), terms[i], 1e-12);
     EXPECT_NEAR(result["grad_log_probs"][0][i].get<double>(), gradient[i], 1e-12);
   }
+  EXPECT_NEAR(result["metrics"]["actor/pg_clipfrac"].get<double>(), 1.0 / 3, 1e-12);
   EXPECT_NEAR(result["metrics"]["actor/pg_clipfrac_lower"].get<double>(), 1.0 / 3, 1e-12);
+  EXPECT_NEAR(result["metrics"]["actor/ppo_kl"].get<double>(), -std::log(2.0) / 3, 1e-12);
 }
 
 TEST(LossCheck, NullIsNotANumber) {

@@ -15,8 +15,8 @@ namespace weightcast {
 /// A buffer of groups of two, whose learner has done ten steps.
 class ReplayBufferTest : public testing::Test {
  protected:
-  void make(const ReplayOptions& options, std::uint64_t learner = 10) {
-    buffer_.emplace(*ReplayBuffer::make(options, replay_rules()));
+  void make(std::uint64_t learner = 10) {
+    buffer_.emplace(*ReplayBuffer::make(options_, replay_rules()));
     for (std::uint64_t v = 1; v <= learner; ++v) step(v);
   }
   void step(std::uint64_t version) {
@@ -53,6 +53,7 @@ class ReplayBufferTest : public testing::Test {
     return arrival.admission == AdmissionOutcome::kRefused ? std::string(arrival.reason) : "not refused";
   }
 
+  ReplayOptions options_ = replay_options();
   std::optional<ReplayBuffer> buffer_;
   Instant now_{};
   std::uint64_t next_ = 0;

@@ -11,7 +11,7 @@ namespace weightcast {
 namespace {
 
 TEST_F(ReplayBufferTest, GivesABatchOfWholeGroups) {
-  make(replay_options());
+  make();
   arrive_group("a", 10);
   arrive("b", 10);
   EXPECT_EQ(buffer_->supply(), Supply::kWaiting);
@@ -24,7 +24,7 @@ TEST_F(ReplayBufferTest, GivesABatchOfWholeGroups) {
 }
 
 TEST_F(ReplayBufferTest, AdmitsByStalenessAtArrival) {
-  make(replay_options());
+  make();
   EXPECT_EQ(arrive("a", 8).admission, AdmissionOutcome::kAdmitted);
   EXPECT_EQ(reason(arrive("a", 7)), "stale");
   EXPECT_EQ(reason(arrive("a", 11)), "version_unknown");
@@ -32,7 +32,7 @@ TEST_F(ReplayBufferTest, AdmitsByStalenessAtArrival) {
 }
 
 TEST_F(ReplayBufferTest, DropsWhatBecameStaleBeforeSampling) {
-  make(replay_options());
+  make();
   arrive_group("old", 8);
   arrive("half", 8);
   arrive_group("new", 9);
@@ -43,30 +43,9 @@ TEST_F(ReplayBufferTest, DropsWhatBecameStaleBeforeSampling) {
   EXPECT_EQ(reason(arrive("half", 9)), "group_closed");
 }
 
-TEST_F(ReplayBufferTest, AGroupIsAsOldAsItsOldestRollout) {
-  make(replay_options());
-  arrive("a", 10);
-  arrive("a", 8);
-  step(11);
-  EXPECT_EQ(buffer_->stats().expired, 2u);
-}
-
-TEST_F(ReplayBufferTest, StalenessZeroIsSynchronous) {
-  ReplayOptions options = replay_options();
-  options.max_staleness = 0;
-  make(options);
-  EXPECT_EQ(reason(arrive("a", 9)), "stale");
-  arrive_group("a", 10);
-  arrive_group("b", 10);
-  EXPECT_EQ(take().size(), 2u);
-  step(11);
-  EXPECT_EQ(reason(arrive("c", 10)), "stale");
-}
-
 TEST_F(ReplayBufferTest, UnlimitedStalenessTakesAnyPublishedVersion) {
-  ReplayOptions options = replay_options();
-  options.max_staleness.reset();
-  make(options, 1000);
+  options_.max_staleness.reset();
+  make(1000);
   EXPECT_EQ(arrive("a", 1).admission, AdmissionOutcome::kAdmitted);
   step(2000);
   EXPECT_EQ(buffer_->buffered(), 1u);
@@ -75,7 +54,7 @@ TEST_F(ReplayBufferTest, UnlimitedStalenessTakesAnyPublishedVersion) {
 }
 
 TEST_F(ReplayBufferTest, CountsARolloutOnce) {
-  make(replay_options());
+  make();
   EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, AdmissionOutcome::kAdmitted);
   EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, AdmissionOutcome::kDuplicate);
   EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("v", 5, "a", 10)).admission, AdmissionOutcome::kAdmitted);
@@ -87,7 +66,7 @@ TEST_F(ReplayBufferTest, CountsARolloutOnce) {
 }
 
 TEST_F(ReplayBufferTest, ARefusedRolloutMayComeAgainInOrder) {
-  make(replay_options());
+  make();
   Trajectory bad = rollout("w", 5, "a", 10);
   bad.logprobs[0] = 1;
   EXPECT_EQ(reason(buffer_->handle_trajectory(now_, bad)), "logprob_positive");
@@ -95,9 +74,8 @@ TEST_F(ReplayBufferTest, ARefusedRolloutMayComeAgainInOrder) {
 }
 
 TEST_F(ReplayBufferTest, WhatCameOfAForgottenWorkerIsStaleNotNew) {
-  ReplayOptions options = replay_options();
-  options.workers_max = 1;
-  make(options);
+  options_.workers_max = 1;
+  make();
   EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, AdmissionOutcome::kAdmitted);
   EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("v", 5, "a", 10))), "too_many_workers");
   step(13);
@@ -108,10 +86,9 @@ TEST_F(ReplayBufferTest, WhatCameOfAForgottenWorkerIsStaleNotNew) {
 }
 
 TEST_F(ReplayBufferTest, RefusesASequenceNumberTooFarBehind) {
-  ReplayOptions options = replay_options();
-  options.gaps_per_worker_max = 1;
-  options.rollouts_max = 100;
-  make(options);
+  options_.gaps_per_worker_max = 1;
+  options_.rollouts_max = 100;
+  make();
   for (const std::uint64_t n : {10u, 20u}) {
     EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", n, std::to_string(n), 10)).admission,
               AdmissionOutcome::kAdmitted);
@@ -120,15 +97,14 @@ TEST_F(ReplayBufferTest, RefusesASequenceNumberTooFarBehind) {
 }
 
 TEST_F(ReplayBufferTest, AGroupTakesNoMoreThanItsSize) {
-  make(replay_options());
+  make();
   arrive_group("a", 10);
   EXPECT_EQ(reason(arrive("a", 10)), "group_closed");
 }
 
 TEST_F(ReplayBufferTest, GivesUpAGroupThatTakesTooLong) {
-  ReplayOptions options = replay_options();
-  options.group_time_max = std::chrono::seconds(60);
-  make(options);
+  options_.group_time_max = std::chrono::seconds(60);
+  make();
   arrive("a", 10);
   now_ += std::chrono::seconds(60);
   buffer_->handle_time(now_ - Duration(1));
@@ -139,7 +115,7 @@ TEST_F(ReplayBufferTest, GivesUpAGroupThatTakesTooLong) {
 }
 
 TEST_F(ReplayBufferTest, WhenFullItRefusesWhileTheLearnerHasWork) {
-  make(replay_options());
+  make();
   for (const char* tag : {"a", "b", "c"}) arrive_group(tag, 10);
   arrive("d", 10);
   arrive("e", 10);
@@ -151,7 +127,7 @@ TEST_F(ReplayBufferTest, WhenFullItRefusesWhileTheLearnerHasWork) {
 }
 
 TEST_F(ReplayBufferTest, WhenFullOfPiecesItGivesUpTheOldestGroup) {
-  make(replay_options());
+  make();
   for (const char* tag : {"a", "b", "c", "d", "e", "f", "g", "h"}) arrive(tag, 10);
   EXPECT_EQ(arrive("b", 10).admission, AdmissionOutcome::kAdmitted);
   EXPECT_EQ(buffer_->stats().given_up, 1u);
@@ -161,9 +137,8 @@ TEST_F(ReplayBufferTest, WhenFullOfPiecesItGivesUpTheOldestGroup) {
 }
 
 TEST_F(ReplayBufferTest, FiltersGroupsWithoutSignal) {
-  ReplayOptions options = replay_options();
-  options.filter_equal_rewards = true;
-  make(options);
+  options_.filter_equal_rewards = true;
+  make();
   arrive("a", 10, 1);
   arrive("a", 10, 1);
   EXPECT_EQ(buffer_->stats().filtered, 2u);
@@ -175,7 +150,7 @@ TEST_F(ReplayBufferTest, FiltersGroupsWithoutSignal) {
 
 TEST_F(ReplayBufferTest, ABatchDoesNotTellTheOrderOfArrival) {
   const auto batch_of = [&](std::vector<std::pair<std::uint64_t, std::string>> arrivals) {
-    make(replay_options());
+    make();
     for (const auto& [sequence, group] : arrivals) {
       const std::string worker = sequence % 2 == 0 ? "even" : "odd";
       EXPECT_EQ(buffer_->handle_trajectory(now_, rollout(worker, sequence, group, 10)).admission,
@@ -191,10 +166,9 @@ TEST_F(ReplayBufferTest, ABatchDoesNotTellTheOrderOfArrival) {
 
 TEST_F(ReplayBufferTest, OrdersOfSampling) {
   const auto sampled = [&](SampleOrder order, std::uint64_t seed) {
-    ReplayOptions options = replay_options();
-    options.order = order;
-    options.seed = seed;
-    make(options);
+    options_.order = order;
+    options_.seed = seed;
+    make();
     arrive_group("a", 9);
     arrive_group("b", 8);
     arrive_group("c", 10);
@@ -211,9 +185,8 @@ TEST_F(ReplayBufferTest, OrdersOfSampling) {
 }
 
 TEST_F(ReplayBufferTest, TheBatchInTrainingIsOneOfThoseThatTheRatioAllows) {
-  ReplayOptions options = replay_options();
-  options.async_generation_ratio = 0.5;
-  make(options);
+  options_.async_generation_ratio = 0.5;
+  make();
   EXPECT_EQ(start("w", 0, 50), 3u) << "one and a half batches of two groups";
   EXPECT_EQ(start("w", 6, 1), 0u);
   arrive_group("a", 10);
@@ -232,12 +205,11 @@ TEST_F(ReplayBufferTest, NothingIsDroppedAtAnyRatioOnASteadyFleet) {
   // Workers of which each takes a version late, and a learner that takes as long as they do.
   for (const double ratio : {0.25, 0.5, 1.0, 1.5, 2.0, 4.0}) {
     SCOPED_TRACE(ratio);
-    ReplayOptions options = replay_options();
-    options.rollout_batch_size = 8;
-    options.rollouts_max = 1000;
-    options.max_staleness.reset();
-    options.async_generation_ratio = ratio;
-    make(options, 1);
+    options_.rollout_batch_size = 8;
+    options_.rollouts_max = 1000;
+    options_.max_staleness.reset();
+    options_.async_generation_ratio = ratio;
+    make(1);
     struct UnderWay {
       std::uint64_t group, first, due;
       Version least;
@@ -284,7 +256,7 @@ TEST_F(ReplayBufferTest, NothingIsDroppedAtAnyRatioOnASteadyFleet) {
 }
 
 TEST_F(ReplayBufferTest, SaysWhenNothingAdmissibleCanCome) {
-  make(replay_options());
+  make();
   buffer_->handle_step(Version{12});
   EXPECT_EQ(buffer_->supply(), Supply::kWaiting) << "version 10 is the newest that workers have";
   arrive_group("a", 10);
@@ -300,7 +272,7 @@ TEST_F(ReplayBufferTest, SaysWhenNothingAdmissibleCanCome) {
 }
 
 TEST_F(ReplayBufferTest, NothingCanComeBeforeTheFirstPublication) {
-  make(replay_options(), 0);
+  make(0);
   EXPECT_EQ(buffer_->supply(), Supply::kExhausted);
   buffer_->handle_step(Version{1});
   EXPECT_EQ(buffer_->supply(), Supply::kExhausted);
@@ -309,26 +281,23 @@ TEST_F(ReplayBufferTest, NothingCanComeBeforeTheFirstPublication) {
 }
 
 TEST_F(ReplayBufferTest, WithoutPublicationsUnlimitedStalenessNeverEnds) {
-  ReplayOptions options = replay_options();
-  options.max_staleness.reset();
-  make(options, 1);
+  options_.max_staleness.reset();
+  make(1);
   buffer_->handle_step(Version{1'000'000});
   EXPECT_EQ(buffer_->supply(), Supply::kWaiting);
   EXPECT_EQ(arrive("a", 1).admission, AdmissionOutcome::kAdmitted);
 }
 
 TEST_F(ReplayBufferTest, AFractionAloneMakesNoBatch) {
-  ReplayOptions options = replay_options();
-  options.async_generation_ratio = 0.5;
-  make(options);
+  options_.async_generation_ratio = 0.5;
+  make();
   buffer_->handle_step(Version{11});
   EXPECT_EQ(buffer_->supply(), Supply::kExhausted) << "half a batch may be of version 10, and nobody has 11";
 }
 
 TEST_F(ReplayBufferTest, WhenFullOfLaggingGroupsItMakesRoomForOthers) {
-  ReplayOptions options = replay_options();
-  options.async_generation_ratio = 0.5;
-  make(options);
+  options_.async_generation_ratio = 0.5;
+  make();
   for (const char* tag : {"a", "b", "c", "d"}) arrive_group(tag, 10);
   step(11);
   EXPECT_EQ(buffer_->buffered(), 8u);
@@ -338,7 +307,7 @@ TEST_F(ReplayBufferTest, WhenFullOfLaggingGroupsItMakesRoomForOthers) {
 }
 
 TEST_F(ReplayBufferTest, EarlierVersionsChangeNothing) {
-  make(replay_options());
+  make();
   buffer_->handle_step(Version{3});
   buffer_->handle_published(Version{3});
   EXPECT_EQ(buffer_->learner(), Version{10});

@@ -10,9 +10,8 @@ struct ReplayLeasesTest : ReplayBufferTest {};
 
 TEST_F(ReplayLeasesTest, StartsNothingThatTheStepUnderWayMakesStale) {
   for (const std::uint64_t staleness : {0, 1}) {
-    ReplayOptions options = replay_options();
-    options.max_staleness = staleness;
-    make(options);
+    options_.max_staleness = staleness;
+    make();
     arrive_group("a", 10);
     arrive_group("b", 10);
     ASSERT_EQ(take().size(), 2u);
@@ -24,24 +23,22 @@ TEST_F(ReplayLeasesTest, StartsNothingThatTheStepUnderWayMakesStale) {
 }
 
 TEST_F(ReplayLeasesTest, WithoutARatioABatchIsLeasedUntilTimesAreKnown) {
-  ReplayOptions options = replay_options();
-  options.rollouts_max = 1000;
+  options_.rollouts_max = 1000;
   for (const std::uint64_t staleness : {0, 1, 2, 20}) {
-    options.max_staleness = staleness;
-    make(options);
+    options_.max_staleness = staleness;
+    make();
     EXPECT_EQ(start("w", 0, 50), 2u) << "staleness is a bound, no target";
   }
-  options.max_staleness.reset();
-  make(options);
+  options_.max_staleness.reset();
+  make();
   EXPECT_EQ(start("w", 0, 50), 2u);
 }
 
 TEST_F(ReplayLeasesTest, RedundantEnvironmentsOfASynchronousBatch) {
-  ReplayOptions options = replay_options();
-  options.async_generation_ratio = 0;
-  options.num_env_groups = 3;  // two make a batch
-  options.group_size_redundancy = 1;
-  make(options);
+  options_.async_generation_ratio = 0;
+  options_.num_env_groups = 3;  // two make a batch
+  options_.group_size_redundancy = 1;
+  make();
   ASSERT_EQ(buffer_->leasable(now_, "w", 9), 3u);
   for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(buffer_->lease(now_, "w", i, 3 * i, 3), Version{10});
   // Of each group any two of the three count.
@@ -60,11 +57,10 @@ TEST_F(ReplayLeasesTest, RedundantEnvironmentsOfASynchronousBatch) {
 }
 
 TEST_F(ReplayLeasesTest, AdditionalRunningPromptsStandInForWhatIsFiltered) {
-  ReplayOptions options = replay_options();
-  options.async_generation_ratio = 0;
-  options.max_additional_running_prompts = 1;
-  options.filter_equal_rewards = true;
-  make(options);
+  options_.async_generation_ratio = 0;
+  options_.max_additional_running_prompts = 1;
+  options_.filter_equal_rewards = true;
+  make();
   EXPECT_EQ(start("w", 0, 9), 3u);
   arrive("g0", 10, 1);
   arrive("g0", 10, 1);
@@ -73,9 +69,8 @@ TEST_F(ReplayLeasesTest, AdditionalRunningPromptsStandInForWhatIsFiltered) {
 }
 
 TEST_F(ReplayLeasesTest, TakesWhatWasLeasedToItsWorkerAndNothingElse) {
-  ReplayOptions options = replay_options();
-  options.leased_only = true;
-  make(options);
+  options_.leased_only = true;
+  make();
   ASSERT_EQ(start("w", 0, 2), 2u);
   const auto came = [&](const std::string& worker, std::uint64_t sequence, const std::string& group) {
     const Arrival arrival = buffer_->handle_trajectory(now_, rollout(worker, sequence, group, 10));
@@ -96,9 +91,8 @@ TEST_F(ReplayLeasesTest, TakesWhatWasLeasedToItsWorkerAndNothingElse) {
 }
 
 TEST_F(ReplayLeasesTest, SaysOfWhatComesAfterItsLeaseThatItIsLate) {
-  ReplayOptions options = replay_options();
-  options.leased_only = true;
-  make(options);
+  options_.leased_only = true;
+  make();
   ASSERT_EQ(start("paused", 0, 1), 1u);
   ASSERT_EQ(start("gives_back", 0, 1), 1u);
   const auto came = [&](const std::string& worker, std::uint64_t sequence, std::uint64_t version) {
@@ -113,16 +107,15 @@ TEST_F(ReplayLeasesTest, SaysOfWhatComesAfterItsLeaseThatItIsLate) {
   EXPECT_EQ(came("paused", 0, 29), "lease_ended");
   EXPECT_EQ(came("paused", 2, 29), "not_leased") << "nobody had that number";
   const std::string saved = buffer_->save(now_);
-  ReplayBuffer restored = ReplayBuffer::restore(options, replay_rules(), saved, now_).value();
+  ReplayBuffer restored = ReplayBuffer::restore(options_, replay_rules(), saved, now_).value();
   EXPECT_EQ(restored.handle_trajectory(now_, rollout("paused", 1, "g#0", 29)).reason, "lease_ended");
 }
 
 TEST_F(ReplayLeasesTest, AHoarderHoldsUpTheOthersForABoundedTimeAndOnce) {
-  ReplayOptions options = replay_options();
-  options.rollout_batch_size = 16;
-  options.rollouts_max = 1000;
-  options.leased_only = true;
-  make(options);
+  options_.rollout_batch_size = 16;
+  options_.rollouts_max = 1000;
+  options_.leased_only = true;
+  make();
   std::uint64_t first = 0, taken = 0, longest = 0, last = 0;
   for (std::uint64_t second = 0; second < 3000; ++second) {
     now_ += std::chrono::seconds(1);
@@ -152,9 +145,8 @@ TEST_F(ReplayLeasesTest, AHoarderHoldsUpTheOthersForABoundedTimeAndOnce) {
 }
 
 TEST_F(ReplayLeasesTest, AFractionalRatioLetsAPartOfABatchLag) {
-  ReplayOptions options = replay_options();
-  options.async_generation_ratio = 0.5;
-  make(options);
+  options_.async_generation_ratio = 0.5;
+  make();
   arrive_group("a", 10);
   arrive_group("b", 10);
   step(11);
@@ -166,23 +158,9 @@ TEST_F(ReplayLeasesTest, AFractionalRatioLetsAPartOfABatchLag) {
   EXPECT_EQ(buffer_->stats().expired, 2u) << "b lags by two steps";
 }
 
-TEST_F(ReplayLeasesTest, BothBoundsHold) {
-  ReplayOptions options = replay_options();
-  options.max_staleness = 1;
-  options.async_generation_ratio = 3;
-  make(options);
-  EXPECT_EQ(reason(arrive("a", 8)), "stale");
-  options.max_staleness = 3;
-  options.async_generation_ratio = 1;
-  make(options);
-  EXPECT_EQ(reason(arrive("a", 8)), "stale");
-  EXPECT_EQ(arrive("a", 9).admission, AdmissionOutcome::kAdmitted);
-}
-
 TEST_F(ReplayLeasesTest, AbortsWhatCanNoLongerBeUsed) {
-  ReplayOptions options = replay_options();
-  options.async_generation_ratio = 1;
-  make(options);
+  options_.async_generation_ratio = 1;
+  make();
   ASSERT_EQ(start("w", 7, 1), 1u);
   step(11);
   EXPECT_EQ(buffer_->poll_abort(), std::nullopt);
@@ -194,10 +172,9 @@ TEST_F(ReplayLeasesTest, AbortsWhatCanNoLongerBeUsed) {
 }
 
 TEST_F(ReplayLeasesTest, ALeaseThatIsNotHeardOfIsLost) {
-  ReplayOptions options = replay_options();
-  options.async_generation_ratio = 0;
-  options.lease_time_max = std::chrono::seconds(5);
-  make(options);
+  options_.async_generation_ratio = 0;
+  options_.lease_time_max = std::chrono::seconds(5);
+  make();
   ASSERT_EQ(start("w", 0, 9), 2u);
   now_ += std::chrono::seconds(5);
   buffer_->handle_time(now_ - Duration(1));
@@ -211,13 +188,13 @@ TEST_F(ReplayLeasesTest, ALeaseThatIsNotHeardOfIsLost) {
 /// faster would say which groups it has.
 TEST_F(ReplayLeasesTest, WhichGroupsASynchronousBatchHasDoesNotDependOnWhoAsksFirst) {
   for (const bool by_ratio : {false, true}) {
-    ReplayOptions options = replay_options();
+    options_ = replay_options();
     if (by_ratio) {
-      options.async_generation_ratio = 0;
+      options_.async_generation_ratio = 0;
     } else {
-      options.max_staleness = 0;
+      options_.max_staleness = 0;
     }
-    make(options);
+    make();
     ASSERT_EQ(start("first", 0, 9), 2u);
     EXPECT_EQ(start("second", 0, 9), 0u);
     now_ += std::chrono::seconds(19);
@@ -228,9 +205,8 @@ TEST_F(ReplayLeasesTest, WhichGroupsASynchronousBatchHasDoesNotDependOnWhoAsksFi
 }
 
 TEST_F(ReplayLeasesTest, ASlowGroupOfASynchronousBatchIsWaitedFor) {
-  ReplayOptions options = replay_options();
-  options.max_staleness = 0;
-  make(options);
+  options_.max_staleness = 0;
+  make();
   std::uint64_t first = 0;
   // Groups that take 0.1 s, so many that their mean counts.
   for (std::uint64_t version = 10; version < 30; ++version) {
@@ -253,10 +229,9 @@ TEST_F(ReplayLeasesTest, ASlowGroupOfASynchronousBatchIsWaitedFor) {
 }
 
 TEST_F(ReplayLeasesTest, AGroupThatLostItsWorkerNeedsNoPlaceInABatch) {
-  ReplayOptions options = replay_options();
-  options.async_generation_ratio = 0;
-  options.leased_only = true;
-  make(options);
+  options_.async_generation_ratio = 0;
+  options_.leased_only = true;
+  make();
   ASSERT_EQ(start("gone", 0, 2), 2u);
   ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 0, "0", 10)).admission, AdmissionOutcome::kAdmitted);
   now_ += std::chrono::seconds(20);
@@ -269,9 +244,8 @@ TEST_F(ReplayLeasesTest, AGroupThatLostItsWorkerNeedsNoPlaceInABatch) {
 }
 
 TEST_F(ReplayLeasesTest, AGroupOfWhichOneWasRefusedNeedsNoPlaceInABatch) {
-  ReplayOptions options = replay_options();
-  options.async_generation_ratio = 0;
-  make(options);
+  options_.async_generation_ratio = 0;
+  make();
   ASSERT_EQ(start("w", 0, 2), 2u);
   ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "a", 10)).admission, AdmissionOutcome::kAdmitted);
   ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 1, "a", 99)).reason, "version_unknown");
@@ -284,18 +258,16 @@ TEST_F(ReplayLeasesTest, AGroupOfWhichOneWasRefusedNeedsNoPlaceInABatch) {
 }
 
 TEST_F(ReplayLeasesTest, TheRestOfAGroupWhoseFirstWasStaleIsClosed) {
-  ReplayOptions options = replay_options();
-  options.leased_only = true;
-  make(options);
+  options_.leased_only = true;
+  make();
   ASSERT_EQ(start("w", 0, 1), 1u);
   EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("w", 0, "#0", 7))), "stale");
   EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("w", 1, "#0", 10))), "group_closed");
 }
 
 TEST_F(ReplayLeasesTest, GroupsThatAFractionalRatioHasNoPlaceForAreNotWaitedFor) {
-  ReplayOptions options = replay_options();
-  options.async_generation_ratio = 0.5;
-  make(options);
+  options_.async_generation_ratio = 0.5;
+  make();
   for (const char* tag : {"a", "b", "c"}) arrive_group(tag, 10);
   step(11);
   EXPECT_EQ(buffer_->supply(), Supply::kWaiting) << "one of a batch of two groups may lag";
@@ -303,19 +275,17 @@ TEST_F(ReplayLeasesTest, GroupsThatAFractionalRatioHasNoPlaceForAreNotWaitedFor)
 }
 
 TEST_F(ReplayLeasesTest, TheLastGrantOfANumberCountsAfterARestart) {
-  ReplayOptions options = replay_options();
-  options.leased_only = true;
-  make(options);
+  options_.leased_only = true;
+  make();
   buffer_->handle_leased_before(now_, "w", 3, 100, 2);
   buffer_->handle_leased_before(now_, "w", 4, 100, 2);  // the answer with the first one was lost
   EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 100, "#4", 10)).admission, AdmissionOutcome::kAdmitted);
 }
 
 TEST_F(ReplayLeasesTest, TakesUpWhatAWorkerStillHolds) {
-  ReplayOptions options = replay_options();
-  options.async_generation_ratio = 0;
-  options.leased_only = true;
-  make(options);
+  options_.async_generation_ratio = 0;
+  options_.leased_only = true;
+  make();
   for (const std::uint64_t group : {0, 1}) buffer_->handle_leased_before(now_, "w", group, 2 * group, 2);
   EXPECT_EQ(buffer_->under_way(), 0u);
   EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "#0", 10)).admission, AdmissionOutcome::kAdmitted);

@@ -2,11 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <optional>
-
 #include "tests/worker/backend/backend_double.h"
-#include "tests/worker/backend/driven_backend.h"
-#include "tests/worker/engine/written_adapters.h"
 
 namespace weightcast {
 namespace {
@@ -17,51 +13,21 @@ using testing::HasSubstr;
 using testing::Not;
 
 /// By vLLM's older route, and by the one that says each token's version.
-class AdapterBackend : public DrivenBackend, public testing::WithParamInterface<bool> {
+class AdapterBackend : public BackendOverDouble, public testing::WithParamInterface<bool> {
  protected:
-  AdapterBackend() {
+  AdapterBackend() : BackendOverDouble(BackendKind::kVllm) {
     write_model(base(), {.seed = 9});
-    for (const std::uint64_t version : {1, 2, 3, 4}) write_lora(adapter(version), base(), version);
-    options_.kind = BackendKind::kVllm;
+    for (const std::uint64_t version : {1, 2, 3, 4}) write_lora(directory_of(version), base(), version);
     options_.model = ModelFiles::open(files_, base()).value().config;
     options_.needs.adapter_rank = 4;
     options_.protocol.model = "m";
-    options_.protocol.vocab_size = BackendDouble::kVocabSize;
-    options_.checks_installs = false;  // the double makes up what it answers
-    options_.answer_time_max = 20s;
-    options_.check_time_max = 2s;
     flags_.scale_out = GetParam();
     flags_.max_loras = 3;
     flags_.model = base().string();
   }
-  ~AdapterBackend() override { backend_.reset(); }
   [[nodiscard]] std::filesystem::path base() const { return directory_ / "base"; }
-  [[nodiscard]] std::filesystem::path adapter(std::uint64_t version) const {
-    return directory_ / std::to_string(version);
-  }
   static std::string name_of(std::uint64_t version) {
     return "weightcast-" + std::to_string(version) + "-" + scripted_digest(version);
-  }
-  void start_server(const Endpoint& listen = {"127.0.0.1", 0}) {
-    double_.reset();
-    double_.emplace(BackendKind::kVllm, listen, flags_);
-    options_.server = double_->endpoint();
-  }
-  void start() {
-    if (!double_) start_server();
-    DrivenBackend::start(options_);
-  }
-  /// The double computes, and each install is checked.
-  void start_checked() {
-    flags_.computes = true;
-    options_.checks_installs = true;
-    options_.protocol.vocab_size = static_cast<std::uint64_t>(options_.model.vocab_size);
-    options_.tolerance = 1e-4;
-    start();
-  }
-  std::string refusal() {
-    if (!double_) start_server();
-    return DrivenBackend::refusal(options_);
   }
   /// An answer that the double stalls.
   void begin(std::uint64_t tag) {
@@ -70,25 +36,13 @@ class AdapterBackend : public DrivenBackend, public testing::WithParamInterface<
     add(tag);
     ASSERT_TRUE(step_until([&] { return double_->calls(route()) == before + 1; })) << "it is held back";
   }
-  void install(std::uint64_t version) { DrivenBackend::install(version, adapter(version)); }
-  void expect_under(std::uint64_t tag, std::uint64_t version) { expect_under(tag, version, adapter(version)); }
+  void expect_under(std::uint64_t tag, std::uint64_t version) { expect_under(tag, version, directory_of(version)); }
   void expect_under(std::uint64_t tag, std::uint64_t version, const std::filesystem::path& directory) {
     const EngineEvent event = next_event();
     EXPECT_EQ(event.tag, tag);
-    ASSERT_EQ(event.finished, FinishReason::kLength) << event.failure;
-    std::vector<TokenId> tokens;
-    for (const EngineToken& token : event.tokens) {
-      tokens.push_back(token.token);
-      EXPECT_EQ(token.version, Version{version});
-    }
-    EXPECT_EQ(tokens, BackendDouble::tokens_under(directory.string(), prompt_of(tag), tokens.size()));
+    BackendOverDouble::expect_under(event, version, directory);
   }
   [[nodiscard]] const char* route() const { return GetParam() ? "/inference/v1/generate" : "/v1/completions"; }
-
-  TestDirectory directory_;
-  BackendOptions options_;
-  DoubleFlags flags_;
-  std::optional<BackendDouble> double_;
 };
 
 TEST_P(AdapterBackend, EachAnswerIsOfTheAdapterThatItNames) {
@@ -131,8 +85,8 @@ TEST_P(AdapterBackend, NoMoreAreLoadedThanTheServerHasPlacesFor) {
   install(1);
   begin(1);
   install(2);
-  script_.install(3, adapter(3));
-  script_.install(4, adapter(4));
+  offer(3);
+  offer(4);
   begin(2);
   double_->finish_completions();
   std::optional<Version> taken;
@@ -174,7 +128,7 @@ TEST_P(AdapterBackend, ANameOfAWorkerBeforeIsLoadedFromThisOnesDirectory) {
   backend_.reset();
   EXPECT_THAT(double_->adapters(), ElementsAre(name_of(1)));
   std::filesystem::create_directory(directory_ / "moved");
-  std::filesystem::rename(adapter(1), directory_ / "moved/1");
+  std::filesystem::rename(directory_of(1), directory_ / "moved/1");
   start();
   script_.install(1, directory_ / "moved/1");
   ASSERT_TRUE(step_until([&] { return backend_->take_version() == Version{1}; })) << said();
@@ -187,7 +141,7 @@ TEST_P(AdapterBackend, ARefusedAdapterLeavesTheOneBeforeInUse) {
   start();
   install(1);
   double_->misbehave(Misbehaviour::kRefusesInstalls);
-  script_.install(2, adapter(2));
+  offer(2);
   ASSERT_TRUE(says("version 2: ")) << said();
   EXPECT_THAT(said(), HasSubstr("it does not fit; version 1 stays in use"));
   double_->misbehave(Misbehaviour::kNone);
@@ -202,12 +156,12 @@ TEST_P(AdapterBackend, WhatIsNoAdapterOfTheRunNeverReachesTheServer) {
   start();
   install(1);
   const int before = double_->calls("/v1/load_lora_adapter");
-  write_lora(adapter(5), base(), 5, 8);
-  script_.install(5, adapter(5));
+  write_lora(directory_of(5), base(), 5, 8);
+  offer(5);
   ASSERT_TRUE(says("version 5 is not used: cannot install: its rank is 8, and the run's adapters have 4")) << said();
-  write_lora(adapter(6), base(), 6);
-  std::filesystem::resize_file(adapter(6) / "adapter_model.safetensors", 3000);
-  script_.install(6, adapter(6));
+  write_lora(directory_of(6), base(), 6);
+  std::filesystem::resize_file(directory_of(6) / "adapter_model.safetensors", 3000);
+  offer(6);
   ASSERT_TRUE(says("version 6 is not used: ")) << said();
   script_.install(7, base());
   ASSERT_TRUE(says("version 7 is not used: ")) << said();
@@ -221,7 +175,7 @@ TEST_P(AdapterBackend, EachInstallIsCheckedAgainstOurOwnPassOverBaseAndAdapter) 
   start_checked();
   for (const std::uint64_t version : {1, 2}) install(version);
   double_->misbehave(Misbehaviour::kKeepsWeights);
-  script_.install(3, adapter(3));
+  offer(3);
   ASSERT_TRUE(says("version 3: ")) << said();
   EXPECT_THAT(said(), HasSubstr("computes with other weights"));
   EXPECT_THAT(said(), HasSubstr("; version 2 stays in use"));

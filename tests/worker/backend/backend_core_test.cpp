@@ -3,10 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-#include <set>
-
-#include "base/random.h"
+#include "tests/worker/backend/backend_core_fixture.h"
 
 namespace weightcast {
 namespace {
@@ -17,35 +14,16 @@ using Kind = BackendAction::Kind;
 
 constexpr VersionName kOne{1, Version{1}}, kTwo{1, Version{2}};
 
-BackendAnswer answer_of(std::size_t tokens, Version version = kNoVersion) {
-  BackendAnswer answer;
-  answer.tokens.assign(tokens, {.token = 7, .log_prob = -1, .version = version, .top = {}});
-  return answer;
-}
 std::vector<BackendAction> installs(VersionName version, bool is_anew) {
   return {{.kind = Kind::kInstall, .version = version, .is_anew = is_anew}};
 }
-Error error(Errc code) { return fail(code, Op::kReceive, "so it is"); }
 
-/// One core, and what it asked for.
-class BackendCoreTest : public testing::Test {
+class BackendCoreTest : public BackendCoreFixture {
  protected:
-  void make() { core_.emplace(options_); }
-  std::vector<BackendAction> poll() {
-    std::vector<BackendAction> actions;
-    while (const auto action = core_->poll_action(now_)) actions.push_back(*action);
-    return actions;
-  }
   std::vector<Kind> kinds() {
     std::vector<Kind> kinds;
     for (const BackendAction& action : poll()) kinds.push_back(action.kind);
     return kinds;
-  }
-  RequestId add(std::uint64_t tag = 0) {
-    EngineRequest request;
-    request.prompt = {1, 2};
-    request.tag = tag;
-    return core_->add(request).value();
   }
   /// Serves version 1.
   void serve() {
@@ -55,15 +33,6 @@ class BackendCoreTest : public testing::Test {
     core_->handle_installed(now_, kOne, kOne.version);
     ASSERT_EQ(core_->version(), Version{1});
   }
-  std::string lines() {
-    std::string all;
-    while (const auto line = core_->poll_line()) all += *line + "\n";
-    return all;
-  }
-
-  BackendCoreOptions options_;
-  std::optional<BackendCore> core_;
-  Instant now_{1h};
 };
 
 TEST_F(BackendCoreTest, SendsNothingBeforeAVersionIsInstalled) {
@@ -93,21 +62,6 @@ TEST_F(BackendCoreTest, AnAnswerCountsWhenTheVersionIsFoundAfterIt) {
   EXPECT_EQ(kinds(), std::vector{Kind::kCheck});
   core_->handle_checked(now_, Version{1});
   EXPECT_EQ(core_->take_events().size(), 1u);
-}
-
-TEST_F(BackendCoreTest, AServerThatForgotItsVersionAnswersInVain) {
-  serve();
-  const RequestId id = add();
-  poll();
-  core_->handle_answer(now_, id, answer_of(3));
-  poll();
-  core_->handle_checked(now_, kNoVersion);
-  EXPECT_TRUE(core_->take_events().empty());
-  EXPECT_THAT(lines(), HasSubstr("forgotten version 1"));
-  EXPECT_EQ(poll(), installs(kOne, true));
-  core_->handle_installed(now_, kOne, kOne.version);
-  EXPECT_EQ(poll(), (std::vector<BackendAction>{{.kind = Kind::kSend, .request = id}})) << "and it is asked again";
-  EXPECT_THAT(lines(), HasSubstr("well again"));
 }
 
 TEST_F(BackendCoreTest, WaitsForAnswersBeforeItInstalls) {
@@ -228,17 +182,6 @@ TEST_F(BackendCoreTest, AServerThatIsAwayIsAskedAgainAndLessAndLessOften) {
   EXPECT_EQ(last, 5s);
 }
 
-TEST_F(BackendCoreTest, AVersionThatCannotBeHadChangesNothing) {
-  serve();
-  core_->handle_published(kTwo);
-  poll();
-  core_->handle_skipped(now_, kTwo, error(Errc::kInvalidArgument));
-  EXPECT_EQ(core_->version(), Version{1});
-  add();
-  EXPECT_EQ(kinds(), std::vector{Kind::kSend});
-  EXPECT_THAT(lines(), HasSubstr("version 2 is not used"));
-}
-
 TEST_F(BackendCoreTest, RequestsWaitWhileTheServerIsAway) {
   serve();
   const RequestId id = add();
@@ -272,15 +215,6 @@ TEST_F(BackendCoreTest, ARequestThatTheServerBreaksOnFailsInTheEnd) {
   EXPECT_THAT(events[0].failure, HasSubstr("tried 5 times"));
 }
 
-TEST_F(BackendCoreTest, NonsenseFailsAtOnce) {
-  serve();
-  const RequestId id = add();
-  poll();
-  core_->handle_answer(now_, id, error(Errc::kCorrupt));
-  ASSERT_EQ(core_->take_events().size(), 1u);
-  EXPECT_TRUE(poll().empty());
-}
-
 TEST_F(BackendCoreTest, AbortsWhereverTheRequestIs) {
   options_.running_max = 2;
   serve();
@@ -293,158 +227,6 @@ TEST_F(BackendCoreTest, AbortsWhereverTheRequestIs) {
   EXPECT_EQ(core_->open(), 0u);
   core_->handle_answer(now_, sent, answer_of(1));
   EXPECT_TRUE(core_->take_events().empty());
-}
-
-/// A server in simulated time: it answers, refuses, dies, comes back without its weights, and is told by others.
-struct ScriptedServer {
-  Version weights{};  // what it generates under
-  bool is_up = true;
-  std::map<RequestId, Version> answering;  // under which version it began
-};
-
-/// What it decides under any order of events.
-void run_schedule(std::uint64_t seed) {
-  SCOPED_TRACE(seed);
-  Random random(seed);
-  BackendCoreOptions options;
-  options.running_max = 4;
-  options.says_versions = random.chance(0.5);
-  options.on_switch = options.says_versions && random.chance(0.5) ? BackendSwitch::kKeep
-                      : random.chance(0.5)                        ? BackendSwitch::kWait
-                                                                  : BackendSwitch::kRestart;
-  options.drain_time_max = 2s;
-  BackendCore core(options);
-  ScriptedServer server;
-  Instant now{1h};
-  std::optional<BackendAction> control;
-  std::set<RequestId> open;
-  std::map<RequestId, Version> sampled;  // the version that really sampled the answer that came last
-  std::uint64_t published = 0, ended = 0;
-  const auto lose = [&](RequestId id, Errc code) {
-    server.answering.erase(id);
-    core.handle_answer(now, id, error(code));
-  };
-  const auto die = [&](bool comes_back) {
-    server.is_up = comes_back;
-    server.weights = kNoVersion;
-    while (!server.answering.empty()) lose(server.answering.begin()->first, Errc::kClosed);
-  };
-  const auto drain = [&] {
-    while (const auto action = core.poll_action(now)) {
-      switch (action->kind) {
-        case Kind::kSend:
-          if (server.is_up) {
-            server.answering[action->request] = server.weights;
-          } else {
-            core.handle_answer(now, action->request, error(Errc::kIo));
-          }
-          break;
-        case Kind::kCancel:
-          if (server.answering.contains(action->request)) lose(action->request, Errc::kCancelled);
-          break;
-        case Kind::kInstall:
-        case Kind::kCheck:
-        case Kind::kRestore:
-        case Kind::kUnload:
-          ASSERT_FALSE(control);
-          control = action;
-          break;
-      }
-    }
-    for (const EngineEvent& event : core.take_events()) {
-      ASSERT_EQ(open.erase(event.id), 1u);
-      ++ended;
-      for (const EngineToken& token : event.tokens) {
-        ASSERT_EQ(token.version, sampled.at(event.id)) << "a token of another version";
-      }
-    }
-  };
-  for (int step = 0; step < 5000; ++step) {
-    const bool is_calm = step > 450;
-    if (is_calm && (open.empty() || published == 0)) break;
-    now += is_calm ? Duration(1s) : random.duration(1ms, 300ms);
-    switch (random.below(8)) {
-      case 0:
-        if (!is_calm) core.handle_published({1, Version{++published}});
-        break;
-      case 1:
-        if (!is_calm) {
-          EngineRequest request;
-          request.prompt = {1};
-          open.insert(core.add(request).value());
-        }
-        break;
-      case 2:
-      case 3:
-        if (!server.answering.empty()) {
-          auto one = server.answering.begin();
-          std::advance(one, static_cast<std::ptrdiff_t>(random.below(server.answering.size())));
-          const RequestId id = one->first;
-          // With an answer that goes on, the simulated server restarts it under its new weights.
-          sampled[id] = options.on_switch == BackendSwitch::kKeep ? server.weights : one->second;
-          server.answering.erase(one);
-          core.handle_answer(now, id, answer_of(2, options.says_versions ? sampled[id] : kNoVersion));
-        }
-        break;
-      case 4:
-        if (control && control->kind == Kind::kInstall) {
-          const BackendAction done = *std::exchange(control, std::nullopt);
-          const std::uint64_t fate = is_calm ? 9 : random.below(10);
-          if (!server.is_up || fate == 0) {
-            core.handle_installed(now, done.version, error(Errc::kIo));
-          } else if (fate == 1) {
-            server.weights = kNoVersion;  // half written
-            core.handle_installed(now, done.version, error(Errc::kBusy));
-          } else if (fate == 2) {
-            server.weights = done.version.version;
-            core.handle_installed(now, done.version, error(Errc::kTimedOut));
-          } else if (fate == 3 && done.is_anew) {
-            core.handle_unready(now, done.version, error(Errc::kInvalidArgument));
-          } else {
-            server.weights = done.version.version;
-            core.handle_installed(now, done.version, done.version.version);
-          }
-        } else if (control && control->kind == Kind::kRestore) {
-          control.reset();
-          ASSERT_FALSE(core.version()) << "it is told to drop a version that answers count under";
-          if (server.is_up) server.weights = kNoVersion;
-          core.handle_restored(now, server.is_up ? Status() : error(Errc::kIo));
-        } else if (control) {
-          control.reset();
-          if (server.is_up) {
-            core.handle_checked(now, server.weights);
-          } else {
-            core.handle_checked(now, error(Errc::kTimedOut));
-          }
-        }
-        break;
-      case 5:
-        if (!is_calm && random.chance(0.1)) die(random.chance(0.5));
-        break;
-      case 6:
-        if (is_calm || random.chance(0.3)) server.is_up = true;
-        break;
-      case 7:
-        if (!is_calm && !open.empty() && random.chance(0.2)) {
-          ASSERT_TRUE(core.abort(*open.begin()).has_value());
-        }
-        break;
-      default: break;
-    }
-    drain();
-    if (testing::Test::HasFatalFailure()) return;
-  }
-  // Whatever happened, all is well in the end.
-  if (published > 0) {
-    EXPECT_TRUE(open.empty()) << open.size() << " requests have not ended, " << ended << " have";
-  }
-}
-
-TEST(BackendCoreSchedules, NoTokenHasAnotherVersionThanSampledIt) {
-  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
-    run_schedule(seed);
-    if (testing::Test::HasFailure()) return;
-  }
 }
 
 TEST_F(BackendCoreTest, AServerWhoseFirstVersionFailsGetsBackWhatItWasStartedWith) {

@@ -17,6 +17,7 @@
 #include "base/json_text.h"
 #include "base/random.h"
 #include "http/server.h"
+#include "tests/worker/backend/driven_backend.h"
 #include "tests/worker/engine/written_adapters.h"
 #include "worker/backend/backend_protocol.h"
 #include "worker/backend/parallax_blocks.h"
@@ -496,6 +497,65 @@ class BackendDouble {
   std::vector<std::tuple<HttpResponder, std::string, Json>> waiting_;  // completions that it stalls
   std::vector<std::pair<HttpResponder, HttpResponse>> stalled_;        // installs
   std::unique_ptr<HttpServer> server_;                                 // last: its thread uses the others
+};
+
+/// A worker's backend over real sockets, and a double of a server behind it.
+class BackendOverDouble : public DrivenBackend {
+ protected:
+  explicit BackendOverDouble(BackendKind kind) {
+    options_.kind = kind;
+    options_.protocol.vocab_size = BackendDouble::kVocabSize;
+    options_.checks_installs = false;  // the double makes up what it answers
+    options_.answer_time_max = std::chrono::seconds(20);
+    options_.check_time_max = std::chrono::seconds(2);
+  }
+  ~BackendOverDouble() override { backend_.reset(); }
+
+  [[nodiscard]] std::filesystem::path directory_of(std::uint64_t version) const {
+    return directory_ / std::to_string(version);
+  }
+  void start_server(const Endpoint& listen = {"127.0.0.1", 0}) {
+    double_.reset();
+    double_.emplace(options_.kind, listen, flags_);
+    double_->set_blocks((directory_ / "blocks").string());
+    options_.server = double_->endpoint();
+  }
+  void start() {
+    if (!double_) start_server();
+    DrivenBackend::start(options_);
+  }
+  /// The double computes, and each install is checked.
+  void start_checked() {
+    flags_.computes = true;
+    options_.checks_installs = true;
+    options_.protocol.vocab_size = static_cast<std::uint64_t>(options_.model.vocab_size);
+    options_.tolerance = 1e-4;  // the double computes in FP32 with the same weights, as we do
+    start();
+  }
+  std::string refusal() {
+    if (!double_) start_server();
+    return DrivenBackend::refusal(options_);
+  }
+  /// Its daemon installs it; the backend may take it later.
+  void offer(std::uint64_t version) { script_.install(version, directory_of(version)); }
+  void install(std::uint64_t version) { DrivenBackend::install(version, directory_of(version)); }
+  /// An answer that was sampled under the files of `directory`, and says that they are of `version`.
+  void expect_under(const EngineEvent& event, std::uint64_t version, const std::filesystem::path& directory) {
+    ASSERT_EQ(event.finished, FinishReason::kLength) << event.failure;
+    std::vector<TokenId> tokens;
+    for (const EngineToken& token : event.tokens) {
+      tokens.push_back(token.token);
+      EXPECT_EQ(token.version, Version{version});
+    }
+    if (options_.kind == BackendKind::kParallax) return;  // whose double hashes blocks
+    EXPECT_EQ(tokens, BackendDouble::tokens_under(directory.string(), prompt_of(event.tag), tokens.size()));
+    EXPECT_EQ(event.tokens[0].log_prob, -0.25f);
+  }
+
+  TestDirectory directory_;
+  BackendOptions options_;
+  DoubleFlags flags_;
+  std::optional<BackendDouble> double_;
 };
 
 }  // namespace weightcast

@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "tests/worker/backend/backend_double.h"
-#include "tests/worker/backend/driven_backend.h"
 
 namespace weightcast {
 namespace {
@@ -15,69 +14,31 @@ using namespace std::chrono_literals;
 using testing::AnyOf;
 using testing::HasSubstr;
 
-/// A worker's backend over real sockets, and a double of each kind of server behind it.
-class BackendOver : public DrivenBackend, public testing::WithParamInterface<BackendKind> {
+/// A double of each kind of server.
+class BackendOver : public BackendOverDouble, public testing::WithParamInterface<BackendKind> {
  protected:
-  BackendOver() {
-    WrittenModel made;
-    for (const std::uint64_t version : {1, 2, 3}) {
-      made.seed = version;
-      write_model(directory_ / std::to_string(version), made);
-    }
-    options_.kind = GetParam();
-    options_.model = ModelFiles::open(files_, directory_ / "1").value().config;
-    options_.protocol.vocab_size = BackendDouble::kVocabSize;
-    options_.checks_installs = false;  // the double makes up what it answers
+  BackendOver() : BackendOverDouble(GetParam()) {
+    for (const std::uint64_t version : {1, 2, 3}) write_model(directory_of(version), {.seed = version});
+    options_.model = ModelFiles::open(files_, directory_of(1)).value().config;
     options_.protocol.blocks = directory_ / "blocks";
-    options_.answer_time_max = 20s;
-    options_.check_time_max = 2s;
-    start_server({"127.0.0.1", 0});
   }
-  ~BackendOver() override { backend_.reset(); }
-  void start_server(const Endpoint& listen) {
-    double_.reset();
-    double_.emplace(GetParam(), listen, flags_);
-    double_->set_blocks((directory_ / "blocks").string());
-    options_.server = double_->endpoint();
-  }
-  void start() { DrivenBackend::start(options_); }
-  /// Its daemon does.
-  void install(std::uint64_t version) { script_.install(version, directory_ / std::to_string(version)); }
   /// Starts, and has version 1 in use.
   void serve() {
     start();
     install(1);
-    ASSERT_EQ(wait_for_version(), Version{1});
   }
-  /// An answer that was sampled under `version`, and says so.
   void expect_under(const EngineEvent& event, std::uint64_t version) {
-    ASSERT_EQ(event.finished, FinishReason::kLength) << event.failure;
-    std::vector<TokenId> tokens;
-    for (const EngineToken& token : event.tokens) {
-      tokens.push_back(token.token);
-      EXPECT_EQ(token.version, Version{version});
-    }
-    if (GetParam() == BackendKind::kParallax) return;  // whose double hashes blocks
-    EXPECT_EQ(tokens, BackendDouble::tokens_under((directory_ / std::to_string(version)).string(), prompt_of(event.tag),
-                                                  tokens.size()));
-    EXPECT_EQ(event.tokens[0].log_prob, -0.25f);
+    BackendOverDouble::expect_under(event, version, directory_of(version));
   }
-
-  TestDirectory directory_;
-  BackendOptions options_;
-  DoubleFlags flags_;
-  std::optional<BackendDouble> double_;
 };
 
 TEST_P(BackendOver, AnswersUnderTheVersionsThatTheDaemonInstalls) {
   start();
   add(1);
   install(1);
-  EXPECT_EQ(wait_for_version(), Version{1});
   expect_under(next_event(), 1);
   for (std::uint64_t tag = 10; tag < 40; ++tag) add(tag);
   install(2);
-  EXPECT_EQ(wait_for_version(), Version{2});
   add(50);
   for (int i = 0; i < 31; ++i) {
     const EngineEvent event = next_event();
@@ -117,12 +78,12 @@ TEST_P(BackendOver, GoesOnWhenTheServerIsBack) {
 TEST_P(BackendOver, ARefusedVersionLeavesTheOneBeforeInUse) {
   serve();
   double_->misbehave(Misbehaviour::kRefusesInstalls);
-  install(2);
+  offer(2);
   ASSERT_TRUE(says("version 2: ")) << said();
   double_->misbehave(Misbehaviour::kNone);
   add(1);
   expect_under(next_event(), 1);
-  install(3);
+  offer(3);
   ASSERT_TRUE(step_until([&] { return backend_->take_version() == Version{3}; })) << said();
   add(2);
   expect_under(next_event(), 3);
@@ -130,10 +91,8 @@ TEST_P(BackendOver, ARefusedVersionLeavesTheOneBeforeInUse) {
 
 TEST_P(BackendOver, AVersionOfAnotherModelIsNotGiven) {
   serve();
-  WrittenModel other;
-  other.layers = 3;
-  write_model(directory_ / "4", other);
-  install(4);
+  write_model(directory_of(4), {.layers = 3});
+  offer(4);
   ASSERT_TRUE(says("version 4 is not used")) << said();
   add(1);
   expect_under(next_event(), 1);
@@ -151,7 +110,7 @@ TEST_P(BackendOver, WaitsForNobodyLongerThanItsBounds) {
   double_->misbehave(Misbehaviour::kNone);
   expect_under(next_event(), 1);
   double_->misbehave(Misbehaviour::kStallsInstalls);
-  install(2);
+  offer(2);
   ASSERT_TRUE(says("version 2: ")) << said();
   double_->misbehave(Misbehaviour::kNone);
   ASSERT_TRUE(step_until([&] { return backend_->take_version() == Version{2}; })) << said();
@@ -217,35 +176,23 @@ class BackendChecks : public BackendOver {
  protected:
   /// A double that computes, started with a model of its own.
   void start_computing() {
-    WrittenModel own;
-    own.seed = 99;
-    write_model(directory_ / "own", own);
-    flags_.computes = true;
+    write_model(directory_ / "own", {.seed = 99});
     flags_.model = (directory_ / "own").string();
-    options_.checks_installs = true;
-    options_.protocol.vocab_size = static_cast<std::uint64_t>(options_.model.vocab_size);
-    // The double computes in FP32 with weights in BF16, as we do.
-    options_.tolerance = 1e-4;
-    start_server({"127.0.0.1", 0});
-    start();
+    start_checked();
   }
   int install_calls() const { return double_->calls("/collective_rpc") + double_->calls("/update_weights_from_disk"); }
 };
 
 TEST_P(BackendChecks, TakesAServerThatComputesWithWhatItWasTold) {
   start_computing();
-  for (const std::uint64_t version : {1, 2, 3}) {
-    install(version);
-    EXPECT_EQ(wait_for_version(), Version{version}) << said();
-  }
+  for (const std::uint64_t version : {1, 2, 3}) install(version);
 }
 
 TEST_P(BackendChecks, RefusesAVersionThatAServerOnlySaysItHasLoaded) {
   start_computing();
   install(1);
-  EXPECT_EQ(wait_for_version(), Version{1});
   double_->misbehave(Misbehaviour::kKeepsWeights);
-  install(2);
+  offer(2);
   ASSERT_TRUE(says("version 2: ")) << said();
   EXPECT_THAT(said(), HasSubstr("computes with other weights"));
   EXPECT_EQ(wait_for_version(), Version{1}) << "with which it computes";
@@ -256,7 +203,7 @@ TEST_P(BackendChecks, RefusesAVersionThatAServerOnlySaysItHasLoaded) {
 TEST_P(BackendChecks, AServerThatRefusesTheFirstVersionGoesOnWithWhatItWasStartedWith) {
   start_computing();
   double_->misbehave(Misbehaviour::kKeepsWeights);
-  install(1);
+  offer(1);
   ASSERT_TRUE(step_until([&] {
     return double_->label() == "default" && !double_->is_paused() && install_calls() == 2;
   })) << said();
@@ -265,17 +212,15 @@ TEST_P(BackendChecks, AServerThatRefusesTheFirstVersionGoesOnWithWhatItWasStarte
   EXPECT_FALSE(backend_->take_version());
   double_->misbehave(Misbehaviour::kNone);
   install(2);
-  EXPECT_EQ(wait_for_version(), Version{2});
 }
 
 /// What is right of vLLM alone is in its protocol's tests.
 TEST_P(BackendChecks, AVersionWithHalfOfItsTensorsIsNotGiven) {
   start_computing();
   install(1);
-  EXPECT_EQ(wait_for_version(), Version{1});
   const int before = install_calls();
   write_half(directory_ / "1", directory_ / "4");
-  script_.install(4, directory_ / "4");
+  offer(4);
   ASSERT_TRUE(says("version 4 is not used")) << said();
   EXPECT_THAT(said(), HasSubstr("missing"));
   EXPECT_EQ(install_calls(), before) << "the server was not touched";
@@ -287,16 +232,14 @@ TEST_P(BackendChecks, AnswersGoOnUnderAnotherVersion) {
   flags_.scale_out = true;
   for (const BackendSwitch policy : {BackendSwitch::kKeep, BackendSwitch::kRecompute}) {
     options_.on_switch = policy;
-    start_server({"127.0.0.1", 0});
+    start_server();
     start();
     install(1);
-    EXPECT_EQ(wait_for_version(), Version{1}) << said();
     double_->misbehave(Misbehaviour::kStall);
     add(1);
     const char* route = GetParam() == BackendKind::kVllm ? "/inference/v1/generate" : "/generate";
     ASSERT_TRUE(step_until([&] { return double_->calls(route) >= 1; }));
-    install(2);
-    EXPECT_EQ(wait_for_version(), Version{2}) << "no answer was waited for";
+    install(2);  // no answer is waited for
     const bool keeps = policy == BackendSwitch::kKeep;
     const bool is_vllm = GetParam() == BackendKind::kVllm;
     EXPECT_EQ(double_->pause_mode(), is_vllm ? (keeps ? "keep,false" : "keep,true") : (keeps ? "in_place" : "retract"));
@@ -324,7 +267,7 @@ TEST_P(BackendChecks, AnAdapterAloneIsNotGiven) {
   const auto written = write_new_model(files_, directory_ / "5", {{tensor}},
                                        [&](const TensorInfo&) -> Result<Bytes> { return Bytes(zeros); }, {});
   ASSERT_TRUE(written.has_value()) << written.error().message();
-  install(5);
+  offer(5);
   ASSERT_TRUE(says("version 5 is not used")) << said();
   EXPECT_THAT(said(), HasSubstr("it is an adapter alone"));
   EXPECT_EQ(install_calls(), 0);
@@ -334,7 +277,7 @@ TEST_P(BackendChecks, AnInstallThatIsUnderWayAtTheEndIsFinished) {
   options_.checks_installs = false;
   serve();
   double_->misbehave(Misbehaviour::kStallsInstalls);
-  install(2);
+  offer(2);
   ASSERT_TRUE(step_until([&] { return install_calls() == 2; }));
   std::thread later([&] {
     std::this_thread::sleep_for(200ms);
@@ -354,7 +297,7 @@ class BackendOfVllm : public BackendOver {};
 TEST_P(BackendOfVllm, ACacheThatIsNotDroppedIsAFailure) {
   serve();
   double_->misbehave(Misbehaviour::kKeepsCache);
-  install(2);
+  offer(2);
   ASSERT_TRUE(says("version 2: ")) << said();
   EXPECT_THAT(said(), HasSubstr("may use what it cached"));
   double_->misbehave(Misbehaviour::kNone);
@@ -385,7 +328,7 @@ TEST_P(BackendOfVllm, AServerThatIsStartedAnewOtherwiseGetsNoWork) {
 
 TEST_P(BackendOfVllm, AServerThatDoesNotDoIsRefusedAtTheStart) {
   flags_.max_model_len = 100;
-  start_server({"127.0.0.1", 0});
+  start_server();
   options_.needs.context_tokens = 101;
   const auto made = try_start(options_);
   ASSERT_FALSE(made.has_value());

@@ -53,8 +53,8 @@ void take(std::vector<EngineEvent> events, std::map<std::uint64_t, Answer>& answ
   }
 }
 
-std::map<std::uint64_t, Answer> run(Engine& engine) {
-  std::map<std::uint64_t, Answer> answers;
+/// Adds to `answers` what else comes.
+std::map<std::uint64_t, Answer> run(Engine& engine, std::map<std::uint64_t, Answer> answers = {}) {
   for (int steps = 0; engine.busy(); ++steps) {
     EXPECT_LT(steps, 10000);
     if (steps == 10000) break;
@@ -330,12 +330,10 @@ TEST(Engine, BoundsTheContextByTheCache) {
   EngineRequest request;
   request.prompt.assign(20, 1);
   request.tokens_max = 100;
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(engine->add(request).has_value());
-  std::size_t finished = 0;
-  for (int steps = 0; engine->busy() && steps < 1000; ++steps) {
-    for (const EngineEvent& event : engine->step()) finished += event.finished == FinishReason::kLength ? 1 : 0;
-  }
-  EXPECT_EQ(finished, 3u);
+  for (; request.tag < 3; ++request.tag) ASSERT_TRUE(engine->add(request).has_value());
+  const auto answers = run(*engine);
+  EXPECT_EQ(answers.size(), 3u);
+  for (const auto& [tag, answer] : answers) EXPECT_EQ(answer.finished, FinishReason::kLength) << tag;
 }
 
 /// 40 tokens for `client`.
@@ -366,10 +364,7 @@ TEST(Engine, ClientsRunAsManyRequestsAsEachOther) {
   EXPECT_GE(answers[101].tokens.size(), 1u);
   EXPECT_EQ(answers.count(102), 0u);
   EXPECT_EQ(engine->status().preemptions, 2u);
-  for (int steps = 0; engine->busy(); ++steps) {
-    ASSERT_LT(steps, 10000);
-    take(engine->step(), answers);
-  }
+  answers = run(*engine, std::move(answers));
   // A place does not go back and forth: a change of hands for each of the other client's requests at most.
   EXPECT_LE(engine->status().preemptions, 3u);
   // Whoever made way has the answer that it has alone.
@@ -399,10 +394,7 @@ TEST(Engine, AClientWhoseRequestsFillTheCacheMakesRoom) {
   const auto finished = std::ranges::count_if(answers, [](const auto& one) { return one.second.finished.has_value(); });
   EXPECT_LT(finished, 6);
   take(engine->step(), answers);
-  for (int steps = 0; engine->busy(); ++steps) {
-    ASSERT_LT(steps, 10000);
-    take(engine->step(), answers);
-  }
+  answers = run(*engine, std::move(answers));
   EXPECT_EQ(answers.size(), 9u);
 }
 
@@ -443,7 +435,7 @@ TEST(Engine, AbortsWhatWaitsAndWhatRuns) {
   ASSERT_TRUE(engine->abort(ids[2]).has_value());
   EXPECT_EQ(engine->abort(ids[2]).error().code, Errc::kNotFound);
   EXPECT_EQ(engine->abort(RequestId{99}).error().code, Errc::kNotFound);
-  while (engine->busy()) take(engine->step(), answers);
+  answers = run(*engine, std::move(answers));
   EXPECT_EQ(answers[0].finished, FinishReason::kAborted);
   EXPECT_GE(answers[0].tokens.size(), 1u);
   EXPECT_EQ(answers[2].finished, FinishReason::kAborted);
@@ -536,7 +528,7 @@ Switched run_with_switch(InFlight policy, const std::vector<EngineRequest>& requ
   for (const auto& [tag, answer] : result.answers) result.before[tag] = answer.tokens.size();
   EXPECT_TRUE(engine->set_weights(Version{8}, next).has_value());
   EXPECT_EQ(engine->version(), Version{8});
-  while (engine->busy()) take(engine->step(), result.answers);
+  result.answers = run(*engine, std::move(result.answers));
   EXPECT_EQ(engine->status().blocks_used, 0u);
   return result;
 }
