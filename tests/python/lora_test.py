@@ -8,11 +8,11 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import types
 import unittest
 from unittest import mock
 
+from fixtures import make_directory
 from vllm_test import Events, installed
 from weightcast import Code, Error
 from weightcast.engines._adapters import Adapters
@@ -48,9 +48,7 @@ def write_adapter(path, shapes=None, **config):
 
 class WithDirectory(unittest.IsolatedAsyncioTestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp"))
-        self.addCleanup(directory.cleanup)
-        self.directory = pathlib.Path(directory.name)
+        self.directory = make_directory(self)
 
 
 class PeftTest(WithDirectory):

@@ -4,7 +4,7 @@ import array
 import time
 
 import weightcast
-from daemons import DaemonTest, eventually
+from daemons import PublisherTest, eventually
 from weightcast import RawTensor, Snapshot, Subscription
 from weightcast.engines._listener import Listener
 from weightcast.engines._rank import Rank, Staged
@@ -41,19 +41,16 @@ class Model:
         return Staged("cells", write, sum(len(change.indices.data) // 4 for change in changes.values()), "")
 
 
-class RankTest(DaemonTest):
+class RankTest(PublisherTest):
     def follow(self, *flags):
         self.worker = self.start_worker("worker", *flags)
-        self.publisher = weightcast.Publisher(self.origin.state)
-        self.addCleanup(self.publisher.close)
         self.model = Model()
         self.rank = Rank(self.model, self.subscribe)
         self.addCleanup(self.rank.call, "drop")
         self.listener = Listener(self.rank, self.subscribe)
         self.addCleanup(self.listener.close)
         self.values = array.array("f", range(CELLS))
-        version = self.publisher.publish({"weight": RawTensor("F32", (CELLS,), self.values.tobytes())})
-        self.publisher.wait(version, installed=1.0, timeout=60)
+        self.publish_and_wait({"weight": RawTensor("F32", (CELLS,), self.values.tobytes())}, installed=1.0)
         self.order()
         self.write("copies")
         self.listener.start()

@@ -2,12 +2,12 @@
 
 import itertools
 import os
-import tempfile
 import threading
 import types
 import unittest
 from unittest import mock
 
+from fixtures import enter, make_directory
 from weightcast import Code, Error, Event, EventKind, RawTensor
 from weightcast.engines._installs import Limits
 from weightcast.sglang import EXCHANGE, LOADER, _engine, _loader
@@ -127,14 +127,9 @@ class FakeSubscription:
 
 class EngineTest(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        os.chmod(directory.name, 0o700)
-        self.exchange = Exchange(directory.name)
+        self.exchange = Exchange(str(make_directory(self)))
         self.tensors = dict(TENSORS)
-        patch = mock.patch.object(_engine, "Snapshot", lambda directory: self.tensors)
-        patch.start()
-        self.addCleanup(patch.stop)
+        enter(self, mock.patch.object(_engine, "Snapshot", lambda directory: self.tensors))
 
     def follow(self, mode, pause=PauseMode.RETRACT):
         self.now, self.version, self.withdrawn, self.pinned = 0.0, 1, set(), []
@@ -318,12 +313,8 @@ class LoaderTest(unittest.TestCase):
     """One process of a server."""
 
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.exchange = Exchange(directory.name)
-        patch = mock.patch.dict(os.environ, {EXCHANGE: directory.name})
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.exchange = Exchange(str(make_directory(self)))
+        enter(self, mock.patch.dict(os.environ, {EXCHANGE: self.exchange.directory}))
 
     def order(self, model, operation, **arguments):
         number = self.exchange.order(operation, arguments)

@@ -10,6 +10,7 @@ import types
 import unittest
 from unittest import mock
 
+from fixtures import enter
 from weightcast import Code, Error, Outcome, Payload, RawTensor, TimedOut
 
 STAND_INS = {
@@ -114,9 +115,7 @@ class Server:
 class Trainers(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        stand_ins = mock.patch.dict(sys.modules, STAND_INS)
-        stand_ins.start()
-        self.addCleanup(stand_ins.stop)
+        enter(self, mock.patch.dict(sys.modules, STAND_INS))
         for name in MODULES:
             sys.modules.pop(f"weightcast.integrations.{name}", None)
 
@@ -137,9 +136,7 @@ class TransferTest(Trainers):
             return {"versions": [{"version": version, "digest": f"digest {version}"} for version in (newest - 1, newest)]}
 
         for name, stand_in in (("Publisher", connect), ("versions", versions)):
-            patch = mock.patch.object(self.trl, name, stand_in)
-            patch.start()
-            self.addCleanup(patch.stop)
+            enter(self, mock.patch.object(self.trl, name, stand_in))
 
     def serve(self, answers):
         server = Server(answers)
@@ -295,9 +292,7 @@ class CallbackTest(Trainers):
             return self.made[-1]
 
         for name, stand_in in (("_WholePublisher", make), ("_check", lambda model: None), ("_files_of", lambda *_: {"config.json": b"{}"})):
-            patch = mock.patch.object(self.module, name, stand_in)
-            patch.start()
-            self.addCleanup(patch.stop)
+            enter(self, mock.patch.object(self.module, name, stand_in))
 
     def train(self, callback, steps, is_main=True):
         state = types.SimpleNamespace(global_step=0, is_world_process_zero=is_main, log_history=[])

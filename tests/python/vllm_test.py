@@ -10,6 +10,7 @@ import unittest
 from concurrent.futures import Future
 from unittest import mock
 
+from fixtures import enter
 from weightcast import Change, Code, Error, Event, EventKind, RawTensor
 from weightcast.engines._installs import InFlight, Installs, Limits, Step, Version
 from weightcast.engines._listener import Listener
@@ -411,9 +412,7 @@ class RankTest(unittest.TestCase):
         self.module = _rank
         self.versions, self.asked, self.errors, self.subscriptions = {1, 2, 3}, [], [], []
         self.snapshots, self.written, self.write_fails, self.refusal = [], [], None, None
-        patch = mock.patch.object(_rank, "Snapshot", lambda directory: directory)
-        patch.start()
-        self.addCleanup(patch.stop)
+        enter(self, mock.patch.object(_rank, "Snapshot", lambda directory: directory))
         self.rank = _rank.Rank(self, self.subscribe)
         self.addCleanup(self.rank.call, "drop")
 
