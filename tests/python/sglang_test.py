@@ -343,11 +343,10 @@ class LoaderTest(unittest.TestCase):
     def test_changes_are_used_only_against_what_is_served(self):
         loader = _loader.Loader(mock.Mock(), mock.Mock())
         loader._rank = mock.Mock()
-        loader._rank.call.return_value = {"ok": True, "kind": "cells"}
         for holds, base, whole in ((True, [1, "11"], False), (False, [1, "11"], True), (True, None, True)):
             loader._rank.holds.return_value = holds
             loader.do("prepare", {"version": 2, "digest": "22", "base": base, "limit_s": 5})
-            self.assertEqual(loader._rank.call.call_args.kwargs["whole"], whole)
+            self.assertEqual(loader._rank.prepare.call_args.args, (2, "22", whole, 5))
 
     def test_a_directory_that_others_may_write_to_is_refused(self):
         os.chmod(self.exchange.directory, 0o777)

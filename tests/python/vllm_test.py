@@ -443,10 +443,7 @@ class RankTest(unittest.TestCase):
     # What the follower calls.
 
     def prepare(self, version, whole=False, digest=None):
-        order = {"version": version, "digest": digest or str(version) * 2, "whole": whole, "limit_s": 5}
-        while (answer := self.rank.call("prepare", **order)).get("pending"):
-            time.sleep(0.001)
-        return answer
+        return self.rank.prepare(version, digest or str(version) * 2, whole, limit_s=5)
 
     def install(self, version):
         self.prepare(version)
