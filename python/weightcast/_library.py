@@ -333,6 +333,12 @@ class Handle:
         """function(handle, *args, error), interruptible. Errors: Error."""
         interruptible(self.cancel, function, self.pointer, *args)
 
+    def call_for_number(self, function: Callable[..., int], *args: Any) -> int:
+        """The same for function(handle, *args, number, error), which writes a number."""
+        number = c_uint64()
+        self.call(function, *args, byref(number))
+        return number.value
+
     def call_at_once(self, function: Callable[..., int], *args: Any) -> None:
         """function(handle, *args, error) for what does not wait. Errors: Error."""
         check(function, self.pointer, *args)

@@ -38,7 +38,7 @@ LIBRARY_NAMES = {
     "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
     "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }  # fmt: skip
-_DTYPE_OF_NAME = {name: dtype for dtype, name in LIBRARY_NAMES.items()}
+DTYPE_OF_NAME = {name: dtype for dtype, name in LIBRARY_NAMES.items()}
 # NumPy has these only by ml_dtypes, and gives no buffers of them.
 _ML_DTYPES = {"BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}
 
@@ -399,7 +399,7 @@ def _on_device(where: str) -> str:
 
 
 def _from_torch(name: str, tensor: Any) -> Source:
-    dtype = _DTYPE_OF_NAME.get(str(tensor.dtype).rpartition(".")[2])
+    dtype = DTYPE_OF_NAME.get(str(tensor.dtype).rpartition(".")[2])
     if dtype is None:
         raise _refusal(name, f"safetensors has no {tensor.dtype}; view it as torch.uint8, or give a RawTensor")
     if hasattr(tensor, "full_tensor"):
@@ -455,9 +455,9 @@ def source_of(name: str, tensor: Any) -> Source:
     if isinstance(tensor, RawTensor):
         return _BufferSource(tensor.dtype, tensor.shape, tensor.data)
     numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(tensor, numpy.ndarray) and _DTYPE_OF_NAME.get(tensor.dtype.name) in _ML_DTYPES:
+    if numpy is not None and isinstance(tensor, numpy.ndarray) and DTYPE_OF_NAME.get(tensor.dtype.name) in _ML_DTYPES:
         integers = tensor.view(f"u{tensor.dtype.itemsize}")
-        return _BufferSource(_DTYPE_OF_NAME[tensor.dtype.name], tensor.shape, memoryview(integers))
+        return _BufferSource(DTYPE_OF_NAME[tensor.dtype.name], tensor.shape, memoryview(integers))
     try:
         view = memoryview(tensor)
     except (TypeError, ValueError, BufferError):
