@@ -8,7 +8,8 @@ from unittest import mock
 
 from engine_doubles import LONG_S, SHORT_S, EngineTest, Host, Memory, Origin, Tensor, not_found, run_all, soon
 from weightcast import Code, Error, TimedOut
-from weightcast.integrations._updates import Gate, Update, UpdateError, WeightsPublisher, pin_when_installed
+from weightcast._subscription import pin_when_installed
+from weightcast.integrations._updates import Gate, Update, UpdateError, WeightsPublisher
 
 
 class GateTest(unittest.TestCase):

@@ -14,7 +14,7 @@ from typing import Any, Optional, Protocol
 
 from .._errors import Code, TimedOut
 from .._publisher import Files, Outcome, Publication, Publisher
-from .._subscription import pin_when_installed, seconds_left
+from .._subscription import seconds_left
 from .._tensors import TensorInfo, describe
 
 # How long one wait takes before other things are looked at.
