@@ -107,15 +107,6 @@ class DirectoryTest(BridgeTest):
         self.terminate(self.publishing)
         self.terminate(self.following)
 
-    def test_a_step_without_its_marker_is_not_published(self):
-        self.publish()
-        self.follow()
-        self.write(1)
-        self.complete(2)
-        self.expect(2)
-        self.assertEqual(self.last(), 2)
-        self.assertFalse((self.copies / "step_1").exists())
-
     def test_a_publisher_that_is_killed_publishes_no_step_twice(self):
         self.complete(1)
         self.publish()
