@@ -663,24 +663,16 @@ class Publisher(Closable):
         named, self._tied = _untied([(name, source_of(name, tensor)) for name, tensor in _items(tensors)])
         infos = [TensorInfo(name, source.dtype, source.shape) for name, source in named]
         addresses = [source.address() for _, source in named]
+        options = _options(version, allow_nonfinite, second_region, new_model, files)
         if None not in addresses:
             # The library copies them all in one call.
-            options = _options(version, allow_nonfinite, second_region, new_model, files)
             listed, array = _structs_of(infos)
             for struct, address in zip(array, addresses):
                 struct.data = address
             array.sources = named  # lives as long as the call, even if a second Ctrl-C leaves it behind
             handle = self._ready_handle()
             return handle.call_for_number(library().wc_publish, byref(options), array, len(listed), milliseconds(timeout))
-        with self.begin(
-            infos,
-            version=version,
-            allow_nonfinite=allow_nonfinite,
-            second_region=second_region,
-            new_model=new_model,
-            files=files,
-            timeout=timeout,
-        ) as publication:
+        with self._begin_whole(infos, options, timeout) as publication:
             for name, source in named:
                 publication._write(publication._slots[name], source)
             return publication.commit(timeout=timeout)
@@ -708,6 +700,9 @@ class Publisher(Closable):
         is still reading), CANCELLED, NO_SPACE, IO.
         """
         options = _options(version, allow_nonfinite, second_region, new_model, files, parts)
+        return self._begin_whole(infos, options, timeout)
+
+    def _begin_whole(self, infos: Infos, options: PublishOptions, timeout: float) -> Publication:
         listed, array = _structs_of(infos)
         addresses = (c_void_p * len(listed))()
         return self._begin(

@@ -122,9 +122,6 @@ class Origin:
         self.versions.setdefault(version, self.filled)
         return types.SimpleNamespace(payload_bytes=11)
 
-    def close(self):
-        pass
-
 
 def not_found():
     return Error(Code.NOT_FOUND, "install", "the daemon has not that version")

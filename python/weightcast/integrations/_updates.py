@@ -208,6 +208,3 @@ class WeightsPublisher:
     def outcome(self, version: int) -> Outcome:
         """Errors: those of Publisher.wait()."""
         return self._publisher.wait(version)
-
-    def close(self) -> None:
-        self._publisher.close()
