@@ -142,6 +142,11 @@ class EngineTest(unittest.TestCase):
         engine = Engine(self.server, mode, pause, self.exchange, self.log, lambda: FakeSubscription(self), clock, sleep)
         self.follower = Follower(engine, Limits(), self.log, lambda: FakeSubscription(self), clock, sleep)
 
+    def serve(self, mode):
+        """Follows, and the first version comes in."""
+        self.follow(mode)
+        self.until(self.is_served)
+
     def until(self, condition, steps_max=3000):
         for _ in range(steps_max):
             if condition():
@@ -154,8 +159,7 @@ class EngineTest(unittest.TestCase):
         return self.follower.served == (version, str(version) * 2) and self.server.weights == [f"/v{version}"] * 2
 
     def test_the_order_of_calls_by_disk(self):
-        self.follow(Mode.DISK)
-        self.until(self.is_served)
+        self.serve(Mode.DISK)
         self.assertEqual(
             self.server.calls, ["pause_generation", "flush_cache", "update_weights_from_disk", "continue_generation"])  # fmt: skip
         self.version = 2
@@ -163,8 +167,7 @@ class EngineTest(unittest.TestCase):
         self.assertEqual((self.server.label, self.pinned), ("2", [2]))
 
     def test_the_order_of_calls_in_memory(self):
-        self.follow(Mode.CHANGES)
-        self.until(self.is_served)
+        self.serve(Mode.CHANGES)
         update = ["begin_weight_update", "update_weights_from_tensor", "update_weights_from_tensor", "end_weight_update"]
         probe = ["begin_weight_update", "update_weights_from_tensor", "end_weight_update"]
         self.assertEqual(
@@ -173,8 +176,7 @@ class EngineTest(unittest.TestCase):
         self.assertEqual(os.listdir(self.exchange.directory), [])
 
     def test_after_a_failed_load_the_version_before_is_loaded_and_generates(self):
-        self.follow(Mode.DISK)
-        self.until(self.is_served)
+        self.serve(Mode.DISK)
         self.version = 2
         begin = len(self.server.calls)
         self.server.faults = {begin + 3: "fails"}
@@ -185,8 +187,7 @@ class EngineTest(unittest.TestCase):
         self.until(self.is_served)
 
     def test_changes_are_against_what_is_known_to_be_served(self):
-        self.follow(Mode.CHANGES)
-        self.until(self.is_served)
+        self.serve(Mode.CHANGES)
         self.version = 2
         self.until(self.is_served)
         self.assertEqual(self.server.bases, [None, [1, "11"]])
@@ -211,8 +212,7 @@ class EngineTest(unittest.TestCase):
                         self.assertEqual((self.server.label, self.pinned), ("3", [3]))
 
     def test_a_server_that_loads_nothing_stays_paused_and_is_told_so(self):
-        self.follow(Mode.DISK)
-        self.until(self.is_served)
+        self.serve(Mode.DISK)
         self.version = 2
         first = len(self.server.calls) + 1
         self.server.faults = dict.fromkeys(range(first, first + 60), None)
@@ -228,8 +228,7 @@ class EngineTest(unittest.TestCase):
         self.assertFalse(self.server.is_paused)
 
     def test_the_version_before_stays_pinned_until_the_new_one_is_served(self):
-        self.follow(Mode.DISK)
-        self.until(self.is_served)
+        self.serve(Mode.DISK)
         self.version = 2
         self.until(lambda: self.server.calls[-1] == "update_weights_from_disk" and self.server.label == "2")
         self.assertEqual(sorted(self.pinned), [1, 2])
@@ -254,8 +253,7 @@ class EngineTest(unittest.TestCase):
         self.assertEqual(self.server.calls.count("flush_cache"), 1)
 
     def test_a_withdrawn_version_does_not_pause(self):
-        self.follow(Mode.DISK)
-        self.until(self.is_served)
+        self.serve(Mode.DISK)
         count = len(self.server.calls)
         self.version, self.withdrawn = 2, {2}
         self.until(lambda: self.log.error.called)
@@ -264,8 +262,7 @@ class EngineTest(unittest.TestCase):
         self.until(self.is_served)
 
     def test_a_version_of_another_model_does_not_pause(self):
-        self.follow(Mode.DISK)
-        self.until(self.is_served)
+        self.serve(Mode.DISK)
         count = len(self.server.calls)
         self.tensors = {"b": TENSORS["a"]}
         self.version = 2
@@ -273,8 +270,7 @@ class EngineTest(unittest.TestCase):
         self.assertEqual(len(self.server.calls), count)
 
     def test_a_server_that_was_started_again_is_given_the_version_again(self):
-        self.follow(Mode.DISK)
-        self.until(self.is_served)
+        self.serve(Mode.DISK)
         self.server.weights, self.server.label, self.server.path = ["/start"] * 2, "default", "/start"
         self.until(lambda: self.server.label == "1")
         self.until(self.is_served)
