@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import byref, c_char, c_int, c_uint64, c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Optional, Union
 
 from ._errors import Code, Error, TimedOut, in_python
@@ -80,25 +80,14 @@ class Outcome:
 
 
 def _outcome_of(found: OutcomeStruct) -> Outcome:
-    def reached(seconds: float) -> Optional[float]:
-        return seconds if seconds >= 0 else None
-
-    return Outcome(
-        version=found.version,
-        payload=Payload(found.payload),
-        payload_bytes=found.payload_bytes,
-        workers=found.workers,
-        installed=found.installed,
-        t50_s=reached(found.t50_s),
-        t90_s=reached(found.t90_s),
-        t100_s=reached(found.t100_s),
-        take_s=reached(found.take_s),
-        predicted_s=found.predicted_s,
-        origin_egress_bytes=found.origin_egress_bytes,
-        topology=found.topology.decode(),
-        missing=tuple(found.missing.decode("utf-8", "replace").splitlines()),
-        notice=in_python(found.notice.decode("utf-8", "replace")),
-    )
+    given = {field.name: getattr(found, field.name) for field in fields(Outcome)}
+    for name in ("t50_s", "t90_s", "t100_s", "take_s"):
+        given[name] = given[name] if given[name] >= 0 else None
+    given["payload"] = Payload(found.payload)
+    given["topology"] = found.topology.decode()
+    given["missing"] = tuple(found.missing.decode("utf-8", "replace").splitlines())
+    given["notice"] = in_python(found.notice.decode("utf-8", "replace"))
+    return Outcome(**given)
 
 
 class Piece(NamedTuple):
