@@ -166,6 +166,7 @@ class Example(unittest.TestCase):
 
 
 class VerlCheckpointEngine(DaemonTest):
+    worker_flags = ()
     trainer = rollout = None  # the groups, from one test to the next: actors take long to start
 
     @classmethod
@@ -175,10 +176,6 @@ class VerlCheckpointEngine(DaemonTest):
         path = os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")])
         ray_here.start(path, num_cpus=6)
         cls.addClassCleanup(ray.shutdown)
-
-    def setUp(self):
-        super().setUp()
-        self.worker = self.start_worker()
 
     def group(self, cls, count, **arguments):
         pool = RayResourcePool(process_on_nodes=[count], use_gpu=False, max_colocate_count=1)

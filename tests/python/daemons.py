@@ -77,6 +77,7 @@ class DaemonTest(unittest.TestCase):
     """A test with an origin, and workers as it asks for them."""
 
     origin_flags = ()
+    worker_flags = None  # of `worker`, which each test has then; None: there is none at first
     program = None  # of the daemons that it starts; None: PROGRAM
 
     def setUp(self):
@@ -84,6 +85,8 @@ class DaemonTest(unittest.TestCase):
         memory = os.environ.get("WEIGHTCAST_TEST_MEMORY", "/dev/shm")
         self.memory = enter(self, tempfile.TemporaryDirectory(prefix="weightcast-test-", dir=memory))
         self.origin = self.start("origin", "--role", "origin", "--listen", "127.0.0.1:0", *self.origin_flags)
+        if self.worker_flags is not None:
+            self.worker = self.start_worker("worker", *self.worker_flags)
 
     @contextlib.contextmanager
     def raises(self, code, words=""):

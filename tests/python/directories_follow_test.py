@@ -28,10 +28,10 @@ def digest(step):
 
 class BridgeTest(DaemonTest):
     layout = "prime-rl"
+    worker_flags = ("--files",)
 
     def setUp(self):
         super().setUp()
-        self.worker = self.start_worker("worker", "--files")
         self.output, self.copies = self.directory / "output", self.directory / "copies"
         self.output.mkdir()
         self.digests = {}
