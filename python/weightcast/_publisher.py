@@ -480,20 +480,6 @@ def _structs_of(infos: Infos) -> tuple[list[TensorInfo], Any]:
 _INDEX_BYTES = {"U32": 4, "I32": 4, "U64": 8, "I64": 8}
 
 
-def _contiguous(source: Source) -> tuple[Optional[int], Any]:
-    """Where the source's bytes lie in this host's memory, copied if need be, and what keeps them there."""
-    size = tensor_bytes(source.dtype, source.shape)
-    if not size:
-        return None, None
-    address = source.address()
-    if address is not None:
-        return address, source
-    copied = ctypes.create_string_buffer(size)
-    address = ctypes.addressof(copied)
-    source.copy_to(address, size)
-    return address, copied
-
-
 def _changes_of(changes: Changes) -> Any:
     """The array of changes that the library takes. It keeps alive what it points to."""
     listed = list(_items(changes))
@@ -509,8 +495,8 @@ def _changes_of(changes: Changes) -> Any:
                 "two rows of one length"
             )
         dtype = what.dtype.encode()
-        struct.indices, kept_indices = _contiguous(where)
-        struct.values, kept_values = _contiguous(what)
+        struct.indices, kept_indices = where.contiguous()
+        struct.values, kept_values = what.contiguous()
         kept.append((encoded, dtype, kept_indices, kept_values))
         struct.name, struct.dtype, struct.count = encoded, dtype, where.shape[0]
         struct.index_bytes = _INDEX_BYTES[where.dtype]
