@@ -8,6 +8,7 @@ import unittest
 from unittest import mock
 
 from fixtures import enter, make_directory
+from json_server import JsonServer
 from weightcast import Code, Error, Event, EventKind, RawTensor
 from weightcast.engines._installs import Limits
 from weightcast.sglang import EXCHANGE, LOADER, _engine, _loader
@@ -346,29 +347,22 @@ class ServerTest(unittest.TestCase):
                 Server(bad)
 
     def test_no_answer_is_no_refusal(self):
-        import socket
+        over = threading.Event()
 
-        with socket.socket() as listening:
-            listening.bind(("127.0.0.1", 0))
-            listening.listen()
-            server = Server(f"http://127.0.0.1:{listening.getsockname()[1]}")
-            with self.assertRaisesRegex(Unreachable, "is the server up"):
-                server.get("/model_info", 0.05)  # it accepts, and says nothing
+        def answer(path, _):
+            if path == "/model_info":
+                over.wait(5)
+                return None
+            return 400, {"success": False, "message": "no"}
 
-            def answer():
-                connection, _ = listening.accept()  # of the call before
-                connection.close()
-                connection, _ = listening.accept()
-                connection.recv(4096)
-                body = b'{"success": false, "message": "no"}'
-                connection.sendall(b"HTTP/1.1 400 Bad\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-                connection.close()
-
-            thread = threading.Thread(target=answer)
-            thread.start()
-            with self.assertRaisesRegex(Refused, "status 400; the server says: no"):
-                server.post("/end_weight_update", {}, 5)
-            thread.join()
+        listening = JsonServer(answer)
+        self.addCleanup(listening.stop)
+        self.addCleanup(over.set)
+        server = Server(listening.url)
+        with self.assertRaisesRegex(Unreachable, "is the server up"):
+            server.get("/model_info", 0.05)
+        with self.assertRaisesRegex(Refused, "status 400; the server says: no"):
+            server.post("/end_weight_update", {}, 5)
 
 
 if __name__ == "__main__":

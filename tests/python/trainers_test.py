@@ -1,16 +1,14 @@
 """What the integrations of Hugging Face's trainers decide: when to publish, what to wait for, what ends it. Trainer, torch, daemon
 and engine are stand-ins; tests/oracles and tests/vllm have the real ones."""
 
-import http.server
 import importlib
-import json
 import sys
-import threading
 import types
 import unittest
 from unittest import mock
 
 from fixtures import enter
+from json_server import JsonServer
 from weightcast import Code, Error, Outcome, Payload, RawTensor, TimedOut
 
 STAND_INS = {
@@ -82,36 +80,6 @@ def outcome(version, payload=Payload.PATCH):
     return Outcome(version, payload, 10, 2, 2, 0.1, 0.1, 0.1, 0.1, 0.1, 10, "", ())
 
 
-class Server:
-    """Answers each call with what answers() gives: a status and an object, or None for a connection that breaks."""
-
-    def __init__(self, answers):
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                found = answers(self.path)
-                if found is None:
-                    self.close_connection = True
-                    return
-                body = json.dumps(found[1]).encode()
-                self.send_response(found[0])
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = "http://127.0.0.1:%d" % self.server.server_address[1]
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
-        self.thread.start()
-
-    def stop(self):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
-
-
 class Trainers(unittest.TestCase):
     def setUp(self):
         super().setUp()
@@ -139,7 +107,7 @@ class TransferTest(Trainers):
             enter(self, mock.patch.object(self.trl, name, stand_in))
 
     def serve(self, answers):
-        server = Server(answers)
+        server = JsonServer(lambda path, _: answers(path))
         self.addCleanup(server.stop)
         return server.url
 
@@ -255,7 +223,7 @@ class TransferTest(Trainers):
         self.assertEqual(len(answers), 1)
 
     def test_engine_that_is_away_ends_it_in_time(self):
-        server = Server(lambda path: (200, {"version": 0}))
+        server = JsonServer(lambda *_: (200, {"version": 0}))
         server.stop()
         with self.assertRaisesRegex(TimedOut, "does not answer in time; the last call failed: .*refused"):
             self.transfer(server.url, timeout=1).init_weight_transfer()
