@@ -33,13 +33,15 @@ SONAME = "libweightcast.so.0"
 class Sized(ctypes.Structure):
     """A struct that tells the library how much of it the caller knows."""
 
+    _fields_ = [("struct_size", c_size_t)]
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.struct_size = ctypes.sizeof(self)
 
 
 class ErrorStruct(Sized):
-    _fields_ = [("struct_size", c_size_t), ("code", c_int), ("operation", c_char * 16), ("message", c_char * 1024)]
+    _fields_ = [("code", c_int), ("operation", c_char * 16), ("message", c_char * 1024)]
 
 
 class TensorStruct(ctypes.Structure):
@@ -88,7 +90,6 @@ class FileStruct(ctypes.Structure):
 
 class PublishOptions(Sized):
     _fields_ = [
-        ("struct_size", c_size_t),
         ("version", c_uint64),
         ("flags", c_uint32),
         ("reserved", c_uint32),
@@ -102,7 +103,6 @@ class PublishOptions(Sized):
 
 class WaitOptions(Sized):
     _fields_ = [
-        ("struct_size", c_size_t),
         ("until", c_int),
         ("reserved", c_uint32),
         ("fraction", c_double),
@@ -113,7 +113,6 @@ class WaitOptions(Sized):
 
 class OutcomeStruct(Sized):
     _fields_ = [
-        ("struct_size", c_size_t),
         ("version", c_uint64),
         ("payload", c_int),
         ("reached", c_uint32),
@@ -134,7 +133,6 @@ class OutcomeStruct(Sized):
 
 class SlotStruct(Sized):
     _fields_ = [
-        ("struct_size", c_size_t),
         ("name", c_char_p),
         ("dtype", c_char_p),
         ("shape", POINTER(c_uint64)),
@@ -146,7 +144,6 @@ class SlotStruct(Sized):
 
 class EventStruct(Sized):
     _fields_ = [
-        ("struct_size", c_size_t),
         ("kind", c_int),
         ("run", c_uint32),
         ("version", c_uint64),
@@ -157,7 +154,7 @@ class EventStruct(Sized):
 
 _ERROR = POINTER(ErrorStruct)
 
-# What the functions take. Those that return something else than a wc_code stand in _RETURNS.
+# What the functions take. Those that take an error return a wc_code; what others return, if anything, stands in _RETURNS.
 _TAKES = {
     "wc_version": [],
     "wc_open": [c_char_p, c_int64, POINTER(c_void_p), _ERROR],
@@ -218,18 +215,12 @@ _TAKES = {
 }
 _RETURNS = {
     "wc_version": c_char_p,
-    "wc_close": None,
-    "wc_cancel": None,
-    "wc_free": None,
-    "wc_region_close": None,
     "wc_region_filled_for": c_uint64,
     "wc_region_memory": c_uint64,
     "wc_region_count": c_size_t,
-    "wc_subscription_close": None,
-    "wc_subscription_cancel": None,
+    "wc_subscription_fd": c_int,
     "wc_change_list_count": c_size_t,
     "wc_change_list_at": POINTER(ChangeStruct),
-    "wc_change_list_close": None,
 }
 
 
@@ -251,7 +242,7 @@ def library() -> ctypes.CDLL:
         except AttributeError:
             raise ImportError(f"weightcast: {path} has no {name}: it is of another release than this package") from None
         function.argtypes = takes
-        function.restype = _RETURNS.get(name, c_int)
+        function.restype = c_int if _ERROR in takes else _RETURNS.get(name)
     return loaded
 
 
@@ -332,6 +323,12 @@ class Handle:
     def call(self, function: Callable[..., int], *args: Any) -> None:
         """function(handle, *args, error), interruptible. Errors: Error."""
         interruptible(self.cancel, function, self.pointer, *args)
+
+    def call_for_number(self, function: Callable[..., int], *args: Any) -> int:
+        """The same for function(handle, *args, number, error), which writes a number."""
+        number = c_uint64()
+        self.call(function, *args, byref(number))
+        return number.value
 
     def call_at_once(self, function: Callable[..., int], *args: Any) -> None:
         """function(handle, *args, error) for what does not wait. Errors: Error."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any, Optional
 
 from ._library import PathLike
 from ._snapshot import Snapshot
 from ._subscription import Subscription
-from ._tensors import RawTensor
 
 
-class Weights(Mapping[str, RawTensor]):
+class Weights(Snapshot):
     """All tensors of one version, by name, and that version pinned; load() makes it.
 
     The version stays in `directory`, complete and unchanged, until this is closed or dropped, or the daemon ends. Tensors
@@ -27,7 +25,7 @@ class Weights(Mapping[str, RawTensor]):
         self.directory = pinned.directory
         self.digest = pinned.digest
         self.run = pinned.run
-        self._tensors = Snapshot(self.directory)
+        super().__init__(self.directory)
 
     def torch(self) -> dict[str, Any]:
         """A state dict of torch tensors on the CPU over the mapped files: see RawTensor.torch()."""
@@ -36,15 +34,6 @@ class Weights(Mapping[str, RawTensor]):
     def close(self) -> None:
         """Lets the version go. Its tensors stay as they are. Repeating it is harmless."""
         self._subscription.close()
-
-    def __getitem__(self, name: str) -> RawTensor:
-        return self._tensors[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
 
     def __repr__(self) -> str:
         return f"<weightcast.Weights of version {self.version}: {len(self)} tensors>"

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import byref, c_char, c_int, c_uint64, c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Optional, Union
 
 from ._errors import Code, Error, TimedOut, in_python
@@ -80,25 +80,14 @@ class Outcome:
 
 
 def _outcome_of(found: OutcomeStruct) -> Outcome:
-    def reached(seconds: float) -> Optional[float]:
-        return seconds if seconds >= 0 else None
-
-    return Outcome(
-        version=found.version,
-        payload=Payload(found.payload),
-        payload_bytes=found.payload_bytes,
-        workers=found.workers,
-        installed=found.installed,
-        t50_s=reached(found.t50_s),
-        t90_s=reached(found.t90_s),
-        t100_s=reached(found.t100_s),
-        take_s=reached(found.take_s),
-        predicted_s=found.predicted_s,
-        origin_egress_bytes=found.origin_egress_bytes,
-        topology=found.topology.decode(),
-        missing=tuple(found.missing.decode("utf-8", "replace").splitlines()),
-        notice=in_python(found.notice.decode("utf-8", "replace")),
-    )
+    given = {field.name: getattr(found, field.name) for field in fields(Outcome)}
+    for name in ("t50_s", "t90_s", "t100_s", "take_s"):
+        given[name] = given[name] if given[name] >= 0 else None
+    given["payload"] = Payload(found.payload)
+    given["topology"] = found.topology.decode()
+    given["missing"] = tuple(found.missing.decode("utf-8", "replace").splitlines())
+    given["notice"] = in_python(found.notice.decode("utf-8", "replace"))
+    return Outcome(**given)
 
 
 class Piece(NamedTuple):
@@ -318,16 +307,15 @@ class Publication(_Slots):
         if version is not None:
             self._options.version = version
             replaced = byref(self._options)
-        given = c_uint64()
         try:
-            self._handle.call(library().wc_commit, replaced, milliseconds(timeout), byref(given))
+            given = self._handle.call_for_number(library().wc_commit, replaced, milliseconds(timeout))
         except BaseException as error:
             self._left_behind = not isinstance(error, Error)
             if not self._is_begun():
                 self._end()
             raise
         self._end()
-        return given.value
+        return given
 
     def abort(self) -> None:
         """Forgets it. Harmless after commit()."""
@@ -461,6 +449,13 @@ def attach(where: Union[PathLike, int], *, id: Optional[int] = None) -> Region:
         os.close(fd)
 
 
+def _encoded(name: Any, what: str = "tensor") -> bytes:
+    """A name as the library takes it. Errors: TypeError, UnicodeEncodeError."""
+    if not isinstance(name, str) or "\0" in name:
+        raise TypeError(f"weightcast: the name of a {what} is {name!r}, not a string without NUL")
+    return name.encode()
+
+
 def _structs_of(infos: Infos) -> tuple[list[TensorInfo], Any]:
     """The descriptions, and the array of them that the library takes. It keeps alive what it points to."""
     listed = []
@@ -469,12 +464,10 @@ def _structs_of(infos: Infos) -> tuple[list[TensorInfo], Any]:
     array = (TensorStruct * len(listed))()
     kept: list[Any] = []
     for struct, info in zip(array, listed):
-        if not isinstance(info.name, str) or "\0" in info.name:
-            raise TypeError(f"weightcast: the name of a tensor is {info.name!r}, not a string without NUL")
         try:
+            name = _encoded(info.name)
             size = tensor_bytes(info.dtype, info.shape)
             shape = (c_uint64 * len(info.shape))(*info.shape)
-            name = info.name.encode()
         except ValueError as error:
             raise ValueError(f"weightcast: tensor {info.name!r}: {error}") from None
         kept.append((name, shape))
@@ -487,29 +480,13 @@ def _structs_of(infos: Infos) -> tuple[list[TensorInfo], Any]:
 _INDEX_BYTES = {"U32": 4, "I32": 4, "U64": 8, "I64": 8}
 
 
-def _contiguous(source: Source) -> tuple[Optional[int], Any]:
-    """Where the source's bytes lie in this host's memory, copied if need be, and what keeps them there."""
-    size = tensor_bytes(source.dtype, source.shape)
-    if not size:
-        return None, None
-    address = source.address()
-    if address is not None:
-        return address, source
-    copied = ctypes.create_string_buffer(size)
-    address = ctypes.addressof(copied)
-    source.copy_to(address, size)
-    return address, copied
-
-
 def _changes_of(changes: Changes) -> Any:
     """The array of changes that the library takes. It keeps alive what it points to."""
     listed = list(_items(changes))
     array = (ChangeStruct * len(listed))()
     array.kept = kept = []
     for struct, (name, (indices, values)) in zip(array, listed):
-        if not isinstance(name, str) or "\0" in name:
-            raise TypeError(f"weightcast: the name of a tensor is {name!r}, not a string without NUL")
-        where, what = source_of(name, indices), source_of(name, values)
+        encoded, where, what = _encoded(name), source_of(name, indices), source_of(name, values)
         if where.dtype not in _INDEX_BYTES:
             raise TypeError(f"weightcast: tensor {name!r}: indices of {where.dtype}; give int32, int64 or unsigned ones")
         if len(where.shape) != 1 or where.shape != what.shape:
@@ -517,9 +494,9 @@ def _changes_of(changes: Changes) -> Any:
                 f"weightcast: tensor {name!r}: indices of shape {where.shape} and values of shape {what.shape}; give "
                 "two rows of one length"
             )
-        encoded, dtype = name.encode(), what.dtype.encode()
-        struct.indices, kept_indices = _contiguous(where)
-        struct.values, kept_values = _contiguous(what)
+        dtype = what.dtype.encode()
+        struct.indices, kept_indices = where.contiguous()
+        struct.values, kept_values = what.contiguous()
         kept.append((encoded, dtype, kept_indices, kept_values))
         struct.name, struct.dtype, struct.count = encoded, dtype, where.shape[0]
         struct.index_bytes = _INDEX_BYTES[where.dtype]
@@ -533,13 +510,10 @@ def _pieces_of(pieces: Iterable[Piece]) -> tuple[list[TensorInfo], Any]:
     array.kept = kept = []
     infos: list[TensorInfo] = []
     for struct, piece in zip(array, listed):
-        if not isinstance(piece.name, str) or "\0" in piece.name:
-            raise TypeError(f"weightcast: the name of a tensor is {piece.name!r}, not a string without NUL")
-        rank = len(piece.start)
+        name, dtype, rank = _encoded(piece.name), piece.dtype.encode(), len(piece.start)
         if len(piece.shape) != rank or min((*piece.start, *piece.shape, piece.count)) < 0:
             raise ValueError(f"weightcast: tensor {piece.name!r}: {piece} is no piece")
         start, lengths = (c_uint64 * rank)(*piece.start), (c_uint64 * rank)(*piece.shape)
-        name, dtype = piece.name.encode(), piece.dtype.encode()
         kept.append((name, dtype, start, lengths))
         struct.name, struct.dtype, struct.rank, struct.count, struct.index_bytes = name, dtype, rank, piece.count, 4
         struct.start = ctypes.cast(start, ctypes.POINTER(c_uint64))
@@ -604,9 +578,7 @@ def _options(
         array = (FileStruct * len(files))()
         array.kept = kept = []
         for struct, (name, data) in zip(array, files.items()):
-            if not isinstance(name, str) or "\0" in name:
-                raise TypeError(f"weightcast: the name of a file is {name!r}, not a string without NUL")
-            encoded, copied = name.encode(), bytes(data.encode() if isinstance(data, str) else data)
+            encoded, copied = _encoded(name, "file"), bytes(data.encode() if isinstance(data, str) else data)
             kept.append((encoded, copied))
             struct.name, struct.size_bytes = encoded, len(copied)
             struct.data = ctypes.cast(ctypes.c_char_p(copied), c_void_p)
@@ -666,27 +638,16 @@ class Publisher(Closable):
         named, self._tied = _untied([(name, source_of(name, tensor)) for name, tensor in _items(tensors)])
         infos = [TensorInfo(name, source.dtype, source.shape) for name, source in named]
         addresses = [source.address() for _, source in named]
+        options = _options(version, allow_nonfinite, second_region, new_model, files)
         if None not in addresses:
             # The library copies them all in one call.
-            options = _options(version, allow_nonfinite, second_region, new_model, files)
             listed, array = _structs_of(infos)
             for struct, address in zip(array, addresses):
                 struct.data = address
             array.sources = named  # lives as long as the call, even if a second Ctrl-C leaves it behind
-            given = c_uint64()
-            self._ready_handle().call(
-                library().wc_publish, byref(options), array, len(listed), milliseconds(timeout), byref(given)
-            )
-            return given.value
-        with self.begin(
-            infos,
-            version=version,
-            allow_nonfinite=allow_nonfinite,
-            second_region=second_region,
-            new_model=new_model,
-            files=files,
-            timeout=timeout,
-        ) as publication:
+            handle = self._ready_handle()
+            return handle.call_for_number(library().wc_publish, byref(options), array, len(listed), milliseconds(timeout))
+        with self._begin_whole(infos, options, timeout) as publication:
             for name, source in named:
                 publication._write(publication._slots[name], source)
             return publication.commit(timeout=timeout)
@@ -714,6 +675,9 @@ class Publisher(Closable):
         is still reading), CANCELLED, NO_SPACE, IO.
         """
         options = _options(version, allow_nonfinite, second_region, new_model, files, parts)
+        return self._begin_whole(infos, options, timeout)
+
+    def _begin_whole(self, infos: Infos, options: PublishOptions, timeout: float) -> Publication:
         listed, array = _structs_of(infos)
         addresses = (c_void_p * len(listed))()
         return self._begin(
@@ -818,15 +782,8 @@ class Publisher(Closable):
         return self._publish_path(directory, options, timeout)
 
     def _publish_path(self, path: PathLike, options: PublishOptions, timeout: float) -> int:
-        given = c_uint64()
-        self._open_handle().call(
-            library().wc_publish_path,
-            byref(options),
-            os.fsencode(os.path.abspath(path)),
-            milliseconds(timeout),
-            byref(given),
-        )
-        return given.value
+        where = os.fsencode(os.path.abspath(path))
+        return self._open_handle().call_for_number(library().wc_publish_path, byref(options), where, milliseconds(timeout))
 
     def publish_sparse(
         self,
@@ -855,11 +812,9 @@ class Publisher(Closable):
             raise ValueError(f"weightcast: base version {base} is not between 1 and 2^63 - 1")
         options = _options(version, allow_nonfinite, second_region)
         array = _changes_of(self._untied_changes(changes))
-        given = c_uint64()
-        self._open_handle().call(
-            library().wc_publish_sparse, byref(options), base, array, len(array), milliseconds(timeout), byref(given)
+        return self._open_handle().call_for_number(
+            library().wc_publish_sparse, byref(options), base, array, len(array), milliseconds(timeout)
         )
-        return given.value
 
     def _untied_changes(self, changes: Changes) -> Changes:
         """Changes under the names that are published: of tied tensors one, under whatever name it comes."""
@@ -873,9 +828,7 @@ class Publisher(Closable):
 
         Errors: Error with NOT_ALLOWED (the daemon is a worker).
         """
-        given = c_uint64()
-        self._open_handle().call(library().wc_next_version, milliseconds(timeout), byref(given))
-        return given.value
+        return self._open_handle().call_for_number(library().wc_next_version, milliseconds(timeout))
 
     def serve(self, name: Optional[str], serves: bool, *, provisions: bool = False, timeout: float = 5.0) -> None:
         """Activates a worker: it receives versions, and counts. Or releases it: it waits on standby.

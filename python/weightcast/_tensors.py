@@ -38,7 +38,7 @@ LIBRARY_NAMES = {
     "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
     "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }  # fmt: skip
-_DTYPE_OF_NAME = {name: dtype for dtype, name in LIBRARY_NAMES.items()}
+DTYPE_OF_NAME = {name: dtype for dtype, name in LIBRARY_NAMES.items()}
 # NumPy has these only by ml_dtypes, and gives no buffers of them.
 _ML_DTYPES = {"BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}
 
@@ -47,10 +47,11 @@ _KIND_OF_LETTER = {"?": "BOOL", "e": "F", "f": "F", "d": "F", "Zf": "C", "Zd": "
 _KIND_OF_LETTER.update(dict.fromkeys("bhilqn", "I"))
 _KIND_OF_LETTER.update(dict.fromkeys("BHILQNc", "U"))
 
-# DLPack's type codes and, of the 8-bit floats, dtypes (dlpack.h).
+# DLPack's type codes (dlpack.h): kinds, which the bits make a dtype, and dtypes of their own.
 _DLPACK_KINDS = {0: "I", 1: "U", 2: "F", 5: "C"}
-_DLPACK_FLOATS8 = {10: "F8_E4M3", 11: "F8_E4M3FNUZ", 12: "F8_E5M2", 13: "F8_E5M2FNUZ", 14: "F8_E8M0"}
-_DLPACK_BFLOAT, _DLPACK_BOOL = 4, 6
+_DLPACK_DTYPES = {
+    4: "BF16", 6: "BOOL", 10: "F8_E4M3", 11: "F8_E4M3FNUZ", 12: "F8_E5M2", 13: "F8_E5M2FNUZ", 14: "F8_E8M0",
+}  # fmt: skip
 _DLPACK_HOST = {1, 3}  # CPU, pinned by CUDA
 _DLPACK_DEVICES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 13: "CUDA managed", 14: "oneAPI"}
 
@@ -250,6 +251,19 @@ class Source:
         else:
             ctypes.memmove(address, here, size_bytes)  # without the GIL
 
+    def contiguous(self) -> tuple[Optional[int], Any]:
+        """Where the bytes lie in this host's memory, copied if need be, and what keeps them there; None: there are none."""
+        size = tensor_bytes(self.dtype, self.shape)
+        if not size:
+            return None, None
+        address = self.address()
+        if address is not None:
+            return address, self
+        copied = ctypes.create_string_buffer(size)
+        address = ctypes.addressof(copied)
+        self.copy_to(address, size)
+        return address, copied
+
     def copy_into(self, address: int, whole: Sequence[int], offset: Sequence[int]) -> None:
         """Writes the tensor into a greater one of shape `whole` at `address`, from element `offset` on."""
         box, width = Box(tuple(offset), self.shape), DTYPE_BITS[self.dtype] // 8
@@ -262,14 +276,9 @@ class Source:
             self._scatter_into(address, whole, box)
 
     def _scatter_into(self, address: int, whole: Sequence[int], box: Box) -> None:
-        width = DTYPE_BITS[self.dtype] // 8
-        size, kept, here = box.volume * width, None, self.address()
-        if here is None:
-            kept = ctypes.create_string_buffer(size)
-            here = ctypes.addressof(kept)
-            self.copy_to(here, size)
-        rows = box.rows(whole)
-        row_bytes = size // len(rows)
+        width, rows = DTYPE_BITS[self.dtype] // 8, box.rows(whole)
+        here, kept = self.contiguous()
+        row_bytes = box.volume * width // len(rows)
         for i, row in enumerate(rows):
             ctypes.memmove(address + row * width, here + i * row_bytes, row_bytes)
 
@@ -385,11 +394,6 @@ class _DLPackSource(Source):
         return view
 
 
-def _sized(kind: str, bits: int) -> Optional[str]:
-    dtype = kind if kind == "BOOL" else f"{kind}{bits}"
-    return dtype if DTYPE_BITS.get(dtype) == bits else None
-
-
 def _refusal(name: str, why: str) -> TypeError:
     return TypeError(f"weightcast: tensor {name!r}: {why}")
 
@@ -399,7 +403,7 @@ def _on_device(where: str) -> str:
 
 
 def _from_torch(name: str, tensor: Any) -> Source:
-    dtype = _DTYPE_OF_NAME.get(str(tensor.dtype).rpartition(".")[2])
+    dtype = DTYPE_OF_NAME.get(str(tensor.dtype).rpartition(".")[2])
     if dtype is None:
         raise _refusal(name, f"safetensors has no {tensor.dtype}; view it as torch.uint8, or give a RawTensor")
     if hasattr(tensor, "full_tensor"):
@@ -411,8 +415,9 @@ def _from_torch(name: str, tensor: Any) -> Source:
 
 def _from_buffer(name: str, view: memoryview) -> Source:
     letters = view.format.lstrip("@=" + ("<" if sys.byteorder == "little" else ">"))
-    dtype = _sized(_KIND_OF_LETTER.get(letters, ""), view.itemsize * 8)
-    if dtype is None:
+    kind, bits = _KIND_OF_LETTER.get(letters, ""), view.itemsize * 8
+    dtype = kind if kind == "BOOL" else f"{kind}{bits}"
+    if DTYPE_BITS.get(dtype) != bits:
         raise _refusal(name, f"safetensors has no elements of the buffer format {view.format!r}; convert them")
     return _BufferSource(dtype, view.shape, view)
 
@@ -429,17 +434,8 @@ def _from_dlpack(name: str, tensor: Any) -> Source:
     # A DLManagedTensor begins with its DLTensor.
     found = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     code, bits = found.dtype.code, found.dtype.bits
-    if found.dtype.lanes != 1:
-        dtype = None
-    elif code == _DLPACK_BFLOAT:
-        dtype = "BF16" if bits == 16 else None
-    elif code == _DLPACK_BOOL:
-        dtype = "BOOL" if bits == 8 else None
-    elif code in _DLPACK_FLOATS8:
-        dtype = _DLPACK_FLOATS8[code] if bits == 8 else None
-    else:
-        dtype = _sized(_DLPACK_KINDS.get(code, ""), bits)
-    if dtype is None:
+    dtype = _DLPACK_DTYPES.get(code) or f"{_DLPACK_KINDS.get(code, '')}{bits}"
+    if found.dtype.lanes != 1 or DTYPE_BITS.get(dtype) != bits:
         raise _refusal(name, f"safetensors has no DLPack type {code} of {bits} bits x {found.dtype.lanes}; convert it")
     return _DLPackSource(dtype, capsule, found)
 
@@ -455,9 +451,9 @@ def source_of(name: str, tensor: Any) -> Source:
     if isinstance(tensor, RawTensor):
         return _BufferSource(tensor.dtype, tensor.shape, tensor.data)
     numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(tensor, numpy.ndarray) and _DTYPE_OF_NAME.get(tensor.dtype.name) in _ML_DTYPES:
+    if numpy is not None and isinstance(tensor, numpy.ndarray) and DTYPE_OF_NAME.get(tensor.dtype.name) in _ML_DTYPES:
         integers = tensor.view(f"u{tensor.dtype.itemsize}")
-        return _BufferSource(_DTYPE_OF_NAME[tensor.dtype.name], tensor.shape, memoryview(integers))
+        return _BufferSource(DTYPE_OF_NAME[tensor.dtype.name], tensor.shape, memoryview(integers))
     try:
         view = memoryview(tensor)
     except (TypeError, ValueError, BufferError):

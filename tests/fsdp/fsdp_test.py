@@ -307,9 +307,7 @@ def lose_a_rank(rank, state_dir, how):
 
 
 class Sharded(DaemonTest):
-    def setUp(self):
-        super().setUp()
-        self.worker = self.start_worker()
+    worker_flags = ()
 
     def run_ranks(self, function, *arguments, **options):
         return run(self.directory, WORLD, function, self.origin.state, *arguments, **options)

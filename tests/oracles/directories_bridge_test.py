@@ -3,13 +3,10 @@ processor, with both processes of weightcast.integrations.directories between. W
 readers, which here keep what was read, and FSDP, of which a model on one rank has no need.
 """
 
-import http.server
 import importlib.util
-import json
 import os
 import pathlib
 import sys
-import threading
 import types
 import unittest
 
@@ -36,6 +33,7 @@ from areal.engine.vllm_remote import VLLMBackend  # noqa: E402
 from areal.infra.remote_inf_engine import RemoteInfEngine  # noqa: E402
 from areal.utils import name_resolve  # noqa: E402
 from directories_follow_test import BridgeTest, eventually  # noqa: E402
+from json_server import JsonServer  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from served_model import CONFIG, tokenizer_json  # noqa: E402
 from skyrl.backends.skyrl_train.weight_sync.delta.checkpoint import DeltaCheckpointPublisher, LocalCheckpointStore  # noqa: E402
@@ -97,36 +95,6 @@ class SkyRlTest(BridgeTest):
             store.fetch(self.train(), sync_dir=str(self.copies))
 
 
-class Engine(http.server.BaseHTTPRequestHandler):
-    """The routes of a vLLM server of AReaL's, as far as AReaL calls them. What it is told to load lies on its own host's disk."""
-
-    def do_POST(self):
-        length = int(self.headers["Content-Length"] or 0)
-        asked = json.loads(self.rfile.read(length)) if length else {}
-        told, status = self.server.told, 200
-        if self.path == "/areal_update_weights":
-            step = pathlib.Path(asked["model_path"]).name
-            try:
-                model = transformers.AutoModelForCausalLM.from_pretrained(self.server.disk / step)
-                told.append((step, model.state_dict()))
-            except (OSError, ValueError):
-                self.server.refused += 1
-                status = 400
-        else:
-            told.append(self.path)
-        answer = json.dumps({"success": status == 200, "message": ""}).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    do_GET = do_POST
-
-    def log_message(self, *_):
-        pass
-
-
 class ArealTest(BridgeTest):
     layout = "areal"
 
@@ -135,17 +103,13 @@ class ArealTest(BridgeTest):
         name_resolve.reconfigure(NameResolveConfig(type="nfs", nfs_record_root=str(self.directory / "names")))
         dist.init_process_group("gloo", init_method=f"file://{self.directory}/ranks", rank=0, world_size=1)
         self.addCleanup(dist.destroy_process_group)
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine)
-        server.told, server.refused, server.disk = [], 0, self.copies
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        self.addCleanup(thread.join)
-        self.addCleanup(server.shutdown)
-        self.server = server
+        self.told, self.refused = [], 0
+        server = JsonServer(self.answer)
+        self.addCleanup(server.stop)
         names = {"experiment_name": "experiment", "trial_name": "trial"}
         self.rollout = RemoteInfEngine(
             InferenceEngineConfig(**names, request_retries=RETRIES, pause_grace_period=0.0), VLLMBackend())
-        self.rollout.addresses = [f"127.0.0.1:{server.server_port}"]
+        self.rollout.addresses = [f"127.0.0.1:{server.port}"]
         self.rollout.logger = types.SimpleNamespace(info=lambda *_: None)
         tokenizer_file = self.directory / "tokenizer.json"
         tokenizer_file.write_text(tokenizer_json())
@@ -159,6 +123,20 @@ class ArealTest(BridgeTest):
             config=types.SimpleNamespace(use_lora=False, dtype="float32", **names), _cpu_group=dist.group.WORLD, _version=0, _initialized=True)
         self.meta = WeightUpdateMeta(type="disk", path=str(self.output / "weight_update"))
 
+    def answer(self, path, asked):
+        """The routes of a vLLM server of AReaL's, as far as AReaL calls them. What it is told to load lies on its own host's disk."""
+        status = 200
+        if path == "/areal_update_weights":
+            step = pathlib.Path(asked["model_path"]).name
+            try:
+                self.told.append((step, transformers.AutoModelForCausalLM.from_pretrained(self.copies / step).state_dict()))
+            except (OSError, ValueError):
+                self.refused += 1
+                status = 400
+        else:
+            self.told.append(path)
+        return status, {"success": status == 200, "message": ""}
+
     def test_each_update_arrives_where_only_the_bridge_reaches(self):
         self.publish()
         self.follow()
@@ -171,12 +149,12 @@ class ArealTest(BridgeTest):
             self.rollout.set_version(step)
             self.trainer.set_version(step)
             self.trainer._update_weights_from_disk(meta)
-            *before, (name, weights), after = self.server.told
+            *before, (name, weights), after = self.told
             self.assertEqual((name, before[-1], after), (f"weight_update_v{step}", "/areal_pause_generation", "/areal_continue_generation"))
             for tensor_name, tensor in self.model.state_dict().items():
                 self.assertTrue(torch.equal(weights[tensor_name], tensor), tensor_name)
             eventually(lambda: not pathlib.Path(meta.path).exists())  # the trainer deletes what the engines have loaded
-        self.assertGreater(self.server.refused, 0, "it was asked before its host had a step, and asked again")
+        self.assertGreater(self.refused, 0, "it was asked before its host had a step, and asked again")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import tempfile
 import unittest
 
 import gymnasium
+from tasks_test import Program
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ACTIONS = {"left": 0, "down": 1, "right": 2, "up": 3}
@@ -42,35 +43,11 @@ serve(Maths())
 """
 
 
-class Program:
-    """A task's process, as the engine talks to it."""
-
-    def __init__(self, code):
-        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "python")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-        )
-        self.calls = 0
-        self.hello = self.ask("hello", protocol=1, options={})
-
-    def ask(self, call, **members):
-        self.calls += 1
-        self.process.stdin.write(json.dumps({"id": self.calls, "call": call, **members}).encode() + b"\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
-        assert answer.pop("id") == self.calls
-        return answer
-
-    def end(self):
-        self.process.stdin.close()
-        assert self.process.wait(timeout=120) == 0
-        self.process.stdout.close()
-
-
 class TasksOracleTest(unittest.TestCase):
     def start(self, code):
         program = Program(code)
         self.addCleanup(program.end)
+        program.hello = program.ask("hello", protocol=1, options={})
         return program
 
     def train(self, code, *settings):

@@ -70,9 +70,10 @@ class Flat(nn.Module):
 
 
 class PublishCallbackTest(DaemonTest):
+    worker_flags = ()
+
     def setUp(self):
         super().setUp()
-        self.worker = self.start_worker()
         (self.directory / "tokenizer.json").write_text(tokenizer_json())
         self.tokenizer = transformers.PreTrainedTokenizerFast(
             tokenizer_file=str(self.directory / "tokenizer.json"), eos_token="<|im_end|>", pad_token="<|endoftext|>")

@@ -45,9 +45,7 @@ def bytes_of(tensors):
 
 
 class ModelFamiliesTest(DaemonTest):
-    def setUp(self):
-        super().setUp()
-        self.worker = self.start_worker()
+    worker_flags = ()
 
     def stored(self, name, config):
         """The directory of a model, in shards, and the model."""

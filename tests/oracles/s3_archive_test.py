@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import unittest
 import unittest.mock
 import urllib.request
@@ -22,16 +21,12 @@ PLACE = f"s3://{BUCKET}/{PREFIX}"
 class S3Archive(DaemonTest):
     def setUp(self):
         super().setUp()
-        log = open(self.directory / "moto.log", "wb")
-        self.addCleanup(log.close)
-        server = subprocess.Popen([sys.executable, "-c", "import sys; from moto.server import main; sys.exit(main())",
-                                   "-H", "127.0.0.1", "-p", "0"], stdout=log, stderr=log)
-        self.addCleanup(server.wait)
-        self.addCleanup(server.kill)
+        server = self.start_python(
+            "moto", "-c", "import sys; from moto.server import main; sys.exit(main())", "-H", "127.0.0.1", "-p", "0")
 
         def url():
-            self.assertIsNone(server.poll(), (self.directory / "moto.log").read_text())
-            said = (self.directory / "moto.log").read_text()
+            said = self.log_of("moto")
+            self.assertIsNone(server.poll(), said)
             return next((word for word in said.split() if word.startswith("http://127.0.0.1:")), None)
 
         self.url = eventually(url, 60)

@@ -35,14 +35,19 @@ def tokenizer_json():
                   "vocab": {character: byte for byte, character in enumerate(byte_characters())}, "merges": []}})
 
 
-def shapes():
-    hidden, inner, head = CONFIG["hidden_size"], CONFIG["intermediate_size"], CONFIG["head_dim"]
-    queries, keys = CONFIG["num_attention_heads"] * head, CONFIG["num_key_value_heads"] * head
-    of = {"model.embed_tokens.weight": (259, hidden), "lm_head.weight": (259, hidden), "model.norm.weight": (hidden,)}
-    for layer in range(CONFIG["num_hidden_layers"]):
+def shapes(config=CONFIG):
+    """Of a model of Qwen3's, Llama's or Mistral's kind without biases, as its files name the tensors."""
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    head = config.get("head_dim") or hidden // config["num_attention_heads"]
+    queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    embedding = (config["vocab_size"], hidden)
+    heads = {} if config["tie_word_embeddings"] else {"lm_head.weight": embedding}
+    of = {"model.embed_tokens.weight": embedding, **heads, "model.norm.weight": (hidden,)}
+    norms = {"self_attn.q_norm": (head,), "self_attn.k_norm": (head,)} if config["model_type"] == "qwen3" else {}
+    for layer in range(config["num_hidden_layers"]):
         for name, shape in {
-                "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,), "self_attn.q_norm": (head,),
-                "self_attn.k_norm": (head,), "self_attn.q_proj": (queries, hidden), "self_attn.k_proj": (keys, hidden),
+                "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,), **norms,
+                "self_attn.q_proj": (queries, hidden), "self_attn.k_proj": (keys, hidden),
                 "self_attn.v_proj": (keys, hidden), "self_attn.o_proj": (hidden, queries), "mlp.gate_proj": (inner, hidden),
                 "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}.items():
             of[f"model.layers.{layer}.{name}.weight"] = shape

@@ -10,7 +10,8 @@ from unittest import mock
 import msgspec
 import torch
 import weightcast
-from daemons import DaemonTest
+from daemons import PublisherTest
+from fixtures import enter
 from sglang.srt.managers import io_struct
 from sglang.srt.model_executor.model_runner_components import weight_updater
 from sglang.srt.utils import MultiprocessingSerializer
@@ -107,7 +108,7 @@ class RealServer:
         return {}
 
 
-class UpdaterTest(DaemonTest):
+class UpdaterTest(PublisherTest):
     def setUp(self):
         super().setUp()
         # What a scheduler's process publishes when it starts.
@@ -117,26 +118,19 @@ class UpdaterTest(DaemonTest):
             "_unsupported_derived_weight_cache_error": lambda *arguments: None,
         }  # fmt: skip
         for name, value in made.items():
-            patch = mock.patch.object(weight_updater, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
+            enter(self, mock.patch.object(weight_updater, name, value))
         exchange = str(self.directory / "exchange")
-        patch = mock.patch.dict(os.environ, {EXCHANGE: exchange, "WEIGHTCAST_STATE": self.origin.state})
-        patch.start()
-        self.addCleanup(patch.stop)
+        enter(self, mock.patch.dict(os.environ, {EXCHANGE: exchange, "WEIGHTCAST_STATE": self.origin.state}))
         self.model = Fused()
         self.server = RealServer(self.model)
         self.engine = Engine(self.server, Mode.CHANGES, PauseMode.RETRACT, Exchange(exchange), mock.Mock())
         self.addCleanup(self.engine.close)
         self.engine.meet()
-        self.publisher = weightcast.Publisher(self.origin.state)
-        self.addCleanup(self.publisher.close)
 
     def publish(self, number):
         made = {name: RawTensor("F32", tuple(tensor.shape), bytearray(array.array("f", tensor.reshape(-1).tolist()).tobytes()))
                 for name, tensor in tensors_of(number).items()}  # fmt: skip
-        version = self.publisher.publish(made)
-        self.publisher.wait(version)
+        version = self.publish_and_wait(made)
         with weightcast.load(self.origin.state, version) as found:
             return Version(version, found.digest), found.directory
 

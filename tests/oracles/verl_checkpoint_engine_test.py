@@ -9,7 +9,6 @@ import os
 import pathlib
 import subprocess
 import tempfile
-import time
 import unittest
 
 import ray_here  # noqa: I001, before what looks at its settings
@@ -80,11 +79,7 @@ class Trainer(Worker):
                 raise MemoryError("device full")
             if i == 2 and fault == "exit":
                 os._exit(1)
-            if i == 2 and fault == "hang":
-                time.sleep(3 * HANG_S)
-            if i == 2 and fault == "missing":
-                continue
-            yield name, tensor if fault != "nan" else tensor * float("nan")
+            yield name, tensor
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
     async def update_weights(self, global_steps=None, mode="auto"):
@@ -171,6 +166,7 @@ class Example(unittest.TestCase):
 
 
 class VerlCheckpointEngine(DaemonTest):
+    worker_flags = ()
     trainer = rollout = None  # the groups, from one test to the next: actors take long to start
 
     @classmethod
@@ -180,10 +176,6 @@ class VerlCheckpointEngine(DaemonTest):
         path = os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")])
         ray_here.start(path, num_cpus=6)
         cls.addClassCleanup(ray.shutdown)
-
-    def setUp(self):
-        super().setUp()
-        self.worker = self.start_worker()
 
     def group(self, cls, count, **arguments):
         pool = RayResourcePool(process_on_nodes=[count], use_gpu=False, max_colocate_count=1)
@@ -274,26 +266,6 @@ class VerlCheckpointEngine(DaemonTest):
         self.update(3)
         self.expect_given(1, 3)
 
-    def test_tensors_that_are_missing_or_not_finite_fail_all(self):
-        self.begin()
-        self.update(1)
-        for kind, why in (("missing", "1 of the last version's 7 tensors are missing, such as layers.2"), ("nan", "NaN")):
-            self.trainer.fail_next(kind, 0)
-            self.expect_failed_everywhere(self.outcomes(2), why)
-            self.expect_given(1)
-        self.update(3)
-        self.expect_given(1, 3)
-
-    def test_a_trainer_that_hangs_fails_all_in_its_time(self):
-        self.begin(timeout=HANG_S)
-        self.update(1)
-        self.trainer.fail_next("hang", 0)
-        began = time.monotonic()
-        self.expect_failed_everywhere(self.outcomes(2), "longer than the time-out|has published nothing")
-        self.assertLess(time.monotonic() - began, 60)
-        self.update(3)
-        self.expect_given(1, 3)
-
     def test_the_end_of_the_trainer_fails_all_and_a_new_one_goes_on(self):
         self.begin()
         self.update(1)
@@ -343,20 +315,6 @@ class VerlCheckpointEngine(DaemonTest):
         for daemon in (self.worker, self.origin):
             daemon.kill()
             daemon.start()
-        self.update(2)
-        self.expect_given(1, 2)
-
-    def test_calls_out_of_order_and_twice_are_refused(self):
-        self.begin()
-        update = self.trainer.update_weights(global_steps=1, mode="weightcast") + self.rollout.update_weights(global_steps=1)
-        for result in update:
-            with self.assertRaisesRegex(ray.exceptions.RayError, "weights after it has joined"):
-                ray.get(result, timeout=STEP_S)
-        self.update(1)
-        for result in self.rollout.execute_checkpoint_engine(["finalize"] * ROLLOUTS):
-            ray.get(result, timeout=STEP_S)
-        with self.assertRaisesRegex(ray.exceptions.RayError, "weights after it has joined"):
-            ray.get(self.rollout.update_weights(global_steps=1), timeout=STEP_S)
         self.update(2)
         self.expect_given(1, 2)
 

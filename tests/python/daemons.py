@@ -4,13 +4,16 @@ import contextlib
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 import weightcast
+from fixtures import enter, make_directory
 
 PROGRAM = os.environ.get("WEIGHTCAST_PROGRAM", "")
+PACKAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "python"
 
 
 def eventually(condition, limit_s=30.0):
@@ -74,18 +77,16 @@ class DaemonTest(unittest.TestCase):
     """A test with an origin, and workers as it asks for them."""
 
     origin_flags = ()
+    worker_flags = None  # of `worker`, which each test has then; None: there is none at first
     program = None  # of the daemons that it starts; None: PROGRAM
 
     def setUp(self):
-        directory = tempfile.TemporaryDirectory(prefix="weightcast-python-", dir=os.environ.get("TMPDIR", "/var/tmp"))
-        self.addCleanup(directory.cleanup)
-        self.directory = pathlib.Path(directory.name)
-        memory = tempfile.TemporaryDirectory(
-            prefix="weightcast-test-", dir=os.environ.get("WEIGHTCAST_TEST_MEMORY", "/dev/shm")
-        )
-        self.addCleanup(memory.cleanup)
-        self.memory = memory.name
+        self.directory = make_directory(self)
+        memory = os.environ.get("WEIGHTCAST_TEST_MEMORY", "/dev/shm")
+        self.memory = enter(self, tempfile.TemporaryDirectory(prefix="weightcast-test-", dir=memory))
         self.origin = self.start("origin", "--role", "origin", "--listen", "127.0.0.1:0", *self.origin_flags)
+        if self.worker_flags is not None:
+            self.worker = self.start_worker("worker", *self.worker_flags)
 
     @contextlib.contextmanager
     def raises(self, code, words=""):
@@ -105,3 +106,30 @@ class DaemonTest(unittest.TestCase):
         )
         eventually(lambda: worker.node()["state"] != "dialling")
         return worker
+
+    def start_python(self, name, *command, **environment):
+        """A process of this interpreter with the package, which ends with the test. log_of() says what it prints."""
+        log = enter(self, open(self.directory / f"{name}.log", "ab"))
+        environment = {**os.environ, "PYTHONPATH": str(PACKAGE), **environment}
+        process = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log, env=environment)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def log_of(self, name):
+        path = self.directory / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+
+class PublisherTest(DaemonTest):
+    """A test with a trainer's connection to its origin, too."""
+
+    def setUp(self):
+        super().setUp()
+        self.publisher = enter(self, weightcast.Publisher(self.origin.state))
+
+    def publish_and_wait(self, tensors, installed=None, **options):
+        """Returns the version when the origin has its own copy, or that fraction of the workers has it `installed`."""
+        version = self.publisher.publish(tensors, **options)
+        self.publisher.wait(version, installed=installed)
+        return version

@@ -6,12 +6,12 @@ import json
 import os
 import pathlib
 import sys
-import tempfile
 import types
 import unittest
 from unittest import mock
 
 import weightcast
+from fixtures import enter, make_directory
 from weightcast import Code, Error, TimedOut
 from weightcast.integrations import directories
 from weightcast.integrations.directories import LAYOUTS, Layout, StepFollower, StepPublisher
@@ -52,9 +52,7 @@ class Origin:
 
 class Temporary(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory(prefix="weightcast-directories-", dir=os.environ.get("TMPDIR"))
-        self.addCleanup(directory.cleanup)
-        self.directory = pathlib.Path(directory.name)
+        self.directory = make_directory(self)
         self.log = mock.Mock()
 
     def logged(self):
@@ -295,9 +293,7 @@ class SlimeTest(Temporary):
         self.addCleanup(delattr, weightcast.integrations, "slime")
         self.slime = slime
         self.origin = Origin()
-        patch = mock.patch.object(slime, "Publisher", self.origin)
-        patch.start()
-        self.addCleanup(patch.stop)
+        enter(self, mock.patch.object(slime, "Publisher", self.origin))
 
     def write(self, number, **metadata):
         directory = self.directory / f"weight_v{number:06d}"

@@ -11,6 +11,7 @@ import types
 import unittest
 from unittest import mock
 
+from fixtures import enter
 from weightcast import Code, Error, RawTensor
 
 SHORT_S = 0.05  # for what is to be over
@@ -121,9 +122,6 @@ class Origin:
         self.versions.setdefault(version, self.filled)
         return types.SimpleNamespace(payload_bytes=11)
 
-    def close(self):
-        pass
-
 
 def not_found():
     return Error(Code.NOT_FOUND, "install", "the daemon has not that version")
@@ -207,9 +205,7 @@ class EngineTest(unittest.TestCase):
             return {name: Tensor(data) for name, data in self.origin.versions[version].items()}
 
         for name, stand_in in (("Publisher", lambda _: self.origin), ("Subscription", self.subscribe), ("Snapshot", snapshot)):
-            patch = mock.patch.object(self.shared, name, stand_in)
-            patch.start()
-            self.addCleanup(patch.stop)
+            enter(self, mock.patch.object(self.shared, name, stand_in))
 
     def subscribe(self, state_dir):
         if state_dir == "origin":

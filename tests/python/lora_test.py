@@ -8,12 +8,12 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import types
 import unittest
 from unittest import mock
 
-from vllm_test import Events, installed
+from fixtures import make_directory
+from vllm_test import Events, Following, installed
 from weightcast import Code, Error
 from weightcast.engines._adapters import Adapters
 from weightcast.engines._copies import Copies
@@ -46,11 +46,9 @@ def write_adapter(path, shapes=None, **config):
     return str(path)
 
 
-class WithDirectory(unittest.IsolatedAsyncioTestCase):
+class WithDirectory(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp"))
-        self.addCleanup(directory.cleanup)
-        self.directory = pathlib.Path(directory.name)
+        self.directory = make_directory(self)
 
 
 class PeftTest(WithDirectory):
@@ -224,7 +222,7 @@ class Served:
         self.names[name] = request
 
 
-class FollowerTest(WithDirectory):
+class FollowerTest(WithDirectory, Following):
     def follow(self, *subscriptions, limit_s=5.0):
         self.served, self.log = Served(), mock.Mock()
         self.copies = Copies(str(self.directory))
@@ -244,20 +242,11 @@ class FollowerTest(WithDirectory):
             one.acquire, one.__class__.__enter__, one.__class__.__exit__ = acquire, lambda one: one, lambda *_: None
             return one
 
-        self.follower = AdapterFollower("math", self.served, self.copies, 8, limit_s, self.log, subscribe)
-        self.task = asyncio.create_task(self.follower.run())
-        self.addCleanup(self.task.cancel)
+        self.task = self.start_follower(AdapterFollower("math", self.served, self.copies, 8, limit_s, self.log, subscribe))
 
     def tell(self, *versions):
         self.events.events.extend(map(installed, versions))
         self.follower._daemon.wake()
-
-    async def until(self, condition):
-        for _ in range(1000):
-            if condition():
-                return
-            await asyncio.sleep(0.005)
-        raise AssertionError(f"not within 5 s: {self.served.engine} {self.follower.status()}")
 
     def is_served(self, version):
         return self.follower.status()["version"] == version and not self.follower.status()["why"]

@@ -9,7 +9,7 @@ import numpy
 import safetensors
 import safetensors.numpy
 import weightcast
-from daemons import DaemonTest, eventually
+from daemons import PublisherTest, eventually
 from weightcast import RawTensor, Snapshot
 
 try:
@@ -37,14 +37,12 @@ def numpy_tensors():
     return made
 
 
-class Safetensors(DaemonTest):
+class Safetensors(PublisherTest):
     def current(self):
         return pathlib.Path(self.origin.state) / "current"
 
     def publish(self, tensors):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            version = publisher.publish(tensors)
-            publisher.wait(version)
+        version = self.publish_and_wait(tensors)
         eventually(lambda: self.origin.node()["version"] == version)
 
     def test_its_reader_opens_what_numpy_arrays_became(self):
@@ -63,8 +61,7 @@ class Safetensors(DaemonTest):
         made = {name: numpy.ascontiguousarray(t) for name, t in numpy_tensors().items() if t.dtype.isbuiltin == 1}
         path = self.directory / "model.safetensors"
         safetensors.numpy.save_file(made, path, metadata={"format": "np"})
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.wait(publisher.publish_path(path))
+        self.publisher.wait(self.publisher.publish_path(path))
         self.assertEqual((self.current() / "model.safetensors").read_bytes(), path.read_bytes())
         found = Snapshot(self.current())
         self.assertEqual(set(found), set(made))

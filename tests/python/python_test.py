@@ -20,7 +20,7 @@ import weakref
 from unittest import mock
 
 import weightcast
-from daemons import DaemonTest, eventually
+from daemons import DaemonTest, PublisherTest, eventually
 from fakes import DLPackTensor, FakeTorch, bfloat16
 from weightcast import Code, EventKind, Piece, RawTensor, Snapshot, TensorInfo
 from weightcast._library import interruptible
@@ -82,7 +82,7 @@ def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
-class Publishing(DaemonTest):
+class Publishing(PublisherTest):
     def current(self):
         return Snapshot(pathlib.Path(self.origin.state) / "current")
 
@@ -94,14 +94,13 @@ class Publishing(DaemonTest):
         )
 
     def test_every_kind_of_tensor_arrives_byte_for_byte(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            for seed in range(3):
-                made = tensors(seed)
-                version = publisher.publish(named(made))
-                self.assertEqual(version, seed + 1)
-                self.assertEqual(publisher.wait(version).version, version)
-                eventually(lambda: self.origin.node()["version"] == version)
-                self.expect(made)
+        for seed in range(3):
+            made = tensors(seed)
+            version = self.publisher.publish(named(made))
+            self.assertEqual(version, seed + 1)
+            self.assertEqual(self.publisher.wait(version).version, version)
+            eventually(lambda: self.origin.node()["version"] == version)
+            self.expect(made)
 
     def test_tensors_on_a_device_are_copied_once_behind_what_writes_them(self):
         torch = FakeTorch()
@@ -112,15 +111,14 @@ class Publishing(DaemonTest):
             "other": ("F32", (2,), floats.tobytes()),
             "host": ("U8", (4,), b"abcd"),
         }
-        with mock.patch.dict(sys.modules, torch=torch), weightcast.Publisher(self.origin.state) as publisher:
-            publisher.publish(
+        with mock.patch.dict(sys.modules, torch=torch):
+            self.publish_and_wait(
                 {
                     "device": torch.on_device(weights, torch.bfloat16, (2, 3)),
                     "other": torch.on_device(floats.tobytes(), torch.float32, (2,)),
                     "host": b"abcd",
                 }
             )
-            publisher.wait()
             found = {name: (t.dtype, t.shape, bytes(t.data)) for name, t in self.current().items()}
             self.assertEqual(found, made)
             # On the caller's thread, whose current stream it is.
@@ -147,150 +145,138 @@ class Publishing(DaemonTest):
     def test_filling_in_place_in_any_order(self):
         made = tensors()
         infos = [weightcast.describe(name, tensor) for name, tensor in named(made).items()]
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.reserve(infos, regions=2)
-            with publisher.begin(infos) as publication:
-                self.assertEqual(publication.infos, tuple(infos))
-                for name in reversed(list(made)):
-                    if name == "raw":
-                        publication.buffer(name)[:] = made[name][3]
-                    else:
-                        publication.fill(name, made[name][0])
-                with self.assertRaisesRegex(ValueError, "'raw' is F32 .*was begun as I8"):
-                    publication.fill("raw", made["buffer"][0])
-                with self.assertRaises(KeyError):
-                    publication.fill("absent", b"")
-                view = publication.buffer("raw")
-                self.assertEqual(publication.commit(), 1)
-                with self.assertRaises(ValueError):
-                    view[0] = 1  # it is the origin's now
-                with self.assertRaises(weightcast.Error):
-                    publication.fill("raw", made["raw"][0])
-            publisher.wait()
-            self.expect(made)
+        self.publisher.reserve(infos, regions=2)
+        with self.publisher.begin(infos) as publication:
+            self.assertEqual(publication.infos, tuple(infos))
+            for name in reversed(list(made)):
+                if name == "raw":
+                    publication.buffer(name)[:] = made[name][3]
+                else:
+                    publication.fill(name, made[name][0])
+            with self.assertRaisesRegex(ValueError, "'raw' is F32 .*was begun as I8"):
+                publication.fill("raw", made["buffer"][0])
+            with self.assertRaises(KeyError):
+                publication.fill("absent", b"")
+            view = publication.buffer("raw")
+            self.assertEqual(publication.commit(), 1)
+            with self.assertRaises(ValueError):
+                view[0] = 1  # it is the origin's now
+            with self.assertRaises(weightcast.Error):
+                publication.fill("raw", made["raw"][0])
+        self.publisher.wait()
+        self.expect(made)
 
     def test_changes_of_cells_give_what_publishing_all_gives(self):
         made = tensors()
-        with weightcast.Publisher(self.origin.state) as publisher:
-            with self.raises(Code.WRONG_BASE):
-                publisher.publish_sparse({}, base=1)
-            publisher.publish(named(made))
-            changes = {
-                "buffer": (array.array("I", [3, 999]), array.array("f", [0.5, -2.0])),
-                "raw": (array.array("q", [0, 9, 63]), RawTensor("I8", (3,), b"abc")),
-                "dlpack": (array.array("Q", [299]), RawTensor("BF16", (1,), bfloat16([0.25]))),
-                "strided": (memoryview(array.array("i", [9, 8, 7]))[::-1], memoryview(array.array("f", [3, 2, 1]))[::-1]),
-                "empty": (array.array("I"), array.array("f")),
-            }
-            self.assertEqual(publisher.publish_sparse(changes, base=1), 2)
-            publisher.wait()
-            for name, (indices, values) in changes.items():
-                _, dtype, shape, data = made[name]
-                width = weightcast._tensors.DTYPE_BITS[dtype] // 8
-                raw = bytes(values.data) if isinstance(values, RawTensor) else memoryview(values).tobytes()
-                data = bytearray(data)
-                for i, index in enumerate(indices):
-                    data[index * width : (index + 1) * width] = raw[i * width : (i + 1) * width]
-                made[name] = (None, dtype, shape, bytes(data))
-            self.expect(made)
-            # A copy of the last one, by pairs, under a number of its own.
-            self.assertEqual(publisher.publish_sparse(iter(()), base=2, version=9), 9)
-            publisher.wait()
-            self.expect(made)
+        with self.raises(Code.WRONG_BASE):
+            self.publisher.publish_sparse({}, base=1)
+        self.publisher.publish(named(made))
+        changes = {
+            "buffer": (array.array("I", [3, 999]), array.array("f", [0.5, -2.0])),
+            "raw": (array.array("q", [0, 9, 63]), RawTensor("I8", (3,), b"abc")),
+            "dlpack": (array.array("Q", [299]), RawTensor("BF16", (1,), bfloat16([0.25]))),
+            "strided": (memoryview(array.array("i", [9, 8, 7]))[::-1], memoryview(array.array("f", [3, 2, 1]))[::-1]),
+            "empty": (array.array("I"), array.array("f")),
+        }
+        self.assertEqual(self.publisher.publish_sparse(changes, base=1), 2)
+        self.publisher.wait()
+        for name, (indices, values) in changes.items():
+            _, dtype, shape, data = made[name]
+            width = weightcast._tensors.DTYPE_BITS[dtype] // 8
+            raw = bytes(values.data) if isinstance(values, RawTensor) else memoryview(values).tobytes()
+            data = bytearray(data)
+            for i, index in enumerate(indices):
+                data[index * width : (index + 1) * width] = raw[i * width : (i + 1) * width]
+            made[name] = (None, dtype, shape, bytes(data))
+        self.expect(made)
+        # A copy of the last one, by pairs, under a number of its own.
+        self.assertEqual(self.publisher.publish_sparse(iter(()), base=2, version=9), 9)
+        self.publisher.wait()
+        self.expect(made)
 
     def test_changes_that_cannot_be_are_refused(self):
         one = array.array("I", [0])
         value = array.array("f", [1.0])
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.publish({"w": array.array("f", [1.0] * 4)})
-            publisher.wait()
-            for bad, error in (
-                ({"w": (value, value)}, "indices of F32; give int32"),
-                ({"w": (one, array.array("f"))}, "two rows of one length"),
-                ({"w": (one, object())}, "neither a torch tensor"),
-                ({5: (one, value)}, "not a string"),
-            ):
-                with self.assertRaisesRegex((TypeError, ValueError), error):
-                    publisher.publish_sparse(bad, base=1)
-            for base in (0, -1, 2**63):
-                with self.assertRaisesRegex(ValueError, "base version"):
-                    publisher.publish_sparse({}, base=base)
-            for bad, error in (
-                ({"v": (one, value)}, "no such tensor"),
-                ({"w": (one, array.array("d", [1.0]))}, "its values are of dtype 'F64', its elements of F32"),
-                ({"w": (array.array("i", [-1]), value)}, "is not one of its 4 elements"),
-                ({"w": (array.array("I", [2, 1]), array.array("f", [1.0, 2.0]))}, "sort them"),
-                ({"w": (one, array.array("f", [float("nan")]))}, "publish with allow_nonfinite=True"),
-            ):
-                version = publisher.publish_sparse(bad, base=1)
-                with self.raises(Code.INVALID_ARGUMENT, error):
-                    publisher.wait(version)
-            with self.raises(Code.WRONG_BASE, "the last one is 1"):
-                publisher.publish_sparse({"w": (one, value)}, base=2)
-            nan = array.array("f", [float("nan")])
-            self.assertEqual(publisher.publish_sparse({"w": (one, nan)}, base=1, allow_nonfinite=True), 2)
-            publisher.wait()
+        self.publish_and_wait({"w": array.array("f", [1.0] * 4)})
+        for bad, error in (
+            ({"w": (value, value)}, "indices of F32; give int32"),
+            ({"w": (one, array.array("f"))}, "two rows of one length"),
+            ({"w": (one, object())}, "neither a torch tensor"),
+            ({5: (one, value)}, "not a string"),
+        ):
+            with self.assertRaisesRegex((TypeError, ValueError), error):
+                self.publisher.publish_sparse(bad, base=1)
+        for base in (0, -1, 2**63):
+            with self.assertRaisesRegex(ValueError, "base version"):
+                self.publisher.publish_sparse({}, base=base)
+        for bad, error in (
+            ({"v": (one, value)}, "no such tensor"),
+            ({"w": (one, array.array("d", [1.0]))}, "its values are of dtype 'F64', its elements of F32"),
+            ({"w": (array.array("i", [-1]), value)}, "is not one of its 4 elements"),
+            ({"w": (array.array("I", [2, 1]), array.array("f", [1.0, 2.0]))}, "sort them"),
+            ({"w": (one, array.array("f", [float("nan")]))}, "publish with allow_nonfinite=True"),
+        ):
+            version = self.publisher.publish_sparse(bad, base=1)
+            with self.raises(Code.INVALID_ARGUMENT, error):
+                self.publisher.wait(version)
+        with self.raises(Code.WRONG_BASE, "the last one is 1"):
+            self.publisher.publish_sparse({"w": (one, value)}, base=2)
+        nan = array.array("f", [float("nan")])
+        self.assertEqual(self.publisher.publish_sparse({"w": (one, nan)}, base=1, allow_nonfinite=True), 2)
+        self.publisher.wait()
 
     def test_what_is_not_committed_is_aborted(self):
         infos = [TensorInfo("w", "U8", (4,))]
-        with weightcast.Publisher(self.origin.state) as publisher:
-            with self.assertRaisesRegex(RuntimeError, "mine"):
-                with publisher.begin(infos):
-                    raise RuntimeError("mine")
-            with publisher.begin(infos) as publication:
-                with self.raises(Code.BUSY):
-                    publisher.begin(infos)
-                publication.abort()
-            self.assertEqual(publisher.next_version(), 1)
+        with self.assertRaisesRegex(RuntimeError, "mine"):
+            with self.publisher.begin(infos):
+                raise RuntimeError("mine")
+        with self.publisher.begin(infos) as publication:
+            with self.raises(Code.BUSY):
+                self.publisher.begin(infos)
+            publication.abort()
+        self.assertEqual(self.publisher.next_version(), 1)
 
     def test_what_is_dropped_or_interrupted_does_not_stay_begun(self):
         infos = [TensorInfo("w", "U8", (4,))]
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.begin(infos)
-            gc.collect()
-            publisher.reserve(infos)
-            publisher.begin(infos)
-            gc.collect()
-            self.assertEqual(publisher.publish({"w": b"abcd"}), 1)
-            with mock.patch("weightcast._publisher.Publication", side_effect=KeyboardInterrupt):
-                with self.assertRaises(KeyboardInterrupt):
-                    publisher.begin(infos)
-            with publisher.begin(infos) as publication:
-                publication.fill("w", b"efgh")
-                self.assertEqual(publication.commit(), 2)
+        self.publisher.begin(infos)
+        gc.collect()
+        self.publisher.reserve(infos)
+        self.publisher.begin(infos)
+        gc.collect()
+        self.assertEqual(self.publisher.publish({"w": b"abcd"}), 1)
+        with mock.patch("weightcast._publisher.Publication", side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                self.publisher.begin(infos)
+        with self.publisher.begin(infos) as publication:
+            publication.fill("w", b"efgh")
+            self.assertEqual(publication.commit(), 2)
 
     def test_a_tensor_that_is_refused_publishes_nothing(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            with self.assertRaisesRegex(TypeError, "tensor 'bad'"):
-                publisher.publish({"good": b"abc", "bad": object()})
-            for infos in ([("w", "X8", (1,))], [("w", "F4", (3,))], [("w", "U8", (-1,))]):
-                with self.assertRaisesRegex(ValueError, "tensor 'w'"):
-                    publisher.begin(infos)
-            with self.raises(Code.INVALID_ARGUMENT):
-                publisher.begin([("w", "U8", (1,)), ("w", "U8", (1,))])
-            self.assertEqual(publisher.publish({"good": b"abc"}), 1)
+        with self.assertRaisesRegex(TypeError, "tensor 'bad'"):
+            self.publisher.publish({"good": b"abc", "bad": object()})
+        for infos in ([("w", "X8", (1,))], [("w", "F4", (3,))], [("w", "U8", (-1,))]):
+            with self.assertRaisesRegex(ValueError, "tensor 'w'"):
+                self.publisher.begin(infos)
+        with self.raises(Code.INVALID_ARGUMENT):
+            self.publisher.begin([("w", "U8", (1,)), ("w", "U8", (1,))])
+        self.assertEqual(self.publisher.publish({"good": b"abc"}), 1)
 
     def test_nan_needs_to_be_allowed(self):
         bad = {"w": array.array("f", [float("nan")])}
-        with weightcast.Publisher(self.origin.state) as publisher:
-            with self.raises(Code.INVALID_ARGUMENT, "publish with allow_nonfinite=True"):
-                publisher.publish(bad)
-                publisher.wait()
-            publisher.publish(bad, allow_nonfinite=True)
-            publisher.wait()
+        with self.raises(Code.INVALID_ARGUMENT, "publish with allow_nonfinite=True"):
+            self.publish_and_wait(bad)
+        self.publish_and_wait(bad, allow_nonfinite=True)
 
     def test_a_path_is_published(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.publish(named(tensors(5)))
-            publisher.wait()
-            source = self.directory / "copy.safetensors"
-            source.write_bytes((pathlib.Path(self.origin.state) / "current" / "model.safetensors").read_bytes())
-            here = os.getcwd()
-            os.chdir(self.directory)
-            self.addCleanup(os.chdir, here)
-            self.assertEqual(publisher.publish_path("copy.safetensors"), 2)
-            publisher.wait()
-            self.expect(tensors(5))
+        self.publish_and_wait(named(tensors(5)))
+        source = self.directory / "copy.safetensors"
+        source.write_bytes((pathlib.Path(self.origin.state) / "current" / "model.safetensors").read_bytes())
+        here = os.getcwd()
+        os.chdir(self.directory)
+        self.addCleanup(os.chdir, here)
+        self.assertEqual(self.publisher.publish_path("copy.safetensors"), 2)
+        self.publisher.wait()
+        self.expect(tensors(5))
 
     def test_a_directory_of_any_files_is_published(self):
         worker = self.start_worker("worker", "--files")
@@ -298,30 +284,27 @@ class Publishing(DaemonTest):
         (tree / "bin").mkdir(parents=True)
         (tree / "bin" / "tool.py").write_text("print()")
         (tree / "bin" / "tool.py").chmod(0o755)
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.publish(named(tensors()))
-            publisher.wait(installed=1.0)
-            publisher.publish_files(tree)
-            with self.assertRaisesRegex(weightcast.Error, "new_model=True"):
-                publisher.wait()
-            version = publisher.publish_files(tree, new_model=True)
-            publisher.wait(version, installed=1.0)
+        self.publish_and_wait(named(tensors()), installed=1.0)
+        self.publisher.publish_files(tree)
+        with self.assertRaisesRegex(weightcast.Error, "new_model=True"):
+            self.publisher.wait()
+        version = self.publisher.publish_files(tree, new_model=True)
+        self.publisher.wait(version, installed=1.0)
         tool = pathlib.Path(worker.state) / "current" / "bin" / "tool.py"
         self.assertEqual(tool.read_text(), "print()")
         self.assertTrue(os.access(tool, os.X_OK))
 
     def test_processes_fill_parts_of_one_region_and_one_commits(self):
         spawn = multiprocessing.get_context("spawn")
-        with weightcast.Publisher(self.origin.state) as publisher:
-            with publisher.begin([("shared", "U8", (1001,)), ("own", "F32", (4,))]) as publication:
-                ranks = [spawn.Process(target=fill_half, args=(publication.path, half)) for half in (0, 1)]
-                for rank in ranks:
-                    rank.start()
-                for rank in ranks:
-                    rank.join(60)
-                    self.assertEqual(rank.exitcode, 0)
-                publication.commit()
-            publisher.wait()
+        with self.publisher.begin([("shared", "U8", (1001,)), ("own", "F32", (4,))]) as publication:
+            ranks = [spawn.Process(target=fill_half, args=(publication.path, half)) for half in (0, 1)]
+            for rank in ranks:
+                rank.start()
+            for rank in ranks:
+                rank.join(60)
+                self.assertEqual(rank.exitcode, 0)
+            publication.commit()
+        self.publisher.wait()
         self.assertEqual(bytes(self.current()["shared"].data), b"\1" * 500 + b"\2" * 501)
         self.assertEqual(bytes(self.current()["own"].data), array.array("f", [2.5] * 4).tobytes())
 
@@ -330,8 +313,8 @@ class Publishing(DaemonTest):
         rank = multiprocessing.get_context("fork").Process(target=receive_and_fill, args=(theirs,))
         rank.start()
         theirs.close()
-        with ours, weightcast.Publisher(self.origin.state) as publisher:
-            with publisher.begin([("m", "F32", (4,))], parts=2) as publication:
+        with ours:
+            with self.publisher.begin([("m", "F32", (4,))], parts=2) as publication:
                 publication.fill("m", array.array("f", [5.0, 6.0]), offset=(0,))
                 publication.done(0)
                 with self.raises(Code.BUSY, "1 of 2 parts are not done .1."):
@@ -344,117 +327,113 @@ class Publishing(DaemonTest):
                 with self.assertRaisesRegex(weightcast.Error, "of another one by now"):
                     weightcast.attach(publication.fileno(), id=publication.id + 1)
                 publication.commit()
-            publisher.wait()
+            self.publisher.wait()
             with self.assertRaisesRegex(ValueError, "parts"):
-                publisher.begin([("m", "F32", (4,))], parts=-1)
+                self.publisher.begin([("m", "F32", (4,))], parts=-1)
         self.assertEqual(bytes(self.current()["m"].data), array.array("f", [5, 6, 7, 8]).tobytes())
 
     def test_parts_of_a_tensor_are_filled_where_they_belong(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            with publisher.begin([("m", "I16", (3, 4)), ("s", "F32", ())]) as publication:
-                numbers = memoryview(array.array("h", range(12))).cast("B").cast("h", (3, 4))
-                publication.fill("m", numbers[:1], offset=(0, 0))
-                left = memoryview(array.array("h", [4, 5, 8, 9])).cast("B").cast("h", (2, 2))
-                publication.fill("m", left, offset=(1, 0))
-                right = array.array("h", [6, 7, 10, 11]).tobytes()
-                publication.fill("m", DLPackTensor(right, (2, 2), code=0, bits=16), offset=(1, 2))
-                publication.fill("m", DLPackTensor(b"", (3, 0), code=0, bits=16), offset=(0, 4))
-                publication.fill("s", RawTensor("F32", (), b"abcd"), offset=())
-                self.assertEqual(bytes(publication.buffer("m")), numbers.tobytes())
-                for part, offset in ((left, (1, 3)), (left, (0,)), (left, (-1, 0)), (left, (0, 0, 0))):
-                    with self.assertRaisesRegex(ValueError, "are not within"):
-                        publication.fill("m", part, offset=offset)
-                with self.assertRaisesRegex(ValueError, "was begun as I16; a part of F32"):
-                    publication.fill("m", array.array("f", [1.0]), offset=(0, 0))
+        with self.publisher.begin([("m", "I16", (3, 4)), ("s", "F32", ())]) as publication:
+            numbers = memoryview(array.array("h", range(12))).cast("B").cast("h", (3, 4))
+            publication.fill("m", numbers[:1], offset=(0, 0))
+            left = memoryview(array.array("h", [4, 5, 8, 9])).cast("B").cast("h", (2, 2))
+            publication.fill("m", left, offset=(1, 0))
+            right = array.array("h", [6, 7, 10, 11]).tobytes()
+            publication.fill("m", DLPackTensor(right, (2, 2), code=0, bits=16), offset=(1, 2))
+            publication.fill("m", DLPackTensor(b"", (3, 0), code=0, bits=16), offset=(0, 4))
+            publication.fill("s", RawTensor("F32", (), b"abcd"), offset=())
+            self.assertEqual(bytes(publication.buffer("m")), numbers.tobytes())
+            for part, offset in ((left, (1, 3)), (left, (0,)), (left, (-1, 0)), (left, (0, 0, 0))):
+                with self.assertRaisesRegex(ValueError, "are not within"):
+                    publication.fill("m", part, offset=offset)
+            with self.assertRaisesRegex(ValueError, "was begun as I16; a part of F32"):
+                publication.fill("m", array.array("f", [1.0]), offset=(0, 0))
 
     def test_a_mapping_is_kept_from_one_publication_to_the_next(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            first = publisher.begin([("a", "U8", (4,)), ("b", "U8", (8,))])
-            rank = weightcast.attach(first.path)
-            self.assertEqual(rank.memory, first.memory)
-            first.abort()
-            with publisher.begin([("a", "U8", (8,)), ("b", "U8", (4,))]) as second:
-                self.assertEqual(rank.memory, second.memory)
-                with self.assertRaisesRegex(weightcast.Error, "of another one by now"):
-                    rank.renew(first.id)
-                with self.assertRaisesRegex(weightcast.Error, "was committed or aborted"):
-                    rank.fill("a", b"abcd")
-                rank.renew(second.id)
-                rank.fill("a", b"abcdefgh")
-                rank.fill("b", b"ijkl")
-                second.commit()
-            publisher.wait()
-            rank.close()
+        first = self.publisher.begin([("a", "U8", (4,)), ("b", "U8", (8,))])
+        rank = weightcast.attach(first.path)
+        self.assertEqual(rank.memory, first.memory)
+        first.abort()
+        with self.publisher.begin([("a", "U8", (8,)), ("b", "U8", (4,))]) as second:
+            self.assertEqual(rank.memory, second.memory)
+            with self.assertRaisesRegex(weightcast.Error, "of another one by now"):
+                rank.renew(first.id)
+            with self.assertRaisesRegex(weightcast.Error, "was committed or aborted"):
+                rank.fill("a", b"abcd")
+            rank.renew(second.id)
+            rank.fill("a", b"abcdefgh")
+            rank.fill("b", b"ijkl")
+            second.commit()
+        self.publisher.wait()
+        rank.close()
         self.assertEqual(bytes(self.current()["a"].data), b"abcdefgh")
         self.assertEqual(bytes(self.current()["b"].data), b"ijkl")
 
     def test_changes_by_pieces_give_what_publishing_all_gives(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.publish({"m": RawTensor("U8", (3, 4), bytes(12)), "v": bytes(5)})
-            left, right = Piece("m", "U8", (0, 0), (3, 2), 3), Piece("m", "U8", (0, 2), (3, 2), 2)
-            whole = Piece("v", "U8", (), (), 1)
-            with publisher.begin_changes([left, right, whole], base=1, parts=1) as publication:
-                with weightcast.attach(publication.path) as rank:
-                    rank.fill(left.indices, array.array("I", [0, 3, 5]))
-                    rank.fill(left.values, b"abc")
-                    rank.done(0)
-                publication.fill(right.indices, array.array("I", [1, 4]))
-                publication.fill(right.values, b"de")
-                publication.fill(whole.indices, array.array("I", [4]))
-                publication.fill(whole.values, b"f")
-                self.assertEqual(publication.commit(), 2)
-            publisher.wait()
-            self.assertEqual(bytes(self.current()["m"].data), b"a\0\0d\0b\0\0\0ce\0")
-            self.assertEqual(bytes(self.current()["v"].data), b"\0\0\0\0f")
-            # Pieces that overlap are found where both change an element.
-            with publisher.begin_changes([left._replace(count=1), whole._replace(name="m")], base=2) as publication:
-                for piece in (left, whole._replace(name="m")):
-                    publication.fill(piece.indices, array.array("I", [0]))
-                    publication.fill(piece.values, b"x")
-                version = publication.commit()
-            with self.raises(Code.INVALID_ARGUMENT, "two pieces change element 0"):
-                publisher.wait(version)
-            with publisher.begin_changes([], base=1) as publication:
-                with self.raises(Code.WRONG_BASE, "the last one is 2"):
-                    publication.commit()
-            for bad, error in (
-                (left._replace(start=(0,)), "is no piece"),
-                (left._replace(count=-1), "is no piece"),
-                (left._replace(name=5), "not a string"),
-            ):
-                with self.assertRaisesRegex((TypeError, ValueError), error):
-                    publisher.begin_changes([bad], base=2)
-            with self.assertRaisesRegex(weightcast.Error, "7 changes in a box of 6 elements"):
-                publisher.begin_changes([left._replace(count=7)], base=2)
-            with self.assertRaisesRegex(ValueError, "base version"):
-                publisher.begin_changes([], base=0)
+        self.publisher.publish({"m": RawTensor("U8", (3, 4), bytes(12)), "v": bytes(5)})
+        left, right = Piece("m", "U8", (0, 0), (3, 2), 3), Piece("m", "U8", (0, 2), (3, 2), 2)
+        whole = Piece("v", "U8", (), (), 1)
+        with self.publisher.begin_changes([left, right, whole], base=1, parts=1) as publication:
+            with weightcast.attach(publication.path) as rank:
+                rank.fill(left.indices, array.array("I", [0, 3, 5]))
+                rank.fill(left.values, b"abc")
+                rank.done(0)
+            publication.fill(right.indices, array.array("I", [1, 4]))
+            publication.fill(right.values, b"de")
+            publication.fill(whole.indices, array.array("I", [4]))
+            publication.fill(whole.values, b"f")
+            self.assertEqual(publication.commit(), 2)
+        self.publisher.wait()
+        self.assertEqual(bytes(self.current()["m"].data), b"a\0\0d\0b\0\0\0ce\0")
+        self.assertEqual(bytes(self.current()["v"].data), b"\0\0\0\0f")
+        # Pieces that overlap are found where both change an element.
+        with self.publisher.begin_changes([left._replace(count=1), whole._replace(name="m")], base=2) as publication:
+            for piece in (left, whole._replace(name="m")):
+                publication.fill(piece.indices, array.array("I", [0]))
+                publication.fill(piece.values, b"x")
+            version = publication.commit()
+        with self.raises(Code.INVALID_ARGUMENT, "two pieces change element 0"):
+            self.publisher.wait(version)
+        with self.publisher.begin_changes([], base=1) as publication:
+            with self.raises(Code.WRONG_BASE, "the last one is 2"):
+                publication.commit()
+        for bad, error in (
+            (left._replace(start=(0,)), "is no piece"),
+            (left._replace(count=-1), "is no piece"),
+            (left._replace(name=5), "not a string"),
+        ):
+            with self.assertRaisesRegex((TypeError, ValueError), error):
+                self.publisher.begin_changes([bad], base=2)
+        with self.assertRaisesRegex(weightcast.Error, "7 changes in a box of 6 elements"):
+            self.publisher.begin_changes([left._replace(count=7)], base=2)
+        with self.assertRaisesRegex(ValueError, "base version"):
+            self.publisher.begin_changes([], base=0)
 
     def test_a_rank_notices_that_its_memory_is_of_another_publication(self):
         infos = [TensorInfo("w", "U8", (4,))]
-        with weightcast.Publisher(self.origin.state) as publisher:
-            first = publisher.begin(infos)
-            path = first.path
-            rank = weightcast.attach(path)
-            rank.fill("w", b"abcd")
-            first.commit()
-            publisher.wait()
+        first = self.publisher.begin(infos)
+        path = first.path
+        rank = weightcast.attach(path)
+        rank.fill("w", b"abcd")
+        first.commit()
+        self.publisher.wait()
+        with self.assertRaisesRegex(weightcast.Error, "was committed or aborted"):
+            rank.buffer("w")
+        # The same memory at the same path, in another publication.
+        with self.publisher.begin(infos) as second:
+            self.assertEqual(second.path.split("#")[0], path.split("#")[0])
             with self.assertRaisesRegex(weightcast.Error, "was committed or aborted"):
-                rank.buffer("w")
-            # The same memory at the same path, in another publication.
-            with publisher.begin(infos) as second:
-                self.assertEqual(second.path.split("#")[0], path.split("#")[0])
-                with self.assertRaisesRegex(weightcast.Error, "was committed or aborted"):
-                    rank.fill("w", b"late")
-                with self.raises(Code.INVALID_ARGUMENT, "of another one by now"):
-                    weightcast.attach(path)
-                with weightcast.attach(second.path) as again:
-                    again.fill("w", b"efgh")
-                second.commit()
-            publisher.wait()
-            # Nobody fills it now.
-            with self.assertRaises((weightcast.Error, FileNotFoundError)):
+                rank.fill("w", b"late")
+            with self.raises(Code.INVALID_ARGUMENT, "of another one by now"):
                 weightcast.attach(path)
-            rank.close()
+            with weightcast.attach(second.path) as again:
+                again.fill("w", b"efgh")
+            second.commit()
+        self.publisher.wait()
+        # Nobody fills it now.
+        with self.assertRaises((weightcast.Error, FileNotFoundError)):
+            weightcast.attach(path)
+        rank.close()
         self.assertEqual(bytes(self.current()["w"].data), b"efgh")
 
     def test_attach_refuses_what_is_no_region(self):
@@ -472,36 +451,34 @@ class Publishing(DaemonTest):
         self.assertEqual(view[12345], 7)
 
     def test_a_view_that_is_kept_survives_an_abort_and_another_layout(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publication = publisher.begin([("w", "U8", (1 << 20,))])
-            kept = publication.buffer("w")[1:]  # not the one that abort() ends
-            kept[:] = b"\7" * len(kept)
-            publication.abort()
-            with publisher.begin([("v", "U8", (1 << 21,))]) as other:
-                other.fill("v", bytes(1 << 21))
-                self.assertEqual((kept[0], kept[-1]), (7, 7))
-                kept[5] = 8
-                other.commit()
-            publisher.wait()
-            self.assertEqual(bytes(self.current()["v"].data), bytes(1 << 21))
+        publication = self.publisher.begin([("w", "U8", (1 << 20,))])
+        kept = publication.buffer("w")[1:]  # not the one that abort() ends
+        kept[:] = b"\7" * len(kept)
+        publication.abort()
+        with self.publisher.begin([("v", "U8", (1 << 21,))]) as other:
+            other.fill("v", bytes(1 << 21))
+            self.assertEqual((kept[0], kept[-1]), (7, 7))
+            kept[5] = 8
+            other.commit()
+        self.publisher.wait()
+        self.assertEqual(bytes(self.current()["v"].data), bytes(1 << 21))
 
     def test_views_that_nobody_has_are_forgotten(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            with publisher.begin([("w", "U8", (64,))]) as publication:
-                with weightcast.attach(publication.path) as region:
-                    for _ in range(1000):
-                        publication.buffer("w")
-                        region.buffer("w")
-                    kept = region.buffer("w")
-                    self.assertEqual((len(publication._views), len(region._views)), (0, 1))
-                with self.assertRaises(ValueError):
-                    kept[0] = 1  # its region was closed
+        with self.publisher.begin([("w", "U8", (64,))]) as publication:
+            with weightcast.attach(publication.path) as region:
+                for _ in range(1000):
+                    publication.buffer("w")
+                    region.buffer("w")
+                kept = region.buffer("w")
+                self.assertEqual((len(publication._views), len(region._views)), (0, 1))
+            with self.assertRaises(ValueError):
+                kept[0] = 1  # its region was closed
 
     def test_tensors_over_the_memory_empty_ones_among_them(self):
         torch = FakeTorch()
         infos = [("w", "F32", (2, 2)), ("empty", "BF16", (0, 3))]
-        with mock.patch.dict(sys.modules, torch=torch), weightcast.Publisher(self.origin.state) as publisher:
-            with publisher.begin(infos) as publication:
+        with mock.patch.dict(sys.modules, torch=torch):
+            with self.publisher.begin(infos) as publication:
                 place = publication.raw("w").torch()
                 self.assertEqual((place.dtype, place.shape), (torch.float32, (2, 2)))
                 place.memory[:] = array.array("f", [1, 2, 3, 4]).tobytes()
@@ -509,7 +486,7 @@ class Publishing(DaemonTest):
                 self.assertEqual((empty.dtype, empty.shape), (torch.bfloat16, (0, 3)))
                 del place
                 publication.commit()
-            publisher.wait()
+            self.publisher.wait()
         self.assertEqual(bytes(self.current()["w"].data), array.array("f", [1, 2, 3, 4]).tobytes())
 
     def test_tied_tensors_travel_once_and_a_module_gives_its_state_dict(self):
@@ -524,15 +501,14 @@ class Publishing(DaemonTest):
                 view = torch.Tensor(weights, torch.bfloat16, (2, 1))
                 return {"embed": embed, "norm": torch.Tensor(norm, torch.bfloat16, (1,)), "head": head, "view": view}
 
-        with mock.patch.dict(sys.modules, torch=torch), weightcast.Publisher(self.origin.state) as publisher:
-            publisher.publish(Module())
-            publisher.wait()
+        with mock.patch.dict(sys.modules, torch=torch):
+            self.publish_and_wait(Module())
             self.assertEqual(set(self.current()), {"embed", "norm", "view"})
             # Changes under the name that was left out are changes all the same.
             cell = (array.array("I", [1]), RawTensor("BF16", (1,), bfloat16([9.0])))
             for changes in ({"head": cell}, {"embed": cell, "head": cell}):
-                publisher.publish_sparse(changes, base=publisher.next_version() - 1)
-                publisher.wait()
+                self.publisher.publish_sparse(changes, base=self.publisher.next_version() - 1)
+                self.publisher.wait()
                 self.assertEqual(bytes(self.current()["embed"].data), bfloat16([1.0, 9.0]))
 
     def test_files_accompany_the_weights_until_they_are_replaced(self):
@@ -548,78 +524,72 @@ class Publishing(DaemonTest):
             return {file.name: file.read_text() for file in here.iterdir() if file.suffix != ".safetensors"}
 
         both = {"config.json": "{}", "tokenizer.json": "[]"}
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.publish({"w": b"abcd"}, files=model)
-            self.assertEqual(publisher.wait().notice, "")
-            self.assertEqual(files(), both)
-            # What somebody else puts there is not the trainer's.
-            (pathlib.Path(self.origin.state) / "current" / "notes.txt").write_text("mine")
-            publisher.publish({"w": b"efgh"})
-            publisher.wait()
-            self.assertEqual(files(), both)
-            publisher.publish_sparse({"w": (array.array("I", [0]), b"x")}, base=2)
-            publisher.wait()
-            self.assertEqual(files(), both)
-            self.origin.kill()
-            self.origin.start()
-            with publisher.begin([("w", "U8", (4,))]) as publication:
-                publication.fill("w", b"ijkl")
-                publication.commit(version=9)
-            self.assertEqual(publisher.wait().notice, "")
-            self.assertEqual(files(), both)
-            # Fewer of them replace all, and the origin says what is gone.
-            publisher.publish({"w": b"mnop"}, files={"config.json": b'{"a": 1}', "merges.txt": "x"})
-            self.assertIn("tokenizer.json", publisher.wait().notice)
-            self.assertEqual(files(), {"config.json": '{"a": 1}', "merges.txt": "x"})
-            with publisher.begin([("w", "U8", (4,))], files={"config.json": b"{}"}) as publication:
-                publication.fill("w", b"qrst")
-                publication.commit()
-            self.assertIn("merges.txt", publisher.wait().notice)
-            self.assertEqual(files(), {"config.json": "{}"})
+        self.publisher.publish({"w": b"abcd"}, files=model)
+        self.assertEqual(self.publisher.wait().notice, "")
+        self.assertEqual(files(), both)
+        # What somebody else puts there is not the trainer's.
+        (pathlib.Path(self.origin.state) / "current" / "notes.txt").write_text("mine")
+        self.publish_and_wait({"w": b"efgh"})
+        self.assertEqual(files(), both)
+        self.publisher.publish_sparse({"w": (array.array("I", [0]), b"x")}, base=2)
+        self.publisher.wait()
+        self.assertEqual(files(), both)
+        self.origin.kill()
+        self.origin.start()
+        with self.publisher.begin([("w", "U8", (4,))]) as publication:
+            publication.fill("w", b"ijkl")
+            publication.commit(version=9)
+        self.assertEqual(self.publisher.wait().notice, "")
+        self.assertEqual(files(), both)
+        # Fewer of them replace all, and the origin says what is gone.
+        self.publisher.publish({"w": b"mnop"}, files={"config.json": b'{"a": 1}', "merges.txt": "x"})
+        self.assertIn("tokenizer.json", self.publisher.wait().notice)
+        self.assertEqual(files(), {"config.json": '{"a": 1}', "merges.txt": "x"})
+        with self.publisher.begin([("w", "U8", (4,))], files={"config.json": b"{}"}) as publication:
+            publication.fill("w", b"qrst")
+            publication.commit()
+        self.assertIn("merges.txt", self.publisher.wait().notice)
+        self.assertEqual(files(), {"config.json": "{}"})
 
     def test_files_that_no_worker_would_take_are_refused(self):
         empty = self.directory / "empty"
         empty.mkdir()
-        with weightcast.Publisher(self.origin.state) as publisher:
-            for bad, why in (
-                ({"modeling.py": b"import os"}, "may accompany weights"),
-                ({"../config.json": b"{}"}, "may accompany weights"),
-                ({".hidden.json": b"{}"}, "may accompany weights"),
-                ({"model.safetensors": b""}, "may accompany weights"),
-                ({"model.safetensors.index.json": b"{}"}, "may accompany weights"),
-                ({"config.json": bytes((32 << 20) + 1)}, "limit of 33554432"),
-                ({f"{i}.json": b"" for i in range(257)}, "limit of 256"),
-                ({}, "no files were given"),
-                (empty, "holds no configuration"),
-                (self.directory / "absent", "absent"),
-            ):
-                with self.assertRaisesRegex(weightcast.Error, why):
-                    publisher.publish({"w": b"abcd"}, files=bad)
-            for bad in ({5: b""}, {"config.json": 7.5}):
-                with self.assertRaises(TypeError):
-                    publisher.publish({"w": b"abcd"}, files=bad)
-            self.assertEqual(publisher.next_version(), 1)
+        for bad, why in (
+            ({"modeling.py": b"import os"}, "may accompany weights"),
+            ({"../config.json": b"{}"}, "may accompany weights"),
+            ({".hidden.json": b"{}"}, "may accompany weights"),
+            ({"model.safetensors": b""}, "may accompany weights"),
+            ({"model.safetensors.index.json": b"{}"}, "may accompany weights"),
+            ({"config.json": bytes((32 << 20) + 1)}, "limit of 33554432"),
+            ({f"{i}.json": b"" for i in range(257)}, "limit of 256"),
+            ({}, "no files were given"),
+            (empty, "holds no configuration"),
+            (self.directory / "absent", "absent"),
+        ):
+            with self.assertRaisesRegex(weightcast.Error, why):
+                self.publisher.publish({"w": b"abcd"}, files=bad)
+        for bad in ({5: b""}, {"config.json": 7.5}):
+            with self.assertRaises(TypeError):
+                self.publisher.publish({"w": b"abcd"}, files=bad)
+        self.assertEqual(self.publisher.next_version(), 1)
 
     def test_another_model_is_refused_unless_that_is_meant(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.publish({"w": array.array("f", [1.0] * 4), "v": b"ab"}, files={"config.json": b"{}"})
-            publisher.wait()
-            for other, why in (
-                ({"a": array.array("f", [1.0] * 4)}, "'a' is new, 'w' is gone, 'v' is gone"),
-                ({"w": array.array("d", [1.0] * 4), "v": b"ab"}, r"'w' is F64 \[4\] and was F32 \[4\]"),
-                ({"w": array.array("f", [1.0] * 5), "v": b"ab"}, r"'w' is F32 \[5\] and was F32 \[4\]"),
-                ({"w": array.array("f", [1.0] * 4)}, "'v' is gone; publish with new_model=True"),
-            ):
-                publisher.publish(other)
-                with self.raises(Code.INVALID_ARGUMENT, why):
-                    publisher.wait()
-            self.assertEqual(set(self.current()), {"w", "v"})
-            # The configuration of the model before would be wrong.
-            publisher.publish({"a": b"abc"}, new_model=True)
-            self.assertIn("config.json", publisher.wait().notice)
-            self.assertEqual(set(self.current()), {"a"})
-            publisher.publish({"a": b"def"})
-            publisher.wait()
+        self.publish_and_wait({"w": array.array("f", [1.0] * 4), "v": b"ab"}, files={"config.json": b"{}"})
+        for other, why in (
+            ({"a": array.array("f", [1.0] * 4)}, "'a' is new, 'w' is gone, 'v' is gone"),
+            ({"w": array.array("d", [1.0] * 4), "v": b"ab"}, r"'w' is F64 \[4\] and was F32 \[4\]"),
+            ({"w": array.array("f", [1.0] * 5), "v": b"ab"}, r"'w' is F32 \[5\] and was F32 \[4\]"),
+            ({"w": array.array("f", [1.0] * 4)}, "'v' is gone; publish with new_model=True"),
+        ):
+            self.publisher.publish(other)
+            with self.raises(Code.INVALID_ARGUMENT, why):
+                self.publisher.wait()
+        self.assertEqual(set(self.current()), {"w", "v"})
+        # The configuration of the model before would be wrong.
+        self.publisher.publish({"a": b"abc"}, new_model=True)
+        self.assertIn("config.json", self.publisher.wait().notice)
+        self.assertEqual(set(self.current()), {"a"})
+        self.publish_and_wait({"a": b"def"})
 
     def test_nothing_is_left_open(self):
         def cycle():
@@ -639,7 +609,7 @@ class Publishing(DaemonTest):
         self.assertEqual(descriptors(), before)
 
 
-class Failing(DaemonTest):
+class Failing(PublisherTest):
     def test_no_daemon_is_not_found(self):
         for call in (weightcast.Publisher, weightcast.Subscription, weightcast.status, weightcast.versions):
             with self.raises(Code.NOT_FOUND, "no daemon runs there"):
@@ -647,40 +617,36 @@ class Failing(DaemonTest):
 
     def test_a_time_out_is_a_timeouterror_with_what_was_reached(self):
         worker = self.start_worker()
-        with weightcast.Publisher(self.origin.state) as publisher:
-            worker.process.send_signal(signal.SIGSTOP)
-            try:
-                publisher.publish({"w": b"abcd"})
-                began = time.monotonic()
-                with self.assertRaises(TimeoutError) as caught:
-                    publisher.wait(installed=1.0, timeout=0.3)
-                self.assertLess(time.monotonic() - began, 5)
-            finally:
-                worker.process.send_signal(signal.SIGCONT)
-            self.assertEqual(caught.exception.code, Code.TIMED_OUT)
-            self.assertEqual((caught.exception.outcome.version, caught.exception.outcome.installed), (1, 0))
-            outcome = publisher.wait(installed=1.0)
-            self.assertEqual((outcome.installed, outcome.workers), (1, 1))
-            self.assertGreater(outcome.t100_s, 0)
+        worker.process.send_signal(signal.SIGSTOP)
+        try:
+            self.publisher.publish({"w": b"abcd"})
+            began = time.monotonic()
+            with self.assertRaises(TimeoutError) as caught:
+                self.publisher.wait(installed=1.0, timeout=0.3)
+            self.assertLess(time.monotonic() - began, 5)
+        finally:
+            worker.process.send_signal(signal.SIGCONT)
+        self.assertEqual(caught.exception.code, Code.TIMED_OUT)
+        self.assertEqual((caught.exception.outcome.version, caught.exception.outcome.installed), (1, 0))
+        outcome = self.publisher.wait(installed=1.0)
+        self.assertEqual((outcome.installed, outcome.workers), (1, 1))
+        self.assertGreater(outcome.t100_s, 0)
 
     def test_negative_time_outs_and_versions_are_refused(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
+        with self.assertRaises(ValueError):
+            self.publisher.next_version(timeout=-1)
+        for version in (0, -1, 2**63):
             with self.assertRaises(ValueError):
-                publisher.next_version(timeout=-1)
-            for version in (0, -1, 2**63):
-                with self.assertRaises(ValueError):
-                    publisher.publish({"w": b"a"}, version=version)
+                self.publisher.publish({"w": b"a"}, version=version)
 
     def test_who_serves_is_said_of_workers_that_the_origin_knows(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.serve(None, False, provisions=True)
-            with self.raises(Code.NOT_FOUND, "'nobody' is no worker"):
-                publisher.serve("nobody", True)
+        self.publisher.serve(None, False, provisions=True)
+        with self.raises(Code.NOT_FOUND, "'nobody' is no worker"):
+            self.publisher.serve("nobody", True)
 
     def test_a_worker_that_is_lost_can_be_forgotten(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            with self.raises(Code.NOT_FOUND, "'nobody' is no worker"):
-                publisher.forget("nobody")
+        with self.raises(Code.NOT_FOUND, "'nobody' is no worker"):
+            self.publisher.forget("nobody")
 
     def test_the_environment_names_the_state_directory_that_is_not_given(self):
         with mock.patch.dict(os.environ, WEIGHTCAST_STATE=str(self.origin.state)):
@@ -742,33 +708,29 @@ class Failing(DaemonTest):
             publisher.next_version()
 
     def test_the_daemon_may_be_restarted(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.publish({"w": b"abcd"})
-            publisher.wait()
-            self.origin.kill()
-            with self.assertRaises(weightcast.Error) as caught:
-                publisher.next_version()
-            self.assertIn(caught.exception.code, (Code.CLOSED, Code.NOT_FOUND))
-            self.origin.start()
-            self.assertEqual(publisher.publish({"w": b"efgh"}), 2)
+        self.publish_and_wait({"w": b"abcd"})
+        self.origin.kill()
+        with self.assertRaises(weightcast.Error) as caught:
+            self.publisher.next_version()
+        self.assertIn(caught.exception.code, (Code.CLOSED, Code.NOT_FOUND))
+        self.origin.start()
+        self.assertEqual(self.publisher.publish({"w": b"efgh"}), 2)
 
 
-class Subscribing(DaemonTest):
+class Subscribing(PublisherTest):
     def test_events_pins_and_the_version_in_use(self):
         worker = self.start_worker()
-        publisher = weightcast.Publisher(self.origin.state)
-        with publisher, weightcast.Subscription(worker.state) as subscription:
+        with weightcast.Subscription(worker.state) as subscription:
             self.assertIsNone(subscription.next(0))
             with self.raises(Code.NOT_FOUND):
                 subscription.current()
-            publisher.publish({"w": b"abcd"})
+            self.publisher.publish({"w": b"abcd"})
             event = next(iter(subscription))
             self.assertEqual((event.kind, event.version), (EventKind.INSTALLED, 1))
             self.assertEqual(subscription.current(), event)
             with subscription.acquire(1) as pin:
                 for version in range(2, 7):
-                    publisher.publish({"w": bytes([version] * 4)})
-                    publisher.wait(installed=1.0)
+                    self.publish_and_wait({"w": bytes([version] * 4)}, installed=1.0)
                 self.assertEqual(bytes(Snapshot(pin.directory)["w"].data), b"abcd")
                 pins = [subscription.acquire() for _ in range(3)]
                 with self.raises(Code.BUSY):
@@ -780,9 +742,7 @@ class Subscribing(DaemonTest):
             self.assertEqual(subscription.current().version, 6)
 
     def test_a_pin_that_is_dropped_is_released_with_a_warning(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.publish({"w": b"abcd"})
-            publisher.wait()
+        self.publish_and_wait({"w": b"abcd"})
         with weightcast.Subscription(self.origin.state) as subscription:
             pins = [subscription.acquire() for _ in range(4)]
             with self.assertWarnsRegex(ResourceWarning, "pin of version 1 was dropped"):
@@ -810,32 +770,26 @@ class Subscribing(DaemonTest):
     def test_load_gives_all_tensors_of_one_version_and_keeps_it(self):
         with self.raises(Code.NOT_FOUND):
             weightcast.load(self.origin.state)
-        torch = FakeTorch()
-        with weightcast.Publisher(self.origin.state) as publisher:
-
-            def publish(data):
-                publisher.publish({"w": data, "empty": array.array("f")})
-                publisher.wait()
-
-            publish(b"abcd")
-            weights = weightcast.load(self.origin.state)
-            for data in (b"efgh", b"ijkl", b"mnop", b"qrst"):
-                publish(data)
-            self.assertEqual((weights.version, set(weights)), (1, {"w", "empty"}))
-            self.assertTrue(os.path.exists(os.path.join(weights.directory, "model.safetensors")))
-            self.assertEqual(bytes(weights["w"].data), b"abcd")
-            with mock.patch.dict(sys.modules, torch=torch):
-                state_dict = weights.torch()
-            self.assertEqual(bytes(state_dict["w"].memory), b"abcd")
-            self.assertEqual(state_dict["empty"].shape, (0,))
-            with weightcast.load(self.origin.state) as newest:
-                self.assertEqual((newest.version, bytes(newest["w"].data)), (5, b"qrst"))
-            # The directory goes with the pin; what was taken stays.
-            directory, tensor = weights.directory, weights["w"]
-            del weights
-            gc.collect()
-            eventually(lambda: not os.path.exists(directory))
-            self.assertEqual(bytes(tensor.data), b"abcd")
+        torch, empty = FakeTorch(), array.array("f")
+        self.publish_and_wait({"w": b"abcd", "empty": empty})
+        weights = weightcast.load(self.origin.state)
+        for data in (b"efgh", b"ijkl", b"mnop", b"qrst"):
+            self.publish_and_wait({"w": data, "empty": empty})
+        self.assertEqual((weights.version, set(weights)), (1, {"w", "empty"}))
+        self.assertTrue(os.path.exists(os.path.join(weights.directory, "model.safetensors")))
+        self.assertEqual(bytes(weights["w"].data), b"abcd")
+        with mock.patch.dict(sys.modules, torch=torch):
+            state_dict = weights.torch()
+        self.assertEqual(bytes(state_dict["w"].memory), b"abcd")
+        self.assertEqual(state_dict["empty"].shape, (0,))
+        with weightcast.load(self.origin.state) as newest:
+            self.assertEqual((newest.version, bytes(newest["w"].data)), (5, b"qrst"))
+        # The directory goes with the pin; what was taken stays.
+        directory, tensor = weights.directory, weights["w"]
+        del weights
+        gc.collect()
+        eventually(lambda: not os.path.exists(directory))
+        self.assertEqual(bytes(tensor.data), b"abcd")
 
     def test_changes_lead_from_one_version_to_another(self):
         rng = random.Random(1)
@@ -847,15 +801,13 @@ class Subscribing(DaemonTest):
         }
         kept, seen = {}, {}
         worker = self.start_worker()
-        publisher = weightcast.Publisher(self.origin.state)
-        with publisher, weightcast.Subscription(worker.state) as subscription:
+        with weightcast.Subscription(worker.state) as subscription:
             for version in range(1, 6):
                 for name in ("half", "single", "long") if version > 1 else ():
                     for index in rng.sample(range(len(weights[name])), len(weights[name]) // 50):
                         weights[name][index] = weights[name][(index * 7 + version) % len(weights[name])]
                 kept[version] = {name: cells[:] for name, cells in weights.items()}
-                publisher.publish(weights)
-                publisher.wait(installed=1.0)
+                self.publish_and_wait(weights, installed=1.0)
                 seen[version] = subscription.current()
             fourth = {name: cells[:] for name, cells in kept[4].items()}
             with subscription.acquire() as pin:
@@ -899,23 +851,22 @@ class Subscribing(DaemonTest):
                 made[name][index], back[name][index] = value, old
         self.assertEqual((made, back), (after, before))
 
-    def publish_two(self, publisher, subscription):
+    def publish_two(self, subscription):
         """Two versions that differ a little: what they are, and their events."""
         kept, seen = [], []
         for version in (1, 2):
             weights = {"w": array.array("f", range(5000)), "still": array.array("f", [1.0] * 10)}
             for index in range(version, 5000, 97) if version == 2 else ():
                 weights["w"][index] += 0.5
-            publisher.publish(weights)
-            publisher.wait(installed=1.0)
+            self.publish_and_wait(weights, installed=1.0)
             kept.append(weights)
             seen.append(subscription.current())
         return kept, seen
 
     def test_changes_are_told_after_a_restart_and_in_either_direction(self):
         worker = self.start_worker()
-        with weightcast.Publisher(self.origin.state) as publisher, weightcast.Subscription(worker.state) as subscription:
-            (before, after), (first, second) = self.publish_two(publisher, subscription)
+        with weightcast.Subscription(worker.state) as subscription:
+            (before, after), (first, second) = self.publish_two(subscription)
             with subscription.acquire() as pin:
                 self.lead_both_ways(subscription.changes(first, pin, old_values=True), before, after)
             with subscription.acquire(1) as pin:
@@ -932,8 +883,8 @@ class Subscribing(DaemonTest):
 
     def test_old_values_are_read_from_the_base(self):
         worker = self.start_worker("worker", "--keep", "1")
-        with weightcast.Publisher(self.origin.state) as publisher, weightcast.Subscription(worker.state) as subscription:
-            _, (first, _) = self.publish_two(publisher, subscription)
+        with weightcast.Subscription(worker.state) as subscription:
+            _, (first, _) = self.publish_two(subscription)
             with subscription.acquire() as pin:
                 eventually(lambda: not os.path.exists(first.directory))
                 self.assertEqual(set(subscription.changes(first, pin)), {"w"})
@@ -942,8 +893,8 @@ class Subscribing(DaemonTest):
 
     def test_a_list_outlives_daemon_pin_and_subscription(self):
         worker = self.start_worker()
-        with weightcast.Publisher(self.origin.state) as publisher, weightcast.Subscription(worker.state) as subscription:
-            (before, after), (first, _) = self.publish_two(publisher, subscription)
+        with weightcast.Subscription(worker.state) as subscription:
+            (before, after), (first, _) = self.publish_two(subscription)
             pin = subscription.acquire()
             changes = subscription.changes(first, pin, old_values=True)
             worker.kill()
@@ -963,9 +914,8 @@ class Subscribing(DaemonTest):
         with weightcast.Subscription(worker.state) as subscription:
             with self.raises(Code.NOT_FOUND):
                 next(subscription.tensors(timeout=0.2))
-            with weightcast.Publisher(self.origin.state) as publisher:
-                publisher.publish(weights)
-                found = {name: bytes(tensor.data) for name, tensor in subscription.tensors(timeout=30)}
+            self.publisher.publish(weights)
+            found = {name: bytes(tensor.data) for name, tensor in subscription.tensors(timeout=30)}
         self.assertEqual(found, {name: cells.tobytes() for name, cells in weights.items()})
 
     def test_ready_says_what_is_missing(self):
@@ -974,8 +924,7 @@ class Subscribing(DaemonTest):
             weightcast.wait_until_ready(self.origin.state, has_version=True, timeout=2)
         with self.assertRaisesRegex(weightcast.TimedOut, "no daemon runs there"):
             weightcast.wait_until_ready("/nowhere", timeout=0.1)
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.publish({"w": b"abcd"})
+        self.publisher.publish({"w": b"abcd"})
         weightcast.wait_until_ready(self.origin.state, has_version=True)
         with self.assertRaises(ValueError):
             weightcast.wait_until_ready(self.origin.state, timeout=-1)
@@ -984,21 +933,18 @@ class Subscribing(DaemonTest):
         with weightcast.Subscription(self.origin.state) as subscription:
             while subscription.next(0.2) is not None:
                 pass
-            with weightcast.Publisher(self.origin.state) as publisher:
-                publisher.publish({"w": b"abcd"})
-                versions = []
-                end = time.monotonic() + 30
-                while not versions and time.monotonic() < end:
-                    select.select([subscription], [], [], 1)
-                    event = subscription.next(0)
-                    if event is not None:
-                        versions.append(event.version)
-                self.assertEqual(versions, [1])
+            self.publisher.publish({"w": b"abcd"})
+            versions = []
+            end = time.monotonic() + 30
+            while not versions and time.monotonic() < end:
+                select.select([subscription], [], [], 1)
+                event = subscription.next(0)
+                if event is not None:
+                    versions.append(event.version)
+            self.assertEqual(versions, [1])
 
     def test_a_restart_of_the_daemon_is_told(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.publish({"w": b"abcd"})
-            publisher.wait()
+        self.publish_and_wait({"w": b"abcd"})
         with weightcast.Subscription(self.origin.state) as subscription:
             events = iter(subscription)
             self.assertEqual(next(events).version, 1)
@@ -1010,9 +956,7 @@ class Subscribing(DaemonTest):
             pin.release()  # its connection has taken it
 
     def test_acquire_connects_again_by_itself(self):
-        with weightcast.Publisher(self.origin.state) as publisher:
-            publisher.publish({"w": b"abcd"})
-            publisher.wait()
+        self.publish_and_wait({"w": b"abcd"})
         with weightcast.Subscription(self.origin.state) as subscription:
             self.origin.kill()
             with self.raises(Code.NOT_FOUND):  # no daemon runs

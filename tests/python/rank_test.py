@@ -4,7 +4,7 @@ import array
 import time
 
 import weightcast
-from daemons import DaemonTest, eventually
+from daemons import PublisherTest, eventually
 from weightcast import RawTensor, Snapshot, Subscription
 from weightcast.engines._listener import Listener
 from weightcast.engines._rank import Rank, Staged
@@ -41,19 +41,16 @@ class Model:
         return Staged("cells", write, sum(len(change.indices.data) // 4 for change in changes.values()), "")
 
 
-class RankTest(DaemonTest):
+class RankTest(PublisherTest):
     def follow(self, *flags):
         self.worker = self.start_worker("worker", *flags)
-        self.publisher = weightcast.Publisher(self.origin.state)
-        self.addCleanup(self.publisher.close)
         self.model = Model()
         self.rank = Rank(self.model, self.subscribe)
         self.addCleanup(self.rank.call, "drop")
         self.listener = Listener(self.rank, self.subscribe)
         self.addCleanup(self.listener.close)
         self.values = array.array("f", range(CELLS))
-        version = self.publisher.publish({"weight": RawTensor("F32", (CELLS,), self.values.tobytes())})
-        self.publisher.wait(version, installed=1.0, timeout=60)
+        self.publish_and_wait({"weight": RawTensor("F32", (CELLS,), self.values.tobytes())}, installed=1.0)
         self.order()
         self.write("copies")
         self.listener.start()
@@ -73,16 +70,12 @@ class RankTest(DaemonTest):
         self.publisher.wait(version, installed=1.0, timeout=60)
 
     def order(self):
-        """What the first answer to the order of the version in use is, and the last one."""
+        """What the answer to the order of the version in use is."""
         with self.subscribe() as subscription:
             event = subscription.current()
-        order = {"version": event.version, "digest": event.digest, "whole": False, "limit_s": 60}
-        first = last = self.rank.call("prepare", **order)
-        while last.get("pending"):
-            time.sleep(0.005)
-            last = self.rank.call("prepare", **order)
-        self.assertTrue(last["ok"], last)
-        return first, last
+        answer = self.rank.prepare(event.version, event.digest, whole=False, limit_s=60)
+        self.assertTrue(answer["ok"], answer)
+        return answer
 
     def write(self, kind):
         told = self.rank.call("write")
@@ -95,8 +88,8 @@ class RankTest(DaemonTest):
         staged = self.model.cells_staged
         self.publish()
         eventually(lambda: self.model.cells_staged > staged)
-        first, last = self.order()
-        self.assertEqual((last["kind"], self.model.cells_staged), ("cells", staged + 1))
+        answer = self.order()
+        self.assertEqual((answer["kind"], self.model.cells_staged), ("cells", staged + 1))
         self.write("cells")
 
     def test_versions_are_prepared_before_they_are_ordered(self):

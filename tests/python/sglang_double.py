@@ -12,7 +12,6 @@ names the model_path; each process has a part of each tensor. DIRECTORY/faults h
 """
 
 import hashlib
-import http.server
 import importlib
 import json
 import multiprocessing
@@ -25,6 +24,7 @@ import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "python"))
 
+from json_server import JsonServer  # noqa: E402
 from weightcast import Snapshot  # noqa: E402
 from weightcast.engines._rank import Staged, check_tensors, tensors_of  # noqa: E402
 from weightcast.sglang import _loader  # noqa: E402
@@ -333,36 +333,22 @@ class Server:
     }  # fmt: skip
     QUIET = ("/generate", "/model_info", "/server_info", "/told")
 
+    def answer(self, path, body):
+        if path not in self.QUIET:
+            self.calls.append(path)
+        route = self.ROUTES.get(path)
+        return route(self, body) if route else (404, "no such route")
+
 
 def main():
     server = Server(sys.argv[1])
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def answer(self):
-            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-            route = Server.ROUTES.get(self.path)
-            if self.path not in Server.QUIET:
-                server.calls.append(self.path)
-            status, content = route(server, body) if route else (404, "no such route")
-            data = (content if isinstance(content, str) else json.dumps(content)).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_GET = do_POST = answer
-
-        def log_message(self, *arguments):
-            pass
-
     path = server.directory / "port"
-    wanted = int(path.read_text()) if path.exists() else 0
-    found = http.server.ThreadingHTTPServer(("127.0.0.1", wanted), Handler)
+    found = JsonServer(server.answer, int(path.read_text()) if path.exists() else 0)
     making = path.with_suffix(".new")
-    making.write_text(str(found.server_address[1]))
+    making.write_text(str(found.port))
     making.rename(path)
     (server.directory / "up").touch()
-    found.serve_forever()
+    found.thread.join()
 
 
 if __name__ == "__main__":

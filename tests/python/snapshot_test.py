@@ -2,13 +2,12 @@
 
 import gc
 import json
-import os
 import pathlib
 import struct
-import tempfile
 import unittest
 
 import weightcast
+from fixtures import make_directory
 from weightcast import Code, Snapshot
 
 CORPUS = pathlib.Path(__file__).resolve().parent.parent / "fuzz" / "corpus" / "safetensors"
@@ -25,9 +24,7 @@ def entry(dtype="U8", shape=(1,), begin=0, end=1):
 
 class Files(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp"))
-        self.addCleanup(directory.cleanup)
-        self.directory = pathlib.Path(directory.name)
+        self.directory = make_directory(self)
 
     def write(self, data, name="model.safetensors"):
         path = self.directory / name

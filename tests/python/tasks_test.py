@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 PYTHON = pathlib.Path(__file__).resolve().parents[2] / "python"
@@ -44,12 +45,13 @@ serve(CLASS())
 
 
 class Program:
-    def __init__(self, name):
-        code = TASK.replace("CLASS", name)
+    """A task's process, as the engine starts it and talks to it."""
+
+    def __init__(self, code):
+        self.stderr = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PYTHON)},  # as the engine starts it
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.stderr,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PYTHON)},
         )  # fmt: skip
         self.calls = 0
 
@@ -68,15 +70,21 @@ class Program:
         """What it has written to stderr, once it has ended."""
         self.process.stdin.close()
         status = self.process.wait(timeout=120)
-        with self.process.stdout, self.process.stderr:
-            assert self.process.stdout.read() == b""
-            assert status == 0, status
-            return self.process.stderr.read().decode()
+        with self.process.stdout, self.stderr:
+            self.stderr.seek(0)
+            said = self.stderr.read().decode()
+            assert (status, self.process.stdout.read()) == (0, b""), said
+            return said
+
+
+def start(name):
+    """The task of that class in TASK."""
+    return Program(TASK.replace("CLASS", name))
 
 
 class TasksTest(unittest.TestCase):
     def test_prompts_and_scores(self):
-        program = Program("Other")
+        program = start("Other")
         self.assertEqual(
             program.ask("hello", protocol=1, options={"answer": "4"}),
             {"protocol": 1, "name": "other", "version": "2", "metadata": ["answer"], "offers": "prompts",
@@ -95,7 +103,7 @@ class TasksTest(unittest.TestCase):
         self.assertIn("a library may print", said)
 
     def test_episodes_side_by_side(self):
-        program = Program("One")
+        program = start("One")
         self.assertEqual(program.ask("hello", protocol=1, options={})["offers"], "episodes")
         prompt = program.ask("reset", episode=7, seed=1, closed=[])
         self.assertEqual(prompt["messages"][1], {"role": "user", "content": "1"})
@@ -110,14 +118,14 @@ class TasksTest(unittest.TestCase):
         self.assertIn("no such move", program.end())
 
     def test_options_that_it_does_not_have(self):
-        program = Program("One")
+        program = start("One")
         self.assertIn("it was given x", program.ask("hello", protocol=1, options={"x": "1"})["error"])
         # A caller of another version gets the version, to refuse.
         self.assertEqual(program.ask("hello", protocol=2, options={"x": "1"})["protocol"], 1)
         program.end()
 
     def test_ends_with_its_parent_even_if_the_task_hangs(self):
-        program = Program("Other")
+        program = start("Other")
         program.ask("hello", protocol=1, options={"answer": "4"})
         program.send("score", metadata={"answer": "4"}, response="hang")
         program.end()

@@ -1,15 +1,14 @@
 """What the integrations of Hugging Face's trainers decide: when to publish, what to wait for, what ends it. Trainer, torch, daemon
 and engine are stand-ins; tests/oracles and tests/vllm have the real ones."""
 
-import http.server
 import importlib
-import json
 import sys
-import threading
 import types
 import unittest
 from unittest import mock
 
+from fixtures import enter
+from json_server import JsonServer
 from weightcast import Code, Error, Outcome, Payload, RawTensor, TimedOut
 
 STAND_INS = {
@@ -81,42 +80,10 @@ def outcome(version, payload=Payload.PATCH):
     return Outcome(version, payload, 10, 2, 2, 0.1, 0.1, 0.1, 0.1, 0.1, 10, "", ())
 
 
-class Server:
-    """Answers each call with what answers() gives: a status and an object, or None for a connection that breaks."""
-
-    def __init__(self, answers):
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                found = answers(self.path)
-                if found is None:
-                    self.close_connection = True
-                    return
-                body = json.dumps(found[1]).encode()
-                self.send_response(found[0])
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = "http://127.0.0.1:%d" % self.server.server_address[1]
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
-        self.thread.start()
-
-    def stop(self):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
-
-
 class Trainers(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        stand_ins = mock.patch.dict(sys.modules, STAND_INS)
-        stand_ins.start()
-        self.addCleanup(stand_ins.stop)
+        enter(self, mock.patch.dict(sys.modules, STAND_INS))
         for name in MODULES:
             sys.modules.pop(f"weightcast.integrations.{name}", None)
 
@@ -136,19 +103,21 @@ class TransferTest(Trainers):
             newest = len(self.publishers[-1].committed)
             return {"versions": [{"version": version, "digest": f"digest {version}"} for version in (newest - 1, newest)]}
 
-        for name, stand_in in (("Publisher", connect), ("versions", versions)):
-            patch = mock.patch.object(self.trl, name, stand_in)
-            patch.start()
-            self.addCleanup(patch.stop)
+        enter(self, mock.patch.multiple(self.trl, Publisher=connect, versions=versions))
 
     def serve(self, answers):
-        server = Server(answers)
+        server = JsonServer(lambda path, _: answers(path))
         self.addCleanup(server.stop)
         return server.url
 
     def transfer(self, *engines, **options):
         transfer = self.trl.WeightTransfer("state", engines, **{"timeout": 10, **options})
         self.addCleanup(transfer.destroy)
+        return transfer
+
+    def begin(self, *engines, **options):
+        transfer = self.transfer(*engines, **options)
+        transfer.init_weight_transfer()
         return transfer
 
     def send(self, transfer):
@@ -191,8 +160,7 @@ class TransferTest(Trainers):
             self.send(transfer)
 
     def test_only_the_first_publication_copies_to_the_host_and_has_options(self):
-        transfer = self.transfer(files="model")
-        transfer.init_weight_transfer()
+        transfer = self.begin(files="model")
         self.send(transfer)
         self.assertTrue(self.tensors["a"].is_on_host)
         self.tensors["a"].is_on_host = False
@@ -201,8 +169,7 @@ class TransferTest(Trainers):
         self.assertEqual(self.publishers[0].options[1], {})
 
     def test_other_tensors_than_the_first_time_are_refused(self):
-        transfer = self.transfer()
-        transfer.init_weight_transfer()
+        transfer = self.begin()
         self.send(transfer)
         kept = dict(self.tensors)
         self.tensors.pop("b")
@@ -215,8 +182,7 @@ class TransferTest(Trainers):
 
     def test_engine_that_never_gets_there_ends_it_in_time_and_says_why(self):
         url = self.serve(lambda path: (200, {"version": 0, "why": "tensor up_proj is missing"}))
-        transfer = self.transfer(url, timeout=2)
-        transfer.init_weight_transfer()
+        transfer = self.begin(url, timeout=2)
         with self.assertRaisesRegex(TimedOut, f"{url}: .*version 1 .*started with, because: tensor up_proj is missing"):
             self.send(transfer)
 
@@ -226,8 +192,7 @@ class TransferTest(Trainers):
             found = {"weight_version": "0", "digest": None, "versions_refused": 3 + refused, "last_version_error": "another model"}
             return (200, found) if path == "/get_weight_version" else (404, {})
 
-        transfer = self.transfer(self.serve(worker), timeout=20)
-        transfer.init_weight_transfer()
+        transfer = self.begin(self.serve(worker), timeout=20)
         with self.assertRaisesRegex(Error, "refused version 1: another model") as caught:
             self.send(transfer)
         self.assertEqual(caught.exception.code, Code.CORRUPT)
@@ -243,8 +208,7 @@ class TransferTest(Trainers):
     def test_http_error_ends_it(self):
         answers = [(200, {"version": 0})]
         url = self.serve(lambda path: answers[-1])
-        transfer = self.transfer(url)
-        transfer.init_weight_transfer()
+        transfer = self.begin(url)
         answers.append((500, {"error": "the engine is dead"}))
         with self.assertRaisesRegex(Error, "/weightcast/status answers 500: .*the engine is dead"):
             self.send(transfer)
@@ -252,13 +216,12 @@ class TransferTest(Trainers):
     def test_engine_that_breaks_connections_is_asked_again(self):
         answers = [(200, {"version": 1, "digest": "digest 1"}), None, None, (200, {"version": 0})]
         url = self.serve(lambda path: answers.pop() if len(answers) > 1 else answers[0])
-        transfer = self.transfer(url)
-        transfer.init_weight_transfer()
+        transfer = self.begin(url)
         self.send(transfer)
         self.assertEqual(len(answers), 1)
 
     def test_engine_that_is_away_ends_it_in_time(self):
-        server = Server(lambda path: (200, {"version": 0}))
+        server = JsonServer(lambda *_: (200, {"version": 0}))
         server.stop()
         with self.assertRaisesRegex(TimedOut, "does not answer in time; the last call failed: .*refused"):
             self.transfer(server.url, timeout=1).init_weight_transfer()
@@ -294,10 +257,8 @@ class CallbackTest(Trainers):
             self.made.append(ModelPublisher(*arguments))
             return self.made[-1]
 
-        for name, stand_in in (("_WholePublisher", make), ("_check", lambda model: None), ("_files_of", lambda *_: {"config.json": b"{}"})):
-            patch = mock.patch.object(self.module, name, stand_in)
-            patch.start()
-            self.addCleanup(patch.stop)
+        stand_ins = {"_WholePublisher": make, "_check": lambda model: None, "_files_of": lambda *_: {"config.json": b"{}"}}
+        enter(self, mock.patch.multiple(self.module, **stand_ins))
 
     def train(self, callback, steps, is_main=True):
         state = types.SimpleNamespace(global_step=0, is_world_process_zero=is_main, log_history=[])

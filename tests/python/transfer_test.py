@@ -8,6 +8,7 @@ from unittest import main, mock
 import trainers_test
 import weightcast
 from daemons import DaemonTest
+from json_server import JsonServer
 from weightcast import Code
 
 
@@ -17,11 +18,11 @@ class TransferTest(trainers_test.Trainers, DaemonTest):
         self.trl = trainers_test.integration("trl")
         self.worker = self.start_worker()
         self.has = {}
-        self.server = trainers_test.Server(self.answer)
+        self.server = JsonServer(self.answer)
         self.addCleanup(self.server.stop)
         self.tensors = {name: trainers_test.Tensor(*range(1000)) for name in ("a", "b")}
 
-    def answer(self, path):
+    def answer(self, path, _):
         try:
             self.has = next((known for known in weightcast.versions(self.worker.state)["versions"] if known["current"]), {})
         except weightcast.Error as error:

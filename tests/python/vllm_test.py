@@ -10,6 +10,7 @@ import unittest
 from concurrent.futures import Future
 from unittest import mock
 
+from fixtures import enter
 from weightcast import Change, Code, Error, Event, EventKind, RawTensor
 from weightcast.engines._installs import InFlight, Installs, Limits, Step, Version
 from weightcast.engines._listener import Listener
@@ -204,6 +205,11 @@ class Engine:
             self.is_paused = False
         return [OK] * len(self.weights) if step in (Step.PREPARE, Step.DROP) else []
 
+    def install(self, version, limit_s):
+        """What comes of it, so long after the daemon has it in use."""
+        self.installs.handle_installed(self.now, version)
+        self.run(self.now + limit_s)
+
     def run(self, until, steps_max=200):
         for _ in range(steps_max):
             if self.now > until:
@@ -231,27 +237,23 @@ class InstallsTest(unittest.TestCase):
         engine = Engine(self, installs)
         engine.run(10)
         self.assertEqual(engine.steps, [])
-        installs.handle_installed(0, TWO)
-        engine.run(10)
+        engine.install(TWO, 10)
         self.assertEqual([step.value for step in engine.steps], ["prepare", "pause", "write", "label", "resume"])
         self.assertEqual((installs.held, engine.label, engine.weights), (TWO, TWO, [TWO, TWO]))
-        installs.handle_installed(20, TWO)
-        engine.run(30)
+        engine.install(TWO, 30)
         self.assertEqual(len(engine.steps), 5)
 
     def test_an_engine_that_pauses_when_it_has_prepared(self):
         installs = Installs(prepares_and_pauses=True)
         engine = Engine(self, installs)
-        installs.handle_installed(0, TWO)
-        engine.run(10)
+        engine.install(TWO, 10)
         self.assertEqual([step.value for step in engine.steps], ["prepare", "write", "label", "resume"])
         self.assertEqual((installs.held, engine.label, engine.weights), (TWO, TWO, [TWO, TWO]))
 
     def test_a_drain_has_its_own_bound_and_so_its_own_call(self):
         installs = Installs(InFlight.DRAIN, prepares_and_pauses=True)
         engine = Engine(self, installs)
-        installs.handle_installed(0, TWO)
-        engine.run(10)
+        engine.install(TWO, 10)
         self.assertEqual([step.value for step in engine.steps], ["prepare", "pause", "write", "label", "resume"])
 
     def test_whatever_fails_no_mixture_is_served_and_the_version_comes_in(self):
@@ -263,23 +265,20 @@ class InstallsTest(unittest.TestCase):
                     engine = Engine(self, installs, fail_at=(first, second))
                     engine.failing_rank = rank
                     for number in (1, 2, 3):
-                        installs.handle_installed(engine.now, Version(number, str(number)))
-                        engine.run(engine.now + 100)
+                        engine.install(Version(number, str(number)), 100)
                     self.assertEqual(engine.weights, [Version(3, "3")] * 2)
                     self.assertEqual((installs.is_refusing, engine.is_paused, installs.why), (False, False, ""))
 
     def test_ranks_that_never_write_are_refused_and_never_resumed(self):
         installs = Installs()
         engine = Engine(self, installs, fail_at=range(3, 10_000))
-        installs.handle_installed(0, TWO)
-        engine.run(200)
+        engine.install(TWO, 200)
         self.assertTrue(installs.is_refusing)
         self.assertTrue(engine.is_paused)
         self.assertIn(Step.REFUSE, engine.steps)
         self.assertEqual(installs.why, "a fault")
         engine.fail_at = set()
-        installs.handle_installed(engine.now, Version(3, "33"))
-        engine.run(engine.now + 1)
+        engine.install(Version(3, "33"), 1)
         self.assertEqual((installs.is_refusing, engine.is_paused, engine.label), (False, False, Version(3, "33")))
 
     def test_a_rank_that_cannot_prepare_leaves_generation_alone(self):
@@ -320,18 +319,15 @@ class InstallsTest(unittest.TestCase):
     def test_a_newer_version_is_tried_at_once(self):
         installs = Installs()
         engine = Engine(self, installs, fail_at=range(1, 20))
-        installs.handle_installed(0, TWO)
-        engine.run(60)
+        engine.install(TWO, 60)
         engine.fail_at = set()
-        installs.handle_installed(engine.now, Version(3, "33"))
-        engine.run(engine.now + 0.1)
+        engine.install(Version(3, "33"), 0.1)
         self.assertEqual(engine.label, Version(3, "33"))
 
     def test_a_version_that_no_rank_takes_is_not_written(self):
         installs = Installs()
         engine = Engine(self, installs)
-        installs.handle_installed(0, TWO)
-        engine.run(1)
+        engine.install(TWO, 1)
         installs.handle_installed(1, Version(3, "33"))
         perform = engine.perform
 
@@ -411,9 +407,7 @@ class RankTest(unittest.TestCase):
         self.module = _rank
         self.versions, self.asked, self.errors, self.subscriptions = {1, 2, 3}, [], [], []
         self.snapshots, self.written, self.write_fails, self.refusal = [], [], None, None
-        patch = mock.patch.object(_rank, "Snapshot", lambda directory: directory)
-        patch.start()
-        self.addCleanup(patch.stop)
+        enter(self, mock.patch.object(_rank, "Snapshot", lambda directory: directory))
         self.rank = _rank.Rank(self, self.subscribe)
         self.addCleanup(self.rank.call, "drop")
 
@@ -444,10 +438,7 @@ class RankTest(unittest.TestCase):
     # What the follower calls.
 
     def prepare(self, version, whole=False, digest=None):
-        order = {"version": version, "digest": digest or str(version) * 2, "whole": whole, "limit_s": 5}
-        while (answer := self.rank.call("prepare", **order)).get("pending"):
-            time.sleep(0.001)
-        return answer
+        return self.rank.prepare(version, digest or str(version) * 2, whole, limit_s=5)
 
     def install(self, version):
         self.prepare(version)
@@ -730,7 +721,23 @@ def installed(version):
     return Event(EventKind.INSTALLED, version, f"/v{version}", str(version) * 2)
 
 
-class FollowerTest(unittest.IsolatedAsyncioTestCase):
+class Following(unittest.IsolatedAsyncioTestCase):
+    """With a follower that runs."""
+
+    def start_follower(self, follower):
+        self.follower, task = follower, asyncio.create_task(follower.run())
+        self.addCleanup(task.cancel)
+        return task
+
+    async def until(self, condition):
+        for _ in range(1000):
+            if condition():
+                return
+            await asyncio.sleep(0.005)
+        raise AssertionError(f"not within 5 s: {self.follower.status()}, {self.log.mock_calls}")
+
+
+class FollowerTest(Following):
     def follow(self, *subscriptions, in_flight=InFlight.RECOMPUTE, **limits):
         self.client = Client()
         found = Limits(**limits)
@@ -744,16 +751,7 @@ class FollowerTest(unittest.IsolatedAsyncioTestCase):
             return one
 
         installs = Installs(in_flight, found, prepares_and_pauses=True)
-        self.follower = Follower(self.client, installs, found, self.log, subscribe)
-        self.task = asyncio.create_task(self.follower.run())
-        self.addCleanup(self.task.cancel)
-
-    async def until(self, condition):
-        for _ in range(1000):
-            if condition():
-                return
-            await asyncio.sleep(0.005)
-        raise AssertionError(f"not within 5 s: {self.client.calls} {self.follower.status()}")
+        self.task = self.start_follower(Follower(self.client, installs, found, self.log, subscribe))
 
     async def test_an_install_is_timed_and_told(self):
         self.follow(Events(installed(4)))

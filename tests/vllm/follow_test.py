@@ -15,7 +15,7 @@ import urllib.request
 import torch
 import transformers
 import weightcast
-from daemons import DaemonTest, eventually
+from daemons import PublisherTest, eventually
 from loop_test import Vllm
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -48,7 +48,7 @@ def distance_from(reference, choice, prompt=PROMPT, begin=0):
     return float((got - wanted)[begin:].abs().max())
 
 
-class Following(DaemonTest):
+class Following(PublisherTest):
     TIED = False
 
     def setUp(self):
@@ -60,8 +60,6 @@ class Following(DaemonTest):
         self.path = self.directory / "model"
         self.model.save_pretrained(self.path)
         self.worker = self.start_worker()
-        self.publisher = weightcast.Publisher(self.origin.state)
-        self.addCleanup(self.publisher.close)
         self.faults = self.directory / "faults"
         self.faults.touch()
 

@@ -11,7 +11,6 @@ import unittest
 os.environ |= {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}  # before what looks at them
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "oracles"))
 
-import torch  # noqa: E402
 import transformers  # noqa: E402
 import weightcast  # noqa: E402
 from follow_test import Following, write_site  # noqa: E402
@@ -88,13 +87,13 @@ class TrlTest(Following):
             transfer.init_weight_transfer()
         weights = {name: tensor.clone() for name, tensor in self.weights.items()}
 
-        def send(transfer=patient, names=None):
+        def send(transfer):
             for tensor in weights.values():
                 tensor.view(-1)[0] += 1
-            transfer.send_weights((name, weights[name]) for name in names or weights)
+            transfer.send_weights(weights.items())
             return transfer.figures["weightcast/version"]
 
-        version = send()
+        version = send(patient)
         self.assertEqual(self.status()["version"], version)
 
         # Somebody has paused the engine, and it cannot get there.
@@ -104,33 +103,7 @@ class TrlTest(Following):
             send(hasty)
         self.assertLess(time.monotonic() - began, 60)
         self.post("/resume", {}).close()
-        self.assertEqual(send(), version + 2)
-
-        # The worker's daemon is gone.
-        self.worker.kill()
-        with self.assertRaisesRegex(weightcast.TimedOut, f"version {version + 3}: 0 of . workers"):
-            send(hasty)
-        self.worker.start()
-        self.assertEqual(send(), version + 4)
-
-        # The origin's is.
-        self.origin.keep_port()
-        self.origin.kill()
-        with self.assertRaisesRegex(weightcast.Error, "no daemon runs there; start one"):
-            send(hasty)
-        self.origin.start()
-        version = send()
-        self.assertEqual(self.status()["version"], version)
-
-        # Other tensors than before, and than the engine's model has.
-        with self.assertRaisesRegex(RuntimeError, "no longer sent, such as 'lm_head.weight'"):
-            send(hasty, [name for name in weights if name != "lm_head.weight"])
-        other = WeightTransfer(self.origin.state, self.url, timeout=5)
-        self.addCleanup(other.destroy)
-        other.init_weight_transfer()
-        with self.assertRaisesRegex(weightcast.Error, "new_model=True"):
-            other.send_weights([("encoder.weight", torch.ones(4))])
-        self.assertEqual(self.status()["version"], version)
+        self.assertEqual(send(patient), version + 2)
 
         # The engine is gone.
         self.vllm.stop()

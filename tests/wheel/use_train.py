@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+from served_model import shapes
+
 FAMILIES = {"qwen3", "llama", "mistral"}  # whose logits are compared
 NO_GPU = "no GPU is to be had"
 # What the wheel asks pip for, and the release of torch that is there.
@@ -53,31 +55,12 @@ def uniform(seed, count):
         yield ((z ^ (z >> 31)) >> 11) * 2.0**-53
 
 
-def shapes_of(config):
-    """Of a model of FAMILIES without biases, as its files name the tensors."""
-    hidden, inner = config["hidden_size"], config["intermediate_size"]
-    head = config.get("head_dim") or hidden // config["num_attention_heads"]
-    queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
-    shapes = {"model.embed_tokens": [config["vocab_size"], hidden], "model.norm": [hidden]}
-    if not config["tie_word_embeddings"]:
-        shapes["lm_head"] = [config["vocab_size"], hidden]
-    for i in range(config["num_hidden_layers"]):
-        layer = {
-            "input_layernorm": [hidden], "post_attention_layernorm": [hidden], "self_attn.q_proj": [queries, hidden],
-            "self_attn.k_proj": [keys, hidden], "self_attn.v_proj": [keys, hidden], "self_attn.o_proj": [hidden, queries],
-            "mlp.gate_proj": [inner, hidden], "mlp.up_proj": [inner, hidden], "mlp.down_proj": [hidden, inner]}
-        if config["model_type"] == "qwen3":
-            layer |= {"self_attn.q_norm": [head], "self_attn.k_norm": [head]}
-        shapes.update({f"model.layers.{i}.{name}": shape for name, shape in layer.items()})
-    return {f"{name}.weight": shape for name, shape in shapes.items()}
-
-
 def write_model(directory, line):
     """The model of a line, whose weights are those of fill() in hf_models.py."""
     directory.mkdir()
     (directory / "config.json").write_text(json.dumps(line["config"]))
     header, data = {}, b""
-    for i, (name, shape) in enumerate(sorted(shapes_of(line["config"]).items())):
+    for i, (name, shape) in enumerate(sorted(shapes(line["config"]).items())):
         shift = 0.5 if "norm" in name else -0.5
         tensor = array.array("f", (number + shift for number in uniform(line["seed"] + i, math.prod(shape)))).tobytes()
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(tensor)]}

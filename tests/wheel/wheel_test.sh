@@ -131,12 +131,13 @@ with zipfile.ZipFile(sys.argv[1]) as wheel:
   work=$(mktemp -d "${TMPDIR:-/var/tmp}/weightcast-train-XXXXXX")
   mkdir -p "$work/host/bin" "$work/root/try"
   ln -s /usr/bin/python3 "$work/host/bin/python3"
+  cp "$here/use_train.py" "$source/tests/oracles/served_model.py" "$work/root/try"
   env -i PATH="$work/host/bin" HOME="$work/host" TMPDIR="$work/host" PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INDEX=1 \
-    "$work/host/bin/python3" -B "$here/use_train.py" "$(wheel _train)" "$site" "$libraries" "$logits"
+    "$work/host/bin/python3" -B "$work/root/try/use_train.py" "$(wheel _train)" "$site" "$libraries" "$logits"
   (make_root "$work/root") || made=$?
   ((made != 77)) || { echo "not tried in a Debian without compilers" && return; }
   ((made == 0)) || exit "$made"
-  cp "$(wheel _train)" "$here/use_train.py" "$logits" "$work/root/try"
+  cp "$(wheel _train)" "$logits" "$work/root/try"
   in_root "$work/root" "$site:$libraries" python3 -B /try/use_train.py "/try/$(basename "$(wheel _train)")" "$site" "$libraries" \
     "/try/${logits##*/}"
 }

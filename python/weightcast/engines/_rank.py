@@ -18,6 +18,7 @@ from ._peft import refuse_adapter
 _CONNECT_S_MAX = 5.0
 _BUSY_S = 0.01  # between two questions for a list, which the daemon makes one by one
 _EXPECTED_S_MAX = 600.0  # for the list of a version that nobody has ordered yet
+_ASK_S = 0.002  # between two calls to prepare
 
 
 class Staged(NamedTuple):
@@ -124,6 +125,18 @@ class Rank:
                 return {"ok": True, **getattr(self, "_" + operation)(**arguments)}
         except Exception as error:
             return _failed(error)
+
+    def prepare(self, version: int, digest: str, whole: bool, limit_s: float) -> dict[str, Any]:
+        """call() to prepare, again until that is done. What takes longer is dropped, and its answer is not "ok"."""
+        end = time.monotonic() + limit_s
+        while True:
+            result = self.call("prepare", version=version, digest=digest, whole=whole, limit_s=limit_s)
+            if not result.get("pending"):
+                return result
+            if time.monotonic() > end:
+                self.call("drop")
+                return {"ok": False, "error": f"preparing takes longer than {limit_s:.0f} s"}
+            time.sleep(_ASK_S)
 
     def _prepare(self, version: int, digest: str, whole: bool, limit_s: float) -> dict[str, Any]:
         """To be called again while the answer is "pending"."""

@@ -14,7 +14,7 @@ from typing import Any, Optional, Protocol
 
 from .._errors import Code, TimedOut
 from .._publisher import Files, Outcome, Publication, Publisher
-from .._subscription import pin_when_installed, seconds_left
+from .._subscription import seconds_left
 from .._tensors import TensorInfo, describe
 
 # How long one wait takes before other things are looked at.
@@ -208,6 +208,3 @@ class WeightsPublisher:
     def outcome(self, version: int) -> Outcome:
         """Errors: those of Publisher.wait()."""
         return self._publisher.wait(version)
-
-    def close(self) -> None:
-        self._publisher.close()

@@ -86,16 +86,11 @@ class PublishCallback(StepLog):
         (_check_adapter if self._adapter else _check)(model)
         model = extract_model_from_parallel(model)
         options = {"files": self._files, "new_model": self._new_model}
-        if self._adapter:
-            if not state.is_world_process_zero:
-                return
-            self._model_publisher = _AdapterPublisher(self._state_dir, self._dtype, self._timeout)
-        elif any(hasattr(tensor, "placements") for tensor in model.parameters()):
-            self._model_publisher = _ShardedPublisher(self._state_dir, self._dtype, self._timeout)
-        elif state.is_world_process_zero:
-            self._model_publisher = _WholePublisher(self._state_dir, self._dtype, self._timeout)
-        else:
+        is_sharded = not self._adapter and any(hasattr(tensor, "placements") for tensor in model.parameters())
+        if not is_sharded and not state.is_world_process_zero:
             return
+        kind = _AdapterPublisher if self._adapter else _ShardedPublisher if is_sharded else _WholePublisher
+        self._model_publisher = kind(self._state_dir, self._dtype, self._timeout)
         if self._files is None and self._adapter:
             options["files"] = _adapter_files(model)
         elif self._files is None and state.is_world_process_zero:
@@ -130,8 +125,14 @@ class PublishCallback(StepLog):
 
 
 class _ModelPublisher:
-    def __init__(self, publisher: Any, dtype: Optional[torch.dtype], timeout: float) -> None:
-        self._publisher, self._dtype, self._timeout = publisher, dtype, timeout
+    """Its publish() gives the version, and the bytes of its tensors."""
+
+    def __init__(self, state_dir: Optional[PathLike], dtype: Optional[torch.dtype], timeout: float) -> None:
+        self._dtype, self._timeout = dtype, timeout
+        self._publisher = self._connect(state_dir)
+
+    def _connect(self, state_dir: Optional[PathLike]) -> Any:
+        return Publisher(state_dir)
 
     def wait(self, version: int, installed: Optional[float]) -> Outcome:
         return self._publisher.wait(version, installed=installed, timeout=self._timeout)
@@ -143,11 +144,7 @@ class _ModelPublisher:
 class _WholePublisher(_ModelPublisher):
     """All tensors are in this process."""
 
-    def __init__(self, state_dir: Optional[PathLike], dtype: Optional[torch.dtype], timeout: float) -> None:
-        super().__init__(Publisher(state_dir), dtype, timeout)
-
     def publish(self, model: Any, options: Mapping[str, Any]) -> tuple[int, int]:
-        """The version, and the bytes of its tensors."""
         held = _held(model)
         infos = [describe(name, tensor)._replace(dtype=_dtype_of(tensor, self._dtype)) for name, (tensor, _) in held.items()]
         by_layer: dict[Any, list[str]] = {}
@@ -165,10 +162,10 @@ class _WholePublisher(_ModelPublisher):
 class _ShardedPublisher(_ModelPublisher):
     """Each rank has shards of them; all ranks make the same calls."""
 
-    def __init__(self, state_dir: Optional[PathLike], dtype: Optional[torch.dtype], timeout: float) -> None:
+    def _connect(self, state_dir: Optional[PathLike]) -> Any:
         from .fsdp import ShardedPublisher
 
-        super().__init__(ShardedPublisher(state_dir, timeout=timeout), dtype, timeout)
+        return ShardedPublisher(state_dir, timeout=self._timeout)
 
     def publish(self, model: Any, options: Mapping[str, Any]) -> tuple[int, int]:
         tensors = {name: _cast(tensor, self._dtype) for name, (tensor, _) in _held(model).items()}
@@ -181,9 +178,6 @@ class _ShardedPublisher(_ModelPublisher):
 
 class _AdapterPublisher(_ModelPublisher):
     """A PEFT model's adapter, all in this process."""
-
-    def __init__(self, state_dir: Optional[PathLike], dtype: Optional[torch.dtype], timeout: float) -> None:
-        super().__init__(Publisher(state_dir), dtype, timeout)
 
     def publish(self, model: Any, options: Mapping[str, Any]) -> tuple[int, int]:
         tensors = {name: _cast(tensor, self._dtype) for name, tensor in _adapter_tensors(model).items()}

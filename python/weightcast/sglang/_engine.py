@@ -13,7 +13,7 @@ import json
 import os
 import pickle
 import time
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional, Union
 
 from .._errors import Error
 from .._snapshot import Snapshot
@@ -224,7 +224,7 @@ class Engine:
     def _write(self, end: float, whole: bool) -> list[dict[str, Any]]:
         assert self._pending is not None
         if self._mode is Mode.DISK or (whole and self._by_disk):
-            return [self._write_by_disk(Loaded(self._pending.directory, self._pending.label), end)]
+            return [self._write_by_disk(self._pending, end)]
         try:
             results = self._write_changes(end, whole)
         except Unreachable:
@@ -234,12 +234,12 @@ class Engine:
             self._by_disk = self._by_disk or any(result.get("wrote") for result in results)
         return results
 
-    def _write_by_disk(self, wanted: Loaded, end: float) -> dict[str, Any]:
+    def _write_by_disk(self, wanted: Pinned, end: float) -> dict[str, Any]:
         begin = self._clock()
         try:
             self._load(wanted, end)
         except Refused as error:
-            before = Loaded(self._served.directory, self._served.label) if self._served is not None else self._start
+            before = self._served or self._start
             if before is None:
                 return {"ok": False, "wrote": True, "error": f"{error}; no version before is known to load again"}
             try:
@@ -251,7 +251,7 @@ class Engine:
         self._by_disk = False
         return {"ok": True, "wrote": True, "kind": "disk", "cells": 0, "why": "", "write_s": self._clock() - begin}
 
-    def _load(self, what: Loaded, end: float) -> None:
+    def _load(self, what: Union[Pinned, Loaded], end: float) -> None:
         body = {
             "model_path": what.directory, "weight_version": what.label, "flush_cache": False, "abort_all_requests": False,
         }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 from .._errors import Error
 from .._subscription import Event, EventKind, Subscription
 from ..engines._installs import Action, Installs, Limits, Step, Version
-from ._engine import Engine, Unfit
+from ._engine import Engine
 from ._server import Refused, Unreachable
 
 _CONNECT_S = 1.0  # between attempts, while no daemon runs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 import weakref
 from typing import Any, Callable, Optional
 
@@ -15,7 +14,6 @@ from . import EXCHANGE
 from ._exchange import Exchange
 
 _log = logging.getLogger("weightcast.sglang")
-_ASK_S = 0.002
 
 
 class Loader:
@@ -42,17 +40,8 @@ class Loader:
     ) -> dict[str, Any]:
         """`base`: what the follower knows to be served; None: nothing here is to be relied upon. SGLang may have loaded something
         else since a version was written here, so changes are of use only against that."""
-        end = time.monotonic() + limit_s
         whole = base is None or not self._rank.holds(*base)
-        order = {"version": version, "digest": digest, "whole": whole, "limit_s": limit_s}
-        result = self._rank.call("prepare", **order)
-        while result.get("pending"):
-            if time.monotonic() > end:
-                self._rank.call("drop")
-                return {"ok": False, "error": f"preparing takes longer than {limit_s:.0f} s"}
-            time.sleep(_ASK_S)
-            result = self._rank.call("prepare", **order)
-        return result
+        return self._rank.prepare(version, digest, whole, limit_s)
 
 
 #: By model: a server with a draft model has several.

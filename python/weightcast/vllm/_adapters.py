@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from typing import Any, Awaitable, Callable, Optional
+from typing import Any, Awaitable, Callable
 
-from .._subscription import Event, Subscription
+from .._subscription import Subscription
 from ..engines._adapters import Adapters
 from ..engines._copies import Copies
 from ..engines._installs import Version
@@ -28,72 +28,47 @@ class AdapterFollower:
 
     def __init__(
         self, name: str, served: Any, copies: Copies, rank_max: int, limit_s: float, log: Any,
-        subscribe: Callable[[], Subscription], clock: Callable[[], float] = time.monotonic,
+        subscribe: Callable[[], Subscription],
     ) -> None:  # fmt: skip
         """`rank_max`: of the engine. `limit_s`: after which status() says that an install takes long."""
         self._name, self._served, self._copies, self._rank_max = name, served, copies, rank_max
-        self._limit_s, self._log, self._subscribe, self._clock = limit_s, log, subscribe, clock
-        self._daemon = DaemonEvents(self._hear_of, log, subscribe)
+        self._limit_s, self._log, self._subscribe = limit_s, log, subscribe
         self._adapters = Adapters()
-        self._told = 0.0  # when the newest version was heard of
+        self._daemon = DaemonEvents(self._adapters, log, subscribe)
         self._unused: list[tuple[str, int]] = []  # label and number of versions that no request has any more
         self._loaded: set[str] = set()
-        self._idle = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._last: dict[str, Any] = {"version": None, "digest": None, "model": None}
 
     def status(self) -> dict[str, Any]:
         """`version`: of requests that arrive now, whose answers have it in `model`; None: there is no adapter of this name.
         `loaded`: versions in the engine, with those that answers under way have."""
-        newest = self._adapters.newest
-        return {
-            "newest": newest.number if newest else None,
-            "follows": self._daemon.is_connected,
-            "why": self._adapters.why or self._daemon.why,
-            "loaded": len(self._loaded),
-            **self._last,
-        }
+        return {**self._daemon.status(), "loaded": len(self._loaded), **self._last}
 
     async def run(self) -> None:
         try:
             while not self._served.has_ended:
                 await self._daemon.hear()
                 await self._drop_unused()
-                version = self._adapters.poll(self._clock())
+                version = self._adapters.poll(time.monotonic())
                 if version is None:
-                    await self._wait()
+                    await self._daemon.wait()
                 else:
                     await self._install(version)
         finally:
             self._daemon.close()
 
     async def first(self, limit_s: float) -> None:
-        """Returns when nothing is left to do at once: the version that was there at the start is in, or failed."""
-        try:
-            await asyncio.wait_for(self._idle.wait(), limit_s)
-        except asyncio.TimeoutError:
-            self._log.warning("weightcast: the first version of %s is not in after %g s", self._name, limit_s)
-
-    def _hear_of(self, event: Event) -> None:
-        version = Version(event.version, event.digest)
-        if version != self._adapters.newest:
-            self._told = self._clock()
-        self._adapters.handle_installed(self._clock(), version)
-
-    async def _wait(self) -> None:
-        deadline = self._adapters.poll_deadline()
-        if deadline is None or self._adapters.why:
-            self._idle.set()
-        await self._daemon.wait(None if deadline is None else max(0.0, deadline - self._clock()))
+        await self._daemon.first(limit_s, f"weightcast: the first version of {self._name} is not in after %g s")
 
     async def _install(self, version: Version) -> None:
         label = f"{self._name}@{version.number}-{version.digest[:12]}"
-        told, begin = self._told, self._clock()
+        told, begin = self._daemon.told, time.monotonic()
         try:
             if label in self._loaded:
                 raise RuntimeError("answers under way have the same version from before; it is loaded anew when they have ended")
             path = await self._patiently(version, "copying", asyncio.to_thread(self._copy, version, label))
-            copied = self._clock()
+            copied = time.monotonic()
             try:
                 request = await self._patiently(version, "loading", self._served.load(label, path))
             except BaseException:
@@ -105,7 +80,7 @@ class AdapterFollower:
         self._loaded.add(label)
         weakref.finalize(request, self._handle_unused, label, request.lora_int_id).atexit = False
         self._served.show(self._name, request)
-        now = self._clock()
+        now = time.monotonic()
         self._adapters.handle_loaded(version)
         self._last = {
             "version": version.number, "digest": version.digest, "model": label,
@@ -134,7 +109,7 @@ class AdapterFollower:
         return await task
 
     def _handle_failed(self, version: Version, why: str) -> None:
-        if self._adapters.handle_failed(self._clock(), version, f"version {version.number}: {why}"):
+        if self._adapters.handle_failed(time.monotonic(), version, f"version {version.number}: {why}"):
             served = self._last["model"] or "nothing yet"
             self._log.error("weightcast: version %d of %s is not in: %s; %s is served", version.number, self._name, why, served)
 

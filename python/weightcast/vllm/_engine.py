@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
 
@@ -14,8 +13,6 @@ from ..engines._installs import Limits
 from ..engines._listener import Listener
 from ..engines._rank import Rank
 from ._model import VllmModel
-
-_ASK_S = 0.005
 
 
 @dataclass
@@ -65,19 +62,11 @@ class WeightcastEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def _install(self, version: dict[str, Any], whole: bool) -> tuple[str, bool]:
         """Why it failed, or "", and whether it failed while it wrote."""
-        end = time.monotonic() + Limits().prepare_s
-        order = {**version, "whole": whole, "limit_s": Limits().prepare_s}
-        result = self.rank.call("prepare", **order)
-        while result.get("pending"):
-            if time.monotonic() > end:
-                self.rank.call("drop")
-                return "preparing takes too long", False
-            time.sleep(_ASK_S)
-            result = self.rank.call("prepare", **order)
+        result = self.rank.prepare(**version, whole=whole, limit_s=Limits().prepare_s)
         if result["ok"]:
             result = self.rank.call("write")
-        why: Optional[str] = None if result["ok"] else result["error"]
-        return why or "", bool(why and result.get("wrote"))
+        why = "" if result["ok"] else result["error"]
+        return why, bool(why and result.get("wrote"))
 
     def finish_weight_update(self) -> None:
         pass

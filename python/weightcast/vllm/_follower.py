@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any, Callable, Optional
 
-from .._subscription import Event, Subscription
+from .._subscription import Subscription
 from ..engines._installs import Action, InFlight, Installs, Limits, Step, Version
 from ._core import UTILITY
 from ._events import DaemonEvents
@@ -16,15 +16,11 @@ class Follower:
     """Its task ends when the engine dies or stop() is called. `engine` is vLLM's EngineClient."""
 
     def __init__(
-        self, engine: Any, installs: Installs, limits: Limits, log: Any,
-        subscribe: Callable[[], Subscription] = Subscription, clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self, engine: Any, installs: Installs, limits: Limits, log: Any, subscribe: Callable[[], Subscription] = Subscription
+    ) -> None:
         self._engine, self._installs, self._limits, self._log = engine, installs, limits, log
-        self._clock = clock
-        self._daemon = DaemonEvents(self._hear_of, log, subscribe)
-        self._told = 0.0  # when the newest version was heard of
+        self._daemon = DaemonEvents(installs, log, subscribe)
         self._paused_at = self._pausing_s = 0.0
-        self._idle = asyncio.Event()
         self._has_ended = False
         self.last: dict[str, Any] = {"version": None, "digest": None}
 
@@ -34,22 +30,15 @@ class Follower:
 
     def status(self) -> dict[str, Any]:
         """`version`: what answers are computed with, since it was resumed with; None: what the server was started with."""
-        newest = self._installs.newest
-        return {
-            "newest": newest.number if newest else None,
-            "follows": self._daemon.is_connected,
-            "refuses": self.is_refusing,
-            "why": self._installs.why or self._daemon.why,
-            **self.last,
-        }
+        return {**self._daemon.status(), "refuses": self.is_refusing, **self.last}
 
     async def run(self) -> None:
         try:
             while not self._engine.errored:
                 await self._daemon.hear()
-                action = self._installs.poll_action(self._clock())
+                action = self._installs.poll_action(time.monotonic())
                 if action is None:
-                    await self._wait()
+                    await self._daemon.wait()
                 else:
                     await self._perform(action)
         finally:
@@ -57,24 +46,8 @@ class Follower:
             self._daemon.close()
 
     async def first(self, limit_s: float) -> None:
-        """Returns when nothing is left to do at once: the version that was there at the start is in, or failed."""
-        try:
-            await asyncio.wait_for(self._idle.wait(), limit_s)
-        except asyncio.TimeoutError:
-            served = "what the server was started with is served"
-            self._log.warning("weightcast: the first version is not in after %g s; %s", limit_s, served)
-
-    def _hear_of(self, event: Event) -> None:
-        version = Version(event.version, event.digest)
-        if version != self._installs.newest:
-            self._told = self._clock()
-        self._installs.handle_installed(self._clock(), version)
-
-    async def _wait(self) -> None:
-        deadline = self._installs.poll_deadline()
-        if deadline is None or self._installs.why:
-            self._idle.set()
-        await self._daemon.wait(None if deadline is None else max(0.0, deadline - self._clock()))
+        late = "weightcast: the first version is not in after %g s; what the server was started with is served"
+        await self._daemon.first(limit_s, late)
 
     # The engine.
 
@@ -85,12 +58,12 @@ class Follower:
             done, _ = await asyncio.wait({call}, timeout=limit_s)
             if done:
                 break
-            if self._installs.handle_overdue(self._clock()):
+            if self._installs.handle_overdue(time.monotonic()):
                 call.add_done_callback(lambda late: late.cancelled() or late.exception())
                 return
             self._log.error("weightcast: %s", self._installs.why or f"{action.step.value} takes long")
             limit_s = None if self.is_refusing else action.limit_s
-        now = self._clock()
+        now = time.monotonic()
         try:
             results = call.result()
         except Exception as error:
@@ -116,7 +89,7 @@ class Follower:
         if action.step in (Step.WRITE, Step.DROP):
             return await self._ranks(action.step.value)
         if action.step is Step.PAUSE:
-            begin = self._clock()
+            begin = time.monotonic()
             mode, clear_cache = _pause_of(action)
             if clear_cache:
                 await engine.renderer.clear_mm_cache_async()
@@ -142,7 +115,7 @@ class Follower:
         order = {"version": number, "digest": digest, "whole": action.whole, "limit_s": self._limits.prepare_s}
         if self._installs.is_paused:
             return await self._ranks("prepare", **order)
-        begin = self._clock()
+        begin = time.monotonic()
         mode, clear_cache = _pause_of(action) if action.pauses else (None, False)
         if clear_cache:
             await self._engine.renderer.clear_mm_cache_async()
@@ -152,7 +125,7 @@ class Follower:
 
     def _note_paused(self, begin: float) -> None:
         """`begin`: of the call that may have paused generation; the last one did."""
-        self._paused_at = self._clock()
+        self._paused_at = time.monotonic()
         self._pausing_s = self._paused_at - begin
 
     def _tell(self, version: Version, now: float) -> None:
@@ -168,7 +141,7 @@ class Follower:
             "write_s": max(rank["write_s"] for rank in written),
             "pausing_s": self._pausing_s,
             "paused_s": now - self._paused_at,
-            "install_s": now - self._told,
+            "install_s": now - self._daemon.told,
         }
         self._log.info(
             "weightcast: version %d is in (%s, %d cells): %.1f ms after the daemon's install, of which generation was "

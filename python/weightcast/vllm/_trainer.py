@@ -8,10 +8,8 @@ from typing import Any, ClassVar, Optional
 from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeightTransferEngine
 
 from .._publisher import Publisher
-from .._tensors import LIBRARY_NAMES, TensorInfo
+from .._tensors import DTYPE_OF_NAME, TensorInfo
 from . import BACKEND
-
-_DTYPES = {name: dtype for dtype, name in LIBRARY_NAMES.items()}
 
 
 @dataclass
@@ -51,7 +49,7 @@ class WeightcastTrainer(TrainerWeightTransferEngine[WeightcastTrainerInit]):
                 pass
             return
         infos = [
-            TensorInfo(meta.name, _DTYPES[str(meta.dtype).rpartition(".")[2]], meta.shape)
+            TensorInfo(meta.name, DTYPE_OF_NAME[str(meta.dtype).rpartition(".")[2]], meta.shape)
             for meta in self.source.metadata()
         ]
         with self._publisher.begin(infos, files=self._init_info.files) as publication:
