@@ -28,6 +28,8 @@ from ._step_log import StepLog, figures_of
 _POLL_S = 0.02
 # For one answer: what only looks is answered at once, also while an engine writes.
 _ANSWER_S_MAX = 10.0
+# The last answer, at the deadline, has this time: it tells why.
+_LAST_LOOK_S = 0.5
 _SHOWN_CHARACTERS_MAX = 500
 
 
@@ -215,7 +217,7 @@ class _Engine:
         while True:
             left = deadline - time.monotonic()
             try:
-                seen = self._look(min(max(left, _POLL_S), _ANSWER_S_MAX))
+                seen = self._look(min(max(left, _LAST_LOOK_S), _ANSWER_S_MAX))
             except OSError as error:  # it is started, or started anew
                 last = f"the last call failed: {error}"
             else:
