@@ -120,12 +120,9 @@ void LeafChange::put(std::uint64_t offset, Bytes bytes, bool negative) {
 void LeafChange::replace(std::uint64_t offset, unsigned cell_bytes, std::span<const std::uint32_t> cells, Bytes before,
                          Bytes after) {
   WC_CHECK(before.size() == cells.size() * cell_bytes && after.size() == before.size());
-  switch (cell_bytes) {
-    case 1: return replace_cells<std::uint8_t>(offset, cells, before, after);
-    case 2: return replace_cells<std::uint16_t>(offset, cells, before, after);
-    case 4: return replace_cells<std::uint32_t>(offset, cells, before, after);
-    default: return replace_cells<std::uint64_t>(offset, cells, before, after);
-  }
+  with_cell_bytes(cell_bytes, [&]<unsigned CellBytes>() {
+    replace_cells<typename CellInt<CellBytes>::Unsigned>(offset, cells, before, after);
+  });
 }
 
 template <typename Cell>
