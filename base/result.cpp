@@ -2,57 +2,35 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 namespace weightcast {
+namespace {
+
+// Peers send both as numbers, of which a later release may have more.
+constexpr std::array<std::string_view, 15> kCodeWords{
+    "invalid argument", "corrupt", "too large", "unsupported",  "not found",   "already exists", "wrong base", "busy",
+    "timed out",        "closed",  "no space",  "input/output", "not allowed", "cancelled",      "too far"};
+constexpr std::array<std::string_view, 19> kOpWords{
+    "parse",  "encode", "decode",  "open",    "read", "write", "sync",    "rename",    "lock",  "connect",
+    "listen", "send",   "receive", "publish", "join", "plan",  "install", "configure", "verify"};
+static_assert(kCodeWords[static_cast<std::size_t>(Errc::kTooFar)] == "too far" &&
+              kOpWords[static_cast<std::size_t>(Op::kVerify)] == "verify");
+
+}  // namespace
 
 std::string_view to_string(Errc code) {
-  switch (code) {
-    case Errc::kInvalidArgument: return "invalid argument";
-    case Errc::kCorrupt: return "corrupt";
-    case Errc::kTooLarge: return "too large";
-    case Errc::kUnsupported: return "unsupported";
-    case Errc::kNotFound: return "not found";
-    case Errc::kAlreadyExists: return "already exists";
-    case Errc::kWrongBase: return "wrong base";
-    case Errc::kBusy: return "busy";
-    case Errc::kTimedOut: return "timed out";
-    case Errc::kClosed: return "closed";
-    case Errc::kNoSpace: return "no space";
-    case Errc::kIo: return "input/output";
-    case Errc::kNotAllowed: return "not allowed";
-    case Errc::kCancelled: return "cancelled";
-    case Errc::kTooFar: return "too far";
-  }
-  return "unknown";
+  const auto at = static_cast<std::size_t>(code);
+  return at < kCodeWords.size() ? kCodeWords[at] : "unknown";
 }
 
 std::string_view to_string(Op op) {
-  switch (op) {
-    case Op::kParse: return "parse";
-    case Op::kEncode: return "encode";
-    case Op::kDecode: return "decode";
-    case Op::kOpen: return "open";
-    case Op::kRead: return "read";
-    case Op::kWrite: return "write";
-    case Op::kSync: return "sync";
-    case Op::kRename: return "rename";
-    case Op::kLock: return "lock";
-    case Op::kConnect: return "connect";
-    case Op::kListen: return "listen";
-    case Op::kSend: return "send";
-    case Op::kReceive: return "receive";
-    case Op::kPublish: return "publish";
-    case Op::kJoin: return "join";
-    case Op::kPlan: return "plan";
-    case Op::kInstall: return "install";
-    case Op::kConfigure: return "configure";
-    case Op::kVerify: return "verify";
-  }
-  return "do";
+  const auto at = static_cast<std::size_t>(op);
+  return at < kOpWords.size() ? kOpWords[at] : "do";
 }
 
 std::string Error::message() const { return fmt::format("cannot {}: {}", to_string(op), detail); }

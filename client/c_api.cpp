@@ -87,8 +87,7 @@ Result<PublishOptions> whole_options_of(const wc_publish_options* given) {
 /// What lies where in a region that another process has begun.
 Result<std::vector<TensorInfo>> tensors_of(const Region& region) {
   const auto bytes = std::as_bytes(std::span<const char>(region.data(), region.content_bytes()));
-  WC_ASSIGN(const std::uint64_t header_bytes, safetensors_data_offset(bytes, bytes.size(), "region"));
-  WC_ASSIGN(SafetensorsHeader header, parse_safetensors_header(bytes.first(header_bytes), bytes.size(), "region"));
+  WC_ASSIGN(SafetensorsHeader header, parse_safetensors_header(bytes, bytes.size(), "region"));
   return std::move(header.tensors);
 }
 

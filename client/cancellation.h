@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/files/unique_fd.h"
+
 namespace weightcast::client {
 
 /// Whether a handle is inside a call, and how another thread ends that call. One call at a time: begin(), cancelled()
@@ -14,11 +16,6 @@ namespace weightcast::client {
 class Cancellation {
  public:
   Cancellation() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-  ~Cancellation() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Cancellation(const Cancellation&) = delete;
-  Cancellation& operator=(const Cancellation&) = delete;
 
   /// False if another call runs.
   [[nodiscard]] bool begin() {
@@ -32,24 +29,24 @@ class Cancellation {
     State running = State::kRunning;
     if (!state_.compare_exchange_strong(running, State::kCancelled)) return;
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(fd_, &one, sizeof one);
+    [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);
   }
   [[nodiscard]] bool cancelled() const { return state_ == State::kCancelled; }
   /// Takes from fd() what requests have written so far, also late ones that were meant for an earlier call. Look at
   /// cancelled() after it: what is written from now on makes fd() readable again.
   void drain() const {
     std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = ::read(fd_, &count, sizeof count);
+    [[maybe_unused]] const ssize_t got = ::read(fd_.get(), &count, sizeof count);
   }
 
   /// -1 where the process had no descriptor left.
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] int fd() const { return fd_.get(); }
 
  private:
   enum class State : std::uint8_t { kIdle, kRunning, kCancelled };
 
   std::atomic<State> state_{State::kIdle};
-  const int fd_;
+  const UniqueFd fd_;
 };
 
 }  // namespace weightcast::client

@@ -59,8 +59,7 @@ Status ChangeList::read(std::uint64_t bytes) {
   ::close(std::exchange(fd_, -1));
 
   const auto all = std::as_bytes(std::span<const char>(data_, bytes_));
-  WC_ASSIGN(const std::uint64_t header_bytes, safetensors_data_offset(all, bytes_, "the changes"));
-  WC_ASSIGN(const SafetensorsHeader header, parse_safetensors_header(all.first(header_bytes), bytes_, "the changes"));
+  WC_ASSIGN(const SafetensorsHeader header, parse_safetensors_header(all, bytes_, "the changes"));
   struct Arrays {
     const TensorInfo *indices = nullptr, *values = nullptr, *old = nullptr;
   };

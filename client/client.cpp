@@ -29,10 +29,12 @@ void fill_in_children(local::StatusReply& status) {
   }
 }
 
-void describe(const PublishOptions& options, local::PublishRequest& request) {
-  request.new_model = options.new_model;
-  request.file_tree = options.file_tree;
-  if (options.files) request.files_bytes = options.files->size_bytes();
+local::PublishRequest request_of(const PublishOptions& options) {
+  return {.version = options.version,
+          .allow_nonfinite = options.allow_nonfinite,
+          .files_bytes = options.files ? options.files->size_bytes() : 0,
+          .new_model = options.new_model,
+          .file_tree = options.file_tree};
 }
 
 Status check_no_file_tree(const PublishOptions& options) {
@@ -48,12 +50,10 @@ Status check_keeps_model(const PublishOptions& options) {
 }
 
 local::Message::Kind changes_request(const PublishOptions& options, std::uint64_t base_version, std::uint64_t bytes) {
-  local::PublishChangesRequest request;
-  request.version = options.version;
-  request.base_version = base_version;
-  request.allow_nonfinite = options.allow_nonfinite;
-  request.changes_bytes = bytes;
-  return request;
+  return local::PublishChangesRequest{.version = options.version,
+                                      .base_version = base_version,
+                                      .allow_nonfinite = options.allow_nonfinite,
+                                      .changes_bytes = bytes};
 }
 
 double seconds_until(Deadline deadline) {
@@ -174,61 +174,46 @@ Result<local::StatusReply> Client::status(Deadline deadline) {
   return *std::move(all);
 }
 
-Result<local::VersionsReply> Client::versions(Deadline deadline) {
-  WC_ASSIGN(const std::uint64_t request, send(local::VersionsRequest{}, deadline));
+template <typename Reply>
+Result<Reply> Client::ask(local::Message::Kind question, Deadline deadline) {
+  WC_ASSIGN(const std::uint64_t request, send(std::move(question), deadline));
   WC_ASSIGN(local::Message message, answer(request, deadline));
-  auto* reply = std::get_if<local::VersionsReply>(&message.kind);
+  auto* reply = std::get_if<Reply>(&message.kind);
   if (reply == nullptr) return unknown_answer();
   return std::move(*reply);
+}
+
+Result<local::VersionsReply> Client::versions(Deadline deadline) {
+  return ask<local::VersionsReply>(local::VersionsRequest{}, deadline);
 }
 
 Result<local::HistoryReply> Client::history(std::uint64_t version, Deadline deadline) {
-  WC_ASSIGN(const std::uint64_t request, send(local::HistoryRequest{version}, deadline));
-  WC_ASSIGN(local::Message message, answer(request, deadline));
-  auto* reply = std::get_if<local::HistoryReply>(&message.kind);
-  if (reply == nullptr) return unknown_answer();
-  return std::move(*reply);
+  return ask<local::HistoryReply>(local::HistoryRequest{version}, deadline);
 }
 
 Result<local::ReadyReply> Client::readiness(Deadline deadline) {
-  WC_ASSIGN(const std::uint64_t request, send(local::ReadyRequest{}, deadline));
-  WC_ASSIGN(const local::Message message, answer(request, deadline));
-  const auto* reply = message.get<local::ReadyReply>();
-  if (reply == nullptr) return unknown_answer();
-  return *reply;
+  return ask<local::ReadyReply>(local::ReadyRequest{}, deadline);
 }
 
 Result<std::uint64_t> Client::next_version(Deadline deadline) {
-  WC_ASSIGN(const std::uint64_t request, send(local::NextVersionRequest{}, deadline));
-  WC_ASSIGN(const local::Message message, answer(request, deadline));
-  const auto* reply = message.get<local::NextVersionReply>();
-  if (reply == nullptr) return unknown_answer();
-  return reply->version;
+  WC_ASSIGN(const local::NextVersionReply reply, ask<local::NextVersionReply>(local::NextVersionRequest{}, deadline));
+  return reply.version;
 }
 
 Status Client::serve(const std::string& name, bool serves, bool provisions, Deadline deadline) {
-  local::ServeRequest asked;
-  asked.name = name;
-  asked.serves = serves;
-  asked.provisions = provisions;
-  WC_ASSIGN(const std::uint64_t request, send(std::move(asked), deadline));
-  WC_ASSIGN(const local::Message message, answer(request, deadline));
-  if (message.get<local::ServeReply>() == nullptr) return unknown_answer();
+  const local::ServeRequest request{.name = name, .serves = serves, .provisions = provisions};
+  WC_TRY(ask<local::ServeReply>(request, deadline));
   return {};
 }
 
 Status Client::forget(const std::string& name, Deadline deadline) {
-  WC_ASSIGN(const std::uint64_t request, send(local::ForgetRequest{name}, deadline));
-  WC_ASSIGN(const local::Message message, answer(request, deadline));
-  return message.get<local::ForgetReply>() == nullptr ? Status(unknown_answer()) : Status();
+  WC_TRY(ask<local::ForgetReply>(local::ForgetRequest{name}, deadline));
+  return {};
 }
 
 Result<std::vector<std::string>> Client::reload(Deadline deadline) {
-  WC_ASSIGN(const std::uint64_t request, send(local::ReloadRequest{}, deadline));
-  WC_ASSIGN(const local::Message message, answer(request, deadline));
-  const auto* reply = message.get<local::ReloadReply>();
-  if (reply == nullptr) return unknown_answer();
-  return reply->changes;
+  WC_ASSIGN(local::ReloadReply reply, ask<local::ReloadReply>(local::ReloadRequest{}, deadline));
+  return std::move(reply.changes);
 }
 
 // ---- publishing
@@ -289,12 +274,9 @@ Result<std::uint64_t> Client::commit(const std::optional<PublishOptions>& option
                         &change_regions_, begun_->region, nullptr, deadline);
   }
   WC_TRY(check_no_file_tree(begun_->options));
-  local::PublishRequest request;
-  request.version = begun_->options.version;
-  request.allow_nonfinite = begun_->options.allow_nonfinite;
+  local::PublishRequest request = request_of(begun_->options);
   request.region = true;
   request.region_bytes = regions_.bytes();
-  describe(begun_->options, request);
   return send_publish(std::move(request), &regions_, begun_->region, begun_->options.files.get(), deadline);
 }
 
@@ -302,11 +284,8 @@ Result<std::uint64_t> Client::publish_path(const PublishOptions& options, const 
   if (options.file_tree && options.files) {
     return fail(Errc::kInvalidArgument, Op::kPublish, "a directory brings its own files; put the others into it");
   }
-  local::PublishRequest request;
-  request.version = options.version;
-  request.allow_nonfinite = options.allow_nonfinite;
+  local::PublishRequest request = request_of(options);
   request.path = path;
-  describe(options, request);
   return send_publish(std::move(request), nullptr, nullptr, options.files.get(), deadline);
 }
 
@@ -381,7 +360,7 @@ void Client::abort() {
 }
 
 Status Client::reserve(std::span<const wc_tensor> tensors, std::size_t regions) {
-  if (begun_) return fail(Errc::kBusy, Op::kPublish, "a publication was begun; commit or abort it first");
+  WC_TRY(check_nothing_begun());
   WC_TRY(regions_.lay_out(tensors));
   return regions_.reserve(regions);
 }
@@ -405,18 +384,23 @@ Result<std::uint64_t> Client::publish(const PublishOptions& options, std::span<c
   return version;
 }
 
+Status Client::check_begun() const {
+  if (begun_) return {};
+  return fail(Errc::kInvalidArgument, Op::kPublish, "nothing was begun, so there is no region");
+}
+
 Result<int> Client::region_fd() const {
-  if (!begun_) return fail(Errc::kInvalidArgument, Op::kPublish, "nothing was begun, so there is no region");
+  WC_TRY(check_begun());
   return begun_->region->fd();
 }
 
 Result<std::uint64_t> Client::region_id() {
-  if (!begun_) return fail(Errc::kInvalidArgument, Op::kPublish, "nothing was begun, so there is no region");
+  WC_TRY(check_begun());
   return begun_->pool->publication(*begun_->region);
 }
 
 Result<std::pair<std::shared_ptr<Region>, std::vector<TensorInfo>>> Client::share_region() {
-  if (!begun_) return fail(Errc::kInvalidArgument, Op::kPublish, "nothing was begun, so there is no region");
+  WC_TRY(check_begun());
   RegionPool& pool = *begun_->pool;
   std::vector<TensorInfo> tensors = pool.tensors();
   for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].offset_bytes = pool.offsets_bytes()[i];
@@ -460,12 +444,7 @@ Result<Outcome> Client::wait(std::uint64_t version, const WaitOptions& options, 
   if (outcome.has_value()) return Outcome{outcome->result, mine->take_s, mine->notice};
   if (outcome.error().code != Errc::kNotFound || options.fraction > 0) return outcome;
   // The origin has forgotten it, but its word stands.
-  Outcome taken;
-  taken.take_s = mine->take_s;
-  taken.notice = mine->notice;
-  taken.result.version = version;
-  taken.result.reached = true;
-  return taken;
+  return Outcome{{.version = version, .reached = true}, mine->take_s, mine->notice};
 }
 
 Result<Outcome> Client::receive_outcome(std::uint64_t request_id, const WaitOptions& options, Deadline deadline) {

@@ -125,8 +125,12 @@ class Client {
   /// Sends a request and receives its next answer. An ErrorReply is an error.
   Result<std::uint64_t> send(local::Message::Kind request, Deadline deadline);
   Result<local::Message> answer(std::uint64_t request_id, Deadline deadline);
+  /// Both, where the one answer is a Reply.
+  template <typename Reply>
+  Result<Reply> ask(local::Message::Kind question, Deadline deadline);
   /// A region for what the pool has laid out; waits until there is one.
   Result<Region*> take_region(RegionPool& pool, const PublishOptions& options, Deadline deadline);
+  [[nodiscard]] Status check_begun() const;
   [[nodiscard]] Status check_nothing_begun() const;
   /// `files` (may be null) goes beside the region.
   Result<std::uint64_t> send_publish(local::Message::Kind request, RegionPool* pool, Region* region,

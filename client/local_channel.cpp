@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -63,10 +62,9 @@ Result<std::unique_ptr<LocalChannel>> LocalChannel::open(const std::string& stat
                             path, sizeof address.sun_path - 1));
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return fail_errno(errno, Op::kConnect, path);
-  std::unique_ptr<LocalChannel> channel(new LocalChannel(fd, cancellation));
-  while (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return fail_errno(errno, Op::kConnect, path);
+  while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     if (errno == EINTR) continue;
     if (errno == EAGAIN) {
       if (Clock::now() >= deadline) {
@@ -88,10 +86,8 @@ Result<std::unique_ptr<LocalChannel>> LocalChannel::open(const std::string& stat
     }
     return fail_errno(errno, Op::kConnect, path);
   }
-  return channel;
+  return std::unique_ptr<LocalChannel>(new LocalChannel(std::move(fd), cancellation));
 }
-
-LocalChannel::~LocalChannel() { ::close(fd_); }
 
 Result<std::size_t> LocalChannel::send_some(std::string_view bytes, std::span<const int> descriptors,
                                             Deadline deadline) {
@@ -111,10 +107,10 @@ Result<std::size_t> LocalChannel::send_some(std::string_view bytes, std::span<co
     std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
   }
   for (;;) {
-    const ssize_t sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
+    const ssize_t sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL);
     if (sent > 0) return static_cast<std::size_t>(sent);
     if (errno == EAGAIN) {
-      WC_TRY(wait_for(fd_, POLLOUT, deadline, cancellation_, Op::kSend));
+      WC_TRY(wait_for(fd(), POLLOUT, deadline, cancellation_, Op::kSend));
     } else if (errno != EINTR) {
       return fail(Errc::kClosed, Op::kSend,
                   fmt::format("local socket: the daemon closed it ({})", std::strerror(errno)));
@@ -165,7 +161,7 @@ Result<std::optional<local::Message>> LocalChannel::poll() {
     WC_ASSIGN(std::optional<local::Message> message, take_message());
     if (message) return message;
     char buffer[65536];
-    const ssize_t got = ::recv(fd_, buffer, sizeof buffer, 0);
+    const ssize_t got = ::recv(fd(), buffer, sizeof buffer, 0);
     if (got > 0) {
       received_.append(buffer, static_cast<std::size_t>(got));
     } else if (got == 0) {
@@ -183,7 +179,7 @@ Result<local::Message> LocalChannel::receive(Deadline deadline) {
   for (;;) {
     WC_ASSIGN(std::optional<local::Message> message, poll());
     if (message) return *std::move(message);
-    WC_TRY(wait_for(fd_, POLLIN, deadline, cancellation_, Op::kReceive));
+    WC_TRY(wait_for(fd(), POLLIN, deadline, cancellation_, Op::kReceive));
   }
 }
 

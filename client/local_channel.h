@@ -6,7 +6,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
+#include "base/files/unique_fd.h"
 #include "base/result.h"
 #include "client/cancellation.h"
 #include "proto/local_messages.h"
@@ -32,9 +34,6 @@ class LocalChannel {
   /// (the path is too long for a socket), kIo.
   [[nodiscard]] static Result<std::unique_ptr<LocalChannel>> open(const std::string& state_dir, Deadline deadline,
                                                                   const Cancellation& cancellation);
-  ~LocalChannel();
-  LocalChannel(const LocalChannel&) = delete;
-  LocalChannel& operator=(const LocalChannel&) = delete;
 
   /// Numbers the request and sends it, with `descriptors`, at most kDescriptorsMax. After an error the daemon has no
   /// part of the request that it would act on. Errors: kTimedOut, kCancelled; kClosed (the daemon ended; or an earlier
@@ -47,16 +46,16 @@ class LocalChannel {
   /// One that is there already. Errors: kClosed, kCorrupt.
   [[nodiscard]] Result<std::optional<local::Message>> poll();
 
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] int fd() const { return fd_.get(); }
   /// Whether poll() would give a message that has been read from the socket already.
   [[nodiscard]] bool has_message() const;
 
  private:
-  LocalChannel(int fd, const Cancellation& cancellation) : fd_(fd), cancellation_(cancellation) {}
+  LocalChannel(UniqueFd fd, const Cancellation& cancellation) : fd_(std::move(fd)), cancellation_(cancellation) {}
   Result<std::size_t> send_some(std::string_view bytes, std::span<const int> descriptors, Deadline deadline);
   Result<std::optional<local::Message>> take_message();
 
-  const int fd_;
+  const UniqueFd fd_;
   const Cancellation& cancellation_;
   std::uint64_t last_request_id_ = 0;
   bool broken_ = false;   // the last request is with the daemon in part

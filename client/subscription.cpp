@@ -38,20 +38,14 @@ Subscription::Subscription(std::string state_dir)
       timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
       marked_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       backoff_(kBackoffMin) {
-  watch(epoll_, timer_);
-  watch(epoll_, marked_);
-}
-
-Subscription::~Subscription() {
-  for (const int fd : {epoll_, timer_, marked_}) {
-    if (fd >= 0) ::close(fd);
-  }
+  watch(fd(), timer_.get());
+  watch(fd(), marked_.get());
 }
 
 Result<std::unique_ptr<Subscription>> Subscription::open(std::string state_dir, Deadline deadline) {
   std::unique_ptr<Subscription> subscription(new Subscription(std::move(state_dir)));
-  if (std::min({subscription->epoll_, subscription->timer_, subscription->marked_, subscription->cancellation_.fd()}) <
-      0) {
+  if (std::min({subscription->fd(), subscription->timer_.get(), subscription->marked_.get(),
+                subscription->cancellation_.fd()}) < 0) {
     return fail(Errc::kIo, Op::kConnect, "no descriptor is left in this process; raise 'ulimit -n'");
   }
   WC_TRY(subscription->connect(deadline));
@@ -62,10 +56,10 @@ Status Subscription::connect(Deadline deadline) {
   WC_ASSIGN(std::unique_ptr<LocalChannel> channel, LocalChannel::open(state_dir_, deadline, cancellation_));
   WC_ASSIGN(request_, channel->send({.kind = local::SubscribeRequest{}}, deadline));
   channel_ = std::move(channel);
-  watch(epoll_, channel_->fd());
+  watch(fd(), channel_->fd());
   // acquire() connects before it is time.
   const itimerspec never{};
-  ::timerfd_settime(timer_, 0, &never, nullptr);
+  ::timerfd_settime(timer_.get(), 0, &never, nullptr);
   return {};
 }
 
@@ -76,21 +70,21 @@ void Subscription::reconnect_later() {
   itimerspec due{};
   due.it_value.tv_sec = backoff_.count() / 1000;
   due.it_value.tv_nsec = backoff_.count() % 1000 * 1'000'000;
-  ::timerfd_settime(timer_, 0, &due, nullptr);
+  ::timerfd_settime(timer_.get(), 0, &due, nullptr);
   backoff_ = std::min(2 * backoff_, kBackoffMax);
 }
 
 void Subscription::mark() {
   std::uint64_t count = 1;
   [[maybe_unused]] const ssize_t moved = !events_.empty() || (channel_ && channel_->has_message())
-                                             ? ::write(marked_, &count, sizeof count)
-                                             : ::read(marked_, &count, sizeof count);
+                                             ? ::write(marked_.get(), &count, sizeof count)
+                                             : ::read(marked_.get(), &count, sizeof count);
 }
 
 Result<std::optional<Event>> Subscription::poll() {
   if (!channel_) {
     std::uint64_t expirations = 0;
-    if (::read(timer_, &expirations, sizeof expirations) < 0) return std::optional<Event>();  // not due
+    if (::read(timer_.get(), &expirations, sizeof expirations) < 0) return std::optional<Event>();  // not due
     const Status connected = connect(Clock::now() + kReconnectTimeout);
     if (!connected.has_value()) {
       reconnect_later();
@@ -218,7 +212,7 @@ Result<Event> Subscription::next(Deadline deadline) {
     mark();
     if (!event.has_value()) return event.error();
     if (*event) return **event;
-    const Status waited = wait_for(epoll_, POLLIN, deadline, cancellation_, Op::kReceive);
+    const Status waited = wait_for(fd(), POLLIN, deadline, cancellation_, Op::kReceive);
     if (waited.has_value()) continue;
     if (waited.error().code != Errc::kTimedOut) return waited.error();
     return fail(Errc::kTimedOut, Op::kReceive, "no event came in time");

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/files/unique_fd.h"
 #include "client/cancellation.h"
 #include "client/change_list.h"
 #include "client/local_channel.h"
@@ -24,9 +25,6 @@ class Subscription {
  public:
   /// Errors: those of LocalChannel::open().
   [[nodiscard]] static Result<std::unique_ptr<Subscription>> open(std::string state_dir, Deadline deadline);
-  ~Subscription();
-  Subscription(const Subscription&) = delete;
-  Subscription& operator=(const Subscription&) = delete;
 
   [[nodiscard]] Result<Event> next(Deadline deadline);
   /// `version` 0: the one in use. Connects again, once, where the connection has ended; next() then tells Disconnected.
@@ -37,7 +35,7 @@ class Subscription {
   [[nodiscard]] Result<std::unique_ptr<ChangeList>> changes(std::uint64_t base, std::string base_digest,
                                                             std::uint64_t version, bool old_values, Deadline deadline);
   /// An epoll instance over the socket, the timer and the mark below.
-  [[nodiscard]] int fd() const { return epoll_; }
+  [[nodiscard]] int fd() const { return epoll_.get(); }
 
   Cancellation& cancellation() { return cancellation_; }
 
@@ -57,9 +55,9 @@ class Subscription {
 
   const std::string state_dir_;
   Cancellation cancellation_;
-  const int epoll_;
-  const int timer_;   // due when it is time to connect again
-  const int marked_;  // an eventfd, readable while a message waits that has left the socket already
+  const UniqueFd epoll_;
+  const UniqueFd timer_;   // due when it is time to connect again
+  const UniqueFd marked_;  // an eventfd, readable while a message waits that has left the socket already
   std::unique_ptr<LocalChannel> channel_;
   std::uint64_t request_ = 0;
   std::chrono::milliseconds backoff_;

@@ -8,7 +8,7 @@ Disk::Partial& Disk::begin(PayloadId payload, std::uint32_t chunks, std::uint32_
   Partial* there = partial_.find(payload);
   if (there != nullptr && !there->open) return *there;
   partial_.erase(payload);
-  return *partial_.emplace(payload, {ChunkSet(chunks), ChunkSet(chunks), std::vector<bool>(parts), false, 0, {}}).first;
+  return *partial_.emplace(payload, {ChunkSet(chunks), std::vector<bool>(parts), false, 0, {}}).first;
 }
 
 void Disk::discard_open() {
@@ -25,9 +25,8 @@ Instant Disk::write(Instant now, std::uint32_t bytes) {
   return free_at_;
 }
 
-void Disk::handle_written(Instant now, Partial& partial, ChunkIndex chunk, bool damaged) const {
+void Disk::handle_written(Instant now, Partial& partial, ChunkIndex chunk) const {
   partial.written.insert(chunk);
-  if (damaged) partial.damaged.insert(chunk);
   while (!partial.unsynced.empty() && partial.unsynced.front().first + sync_delay_ <= now) partial.unsynced.pop_front();
   partial.unsynced.push_back({now, chunk});
 }
@@ -43,9 +42,7 @@ void Disk::crash(Instant now) {
   partial_.erase_if([&](PayloadId kept) { return holds(kept.version); });
   for (auto& [version, partial] : partial_) {
     for (const auto& [at, chunk] : partial.unsynced) {
-      if (at + sync_delay_ <= now) continue;
-      partial.written.erase(chunk);
-      partial.damaged.erase(chunk);
+      if (at + sync_delay_ > now) partial.written.erase(chunk);
     }
     partial.unsynced.clear();
   }

@@ -19,7 +19,6 @@ class Disk {
  public:
   struct Partial {
     ChunkSet written;
-    ChunkSet damaged;  ///< of `written`, those whose bytes are wrong: none, unless a core is broken
     std::vector<bool> parts;
     bool open = false;
     std::uint32_t room_chunks = 0;  ///< how many chunks an open payload has grown to
@@ -37,7 +36,7 @@ class Disk {
 
   /// When a write of so many bytes ends that begins now.
   [[nodiscard]] Instant write(Instant now, std::uint32_t bytes);
-  void handle_written(Instant now, Partial& partial, ChunkIndex chunk, bool damaged) const;
+  void handle_written(Instant now, Partial& partial, ChunkIndex chunk) const;
   void finish(Instant now, PayloadId payload);
 
   [[nodiscard]] bool holds(Version version) const { return finished_.contains(version); }

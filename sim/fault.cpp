@@ -2,42 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
+#include "base/text.h"
+
 namespace weightcast::sim {
 namespace {
-
-struct Named {
-  FaultKind kind;
-  std::string_view word;
-};
-constexpr std::array kWords{
-    Named{FaultKind::kKill, "kill"},
-    Named{FaultKind::kCrash, "crash"},
-    Named{FaultKind::kStall, "stall"},
-    Named{FaultKind::kThrottle, "throttle"},
-    Named{FaultKind::kPartition, "partition"},
-    Named{FaultKind::kReset, "reset"},
-    Named{FaultKind::kCorrupt, "corrupt"},
-    Named{FaultKind::kLoss, "loss"},
-    Named{FaultKind::kDelay, "delay"},
-    Named{FaultKind::kSlowDisk, "slowdisk"},
-    Named{FaultKind::kFullDisk, "fulldisk"},
-    Named{FaultKind::kSkew, "skew"},
-    Named{FaultKind::kDrift, "drift"},
-    Named{FaultKind::kLeave, "leave"},
-    Named{FaultKind::kPublish, "publish"},
-    Named{FaultKind::kChoke, "choke"},
-    Named{FaultKind::kBlock, "block"},
-    Named{FaultKind::kWipe, "wipe"},
-    Named{FaultKind::kDiskErrors, "diskerrors"},
-    Named{FaultKind::kStalledDisk, "stalldisk"},
-    Named{FaultKind::kRot, "rot"},
-    Named{FaultKind::kFailedCall, "failcall"},
-};
 
 bool has_rate(FaultKind kind) {
   return kind == FaultKind::kThrottle || kind == FaultKind::kChoke || kind == FaultKind::kSlowDisk;
@@ -45,11 +16,9 @@ bool has_rate(FaultKind kind) {
 bool has_time(FaultKind kind) { return kind == FaultKind::kDelay || kind == FaultKind::kSkew; }
 bool has_share(FaultKind kind) { return kind == FaultKind::kLoss || kind == FaultKind::kDrift; }
 
-std::optional<double> parse_number(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
+std::optional<double> parse_finite(std::string_view text) {
+  const std::optional<double> value = parse_number<double>(text);
+  return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
 std::optional<Duration> parse_time(std::string_view text) {
@@ -66,16 +35,14 @@ std::optional<Duration> parse_time(std::string_view text) {
   } else {
     return std::nullopt;
   }
-  const auto value = parse_number(text);
+  const auto value = parse_finite(text);
   if (!value || *value < 0 || *value > 1e6) return std::nullopt;
   return Duration(std::llround(*value * unit_s * 1e9));
 }
 
 std::optional<NodeIndex> parse_index(std::string_view text) {
-  NodeIndex value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value == 0 || value == kNoIndex) return std::nullopt;
-  return value;
+  const std::optional<NodeIndex> value = parse_number<NodeIndex>(text);
+  return value && *value != 0 && *value != kNoIndex ? value : std::nullopt;
 }
 
 /// One line, word by word.
@@ -93,10 +60,10 @@ class LineParser {
     if (next() != "at") return bad("a line starts with 'at TIME'");
     WC_ASSIGN(fault.at, time());
     const std::string_view word = next();
-    const auto named = std::find_if(kWords.begin(), kWords.end(), [&](const Named& n) { return n.word == word; });
-    if (named == kWords.end()) return bad(fmt::format("'{}' is no fault", word));
-    if (needs_whole_nodes(named->kind)) return bad(fmt::format("only whole nodes have the fault '{}'", word));
-    fault.kind = named->kind;
+    const std::optional<FaultKind> kind = find_word<FaultKind>(word);
+    if (!kind) return bad(fmt::format("'{}' is no fault", word));
+    if (needs_whole_nodes(*kind)) return bad(fmt::format("only whole nodes have the fault '{}'", word));
+    fault.kind = *kind;
     if (fault.kind != FaultKind::kPublish) WC_TRY(who(fault.node, fault.node_last));
     bool measured = false;
     while (!empty()) {
@@ -118,7 +85,7 @@ class LineParser {
         WC_ASSIGN(fault.by, time());
         measured = true;
       } else if (clause == "by" && (has_share(fault.kind) || fault.kind == FaultKind::kCorrupt)) {
-        const auto number = parse_number(next());
+        const auto number = parse_finite(next());
         if (!number || *number < 0 || (has_share(fault.kind) && *number >= 1) || *number > 1e9) {
           return bad("'by' wants a share below 1, or a count of chunks");
         }
@@ -196,13 +163,6 @@ std::string who_text(NodeIndex first, NodeIndex last) {
 std::string time_text(Duration d) { return fmt::format("{:.9f}s", to_seconds(d)); }
 
 }  // namespace
-
-std::string_view to_string(FaultKind kind) {
-  for (const Named& named : kWords) {
-    if (named.kind == kind) return named.word;
-  }
-  return "unknown";
-}
 
 Result<std::vector<Fault>> parse_faults(std::string_view text) {
   std::vector<Fault> faults;

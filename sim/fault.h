@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/settings/words.h"
 #include "base/time.h"
 #include "base/units.h"
 #include "sim/event_queue.h"
@@ -38,6 +39,12 @@ enum class FaultKind : std::uint8_t {
   kRot,          ///< one bit of one stored file changes
   kFailedCall,   ///< one call of its disk fails: the `changes_later`-th from then, or from its start
 };
+
+constexpr Words<22> words_of(FaultKind) {
+  return {"kill",  "crash", "stall",      "throttle",  "choke", "partition", "reset", "corrupt",
+          "loss",  "delay", "slowdisk",   "fulldisk",  "skew",  "drift",     "leave", "publish",
+          "block", "wipe",  "diskerrors", "stalldisk", "rot",   "failcall"};
+}
 
 /// What happens to one node. Node 0 is the origin, node i the i-th worker.
 struct Fault {
@@ -85,8 +92,6 @@ struct Fault {
 
 /// One line of a fault file. Of a fault that a simulation of cores knows, parse_faults() reads it again.
 [[nodiscard]] std::string to_text(const Fault& fault);
-
-[[nodiscard]] std::string_view to_string(FaultKind kind);
 
 /// Whether only whole nodes have such a fault.
 [[nodiscard]] constexpr bool needs_whole_nodes(FaultKind kind) { return kind >= FaultKind::kWipe; }

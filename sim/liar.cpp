@@ -30,26 +30,13 @@ constexpr std::array kBlameKinds{wire::FAULT_KIND_CLOSED,        wire::FAULT_KIN
 
 }  // namespace
 
-std::string_view to_string(Lie lie) {
-  switch (lie) {
-    case Lie::kCorrupts: return "corrupts";
-    case Lie::kReplays: return "replays";
-    case Lie::kWithholds: return "withholds";
-    case Lie::kUnderstates: return "understates";
-    case Lie::kOverstates: return "overstates";
-    case Lie::kBlames: return "blames";
-    case Lie::kImpersonates: return "impersonates";
-    case Lie::kFloods: return "floods";
-  }
-  return "unknown";
-}
-
 std::string to_text(const LiarOptions& liar) {
   std::string text = fmt::format("worker {}", liar.node);
   for (const Lie lie : liar.lies) text += fmt::format(" {}", to_string(lie));
-  return text + fmt::format(" (share {:.2f}, pace {:.3f} s, stripes of {}, after {} chunks, the last {}, accomplice of {})",
-                            liar.share, to_seconds(liar.pace), liar.stripes_of, liar.chunks_before, liar.tail_chunks,
-                            liar.accomplice_of);
+  return text +
+         fmt::format(" (share {:.2f}, pace {:.3f} s, stripes of {}, after {} chunks, the last {}, accomplice of {})",
+                     liar.share, to_seconds(liar.pace), liar.stripes_of, liar.chunks_before, liar.tail_chunks,
+                     liar.accomplice_of);
 }
 
 void LyingWorker::handle_accepted(Instant now, ConnId conn, std::string_view host,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "base/settings/words.h"
 #include "base/time.h"
 #include "sim/event_queue.h"
 #include "transport/core/worker/worker_core.h"
@@ -27,9 +28,9 @@ enum class Lie : std::uint8_t {
   kImpersonates,  ///< joins and says hello under the names of others
   kFloods,        ///< joins, subscribes, complains, reports and takes payloads as often as it can
 };
-inline constexpr std::uint32_t kLieKinds = 8;
-
-[[nodiscard]] std::string_view to_string(Lie lie);
+constexpr Words<8> words_of(Lie) {
+  return {"corrupts", "replays", "withholds", "understates", "overstates", "blames", "impersonates", "floods"};
+}
 
 /// One hostile member. Its keys are its own: it is a member, and cannot prove to be another one.
 struct LiarOptions {

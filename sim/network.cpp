@@ -48,46 +48,43 @@ void Network::free_frame(FrameIndex index) {
 
 void Network::send_control(Instant now, LinkIndex index, NodeIndex from, std::uint64_t bytes, bool is_bulk,
                            std::unique_ptr<Cargo> cargo) {
-  Link& link = links_[index];
-  const std::uint8_t end = end_of(link, from);
-  if (!link.ends[end].open) return;
-  const FrameIndex made = new_frame();
-  Frame& frame = frames_[made];
-  frame.kind = FrameKind::kControl;
-  frame.link = index;
-  frame.from_end = end;
-  frame.bytes = static_cast<std::uint32_t>(FrameHeader::kBytes + bytes);
-  frame.is_bulk = is_bulk;
-  frame.cargo = std::move(cargo);
-  enqueue(now, made);
+  const std::uint8_t end = end_of(links_[index], from);
+  if (!links_[index].ends[end].open) return;
+  send(now, {.kind = FrameKind::kControl,
+             .is_bulk = is_bulk,
+             .from_end = end,
+             .link = index,
+             .bytes = static_cast<std::uint32_t>(FrameHeader::kBytes + bytes),
+             .cargo = std::move(cargo)});
 }
 
 void Network::send_chunk(Instant now, LinkIndex index, NodeIndex from, PayloadId payload, ChunkIndex chunk,
                          std::uint32_t bytes, bool damaged, std::unique_ptr<Cargo> cargo) {
-  Link& link = links_[index];
-  const std::uint8_t end = end_of(link, from);
-  if (!link.ends[end].open) return;
+  const std::uint8_t end = end_of(links_[index], from);
+  if (!links_[index].ends[end].open) return;
   if (nodes_[from].corrupt_next > 0) {
     --nodes_[from].corrupt_next;
     damaged = true;
   }
-  const FrameIndex made = new_frame();
-  Frame& frame = frames_[made];
-  frame.kind = FrameKind::kChunk;
-  frame.is_bulk = true;
-  frame.damaged = damaged;
-  frame.link = index;
-  frame.from_end = end;
-  frame.bytes = static_cast<std::uint32_t>(FrameHeader::kBytes) + bytes;
-  frame.payload = payload;
-  frame.chunk = chunk;
-  frame.cargo = std::move(cargo);
-  enqueue(now, made);
+  send(now, {.kind = FrameKind::kChunk,
+             .damaged = damaged,
+             .is_bulk = true,
+             .from_end = end,
+             .link = index,
+             .bytes = static_cast<std::uint32_t>(FrameHeader::kBytes) + bytes,
+             .chunk = chunk,
+             .payload = payload,
+             .cargo = std::move(cargo)});
+}
+
+void Network::send(Instant now, Frame frame) {
+  const FrameIndex index = new_frame();
+  frames_[index] = std::move(frame);
+  enqueue(now, index);
 }
 
 void Network::enqueue(Instant now, FrameIndex index) {
-  Frame& frame = frames_[index];
-  frame.next = kNoIndex;
+  const Frame& frame = frames_[index];
   Link& link = links_[frame.link];
   const NodeIndex from = link.ends[frame.from_end].node;
   Direction& direction = link.directions[frame.from_end];
@@ -230,14 +227,7 @@ void Network::close(Instant now, LinkIndex index, NodeIndex from) {
   if (!link.ends[end].open) return;
   link.ends[end].open = false;
   stop_reading(link, end);
-  const FrameIndex made = new_frame();
-  Frame& frame = frames_[made];
-  frame.kind = FrameKind::kEnd;
-  frame.is_bulk = false;
-  frame.link = index;
-  frame.from_end = end;
-  frame.bytes = FrameHeader::kBytes;
-  enqueue(now, made);
+  send(now, {.kind = FrameKind::kEnd, .from_end = end, .link = index, .bytes = FrameHeader::kBytes});
 }
 
 void Network::abandon(Instant now, LinkIndex index, NodeIndex from) {
@@ -467,23 +457,20 @@ bool Network::begin(Instant now, const Fault& fault) {
   switch (fault.kind) {
     case FaultKind::kPartition: partitions_.push_back(fault); return true;
     case FaultKind::kBlock: blocks_.push_back(fault); return true;
-    case FaultKind::kThrottle:
-    case FaultKind::kChoke:
-    case FaultKind::kReset:
-    case FaultKind::kCorrupt:
-    case FaultKind::kLoss:
-    case FaultKind::kDelay: break;
-    default: return false;
+    default: break;
   }
   for (NodeIndex index = fault.node; index < nodes_.size() && index <= fault.node_last; ++index) {
     Node& node = nodes_[index];
-    if (fault.kind == FaultKind::kThrottle) node.uplink = fault.rate;
-    if (fault.kind == FaultKind::kChoke) set_downlink(now, index, fault.rate);
-    if (fault.kind == FaultKind::kCorrupt) node.corrupt_next += fault.count;
-    if (fault.kind == FaultKind::kLoss) node.extra_loss += fault.probability;
-    if (fault.kind == FaultKind::kDelay) node.extra_delay += fault.by;
-    if (fault.kind == FaultKind::kReset) {
-      for (const LinkIndex link : node.links) reset(now, link);
+    switch (fault.kind) {
+      case FaultKind::kThrottle: node.uplink = fault.rate; break;
+      case FaultKind::kChoke: set_downlink(now, index, fault.rate); break;
+      case FaultKind::kCorrupt: node.corrupt_next += fault.count; break;
+      case FaultKind::kLoss: node.extra_loss += fault.probability; break;
+      case FaultKind::kDelay: node.extra_delay += fault.by; break;
+      case FaultKind::kReset:
+        for (const LinkIndex link : node.links) reset(now, link);
+        break;
+      default: return false;
     }
   }
   return true;
@@ -493,18 +480,17 @@ bool Network::end(Instant now, const Fault& fault) {
   switch (fault.kind) {
     case FaultKind::kPartition: end_partition(now, fault); return true;
     case FaultKind::kBlock: std::erase(blocks_, fault); return true;
-    case FaultKind::kThrottle:
-    case FaultKind::kChoke:
-    case FaultKind::kLoss:
-    case FaultKind::kDelay: break;
-    default: return false;
+    default: break;
   }
   for (NodeIndex index = fault.node; index < nodes_.size() && index <= fault.node_last; ++index) {
     Node& node = nodes_[index];
-    if (fault.kind == FaultKind::kThrottle) node.uplink = options_.uplink_of(index);
-    if (fault.kind == FaultKind::kChoke) set_downlink(now, index, options_.downlink_of(index));
-    if (fault.kind == FaultKind::kLoss) node.extra_loss -= fault.probability;
-    if (fault.kind == FaultKind::kDelay) node.extra_delay -= fault.by;
+    switch (fault.kind) {
+      case FaultKind::kThrottle: node.uplink = options_.uplink_of(index); break;
+      case FaultKind::kChoke: set_downlink(now, index, options_.downlink_of(index)); break;
+      case FaultKind::kLoss: node.extra_loss -= fault.probability; break;
+      case FaultKind::kDelay: node.extra_delay -= fault.by; break;
+      default: return false;
+    }
   }
   return true;
 }
@@ -519,16 +505,15 @@ bool Network::cut(NodeIndex from, NodeIndex to) const {
   return false;
 }
 
-bool Network::hold(Instant now, const Event& event) {
-  switch (event.kind) {
-    case EventKind::kArrive: return hold(now, event, frames_[event.a].link, frames_[event.a].from_end);
-    case EventKind::kClosed: return hold(now, event, event.a, static_cast<std::uint8_t>(1 - event.b));
-    default: return false;
-  }
+std::pair<LinkIndex, std::uint8_t> Network::way_of(const Event& event) const {
+  if (event.kind == EventKind::kArrive) return {frames_[event.a].link, frames_[event.a].from_end};
+  return {event.a, static_cast<std::uint8_t>(1 - event.b)};
 }
 
-bool Network::hold(Instant now, const Event& event, LinkIndex index, std::uint8_t from_end) {
-  Link& link = links_[index];
+bool Network::hold(Instant now, const Event& event) {
+  if (event.kind != EventKind::kArrive && event.kind != EventKind::kClosed) return false;
+  const auto [index, from_end] = way_of(event);
+  const Link& link = links_[index];
   // Behind what an earlier partition held, also where another one has begun since: that is met by all of them in order.
   if (now < link.directions[from_end].held_until) {
     events_.schedule(link.directions[from_end].held_until, event.kind, event.a, event.b);
@@ -544,9 +529,7 @@ void Network::end_partition(Instant now, const Fault& fault) {
   if (found == partitions_.end()) return;
   partitions_.erase(found);
   for (const Event& event : std::exchange(held_, {})) {
-    const bool arrival = event.kind == EventKind::kArrive;
-    const LinkIndex index = arrival ? frames_[event.a].link : event.a;
-    const auto from_end = static_cast<std::uint8_t>(arrival ? frames_[event.a].from_end : 1 - event.b);
+    const auto [index, from_end] = way_of(event);
     Link& link = links_[index];
     if (cut(link.ends[from_end].node, link.ends[1 - from_end].node)) {
       held_.push_back(event);

@@ -136,7 +136,7 @@ class Network {
     std::uint32_t bytes = 0;
     ChunkIndex chunk{};
     PayloadId payload{};
-    std::unique_ptr<Cargo> cargo;
+    std::unique_ptr<Cargo> cargo = nullptr;
   };
   /// One direction of a link.
   struct Direction {
@@ -178,6 +178,7 @@ class Network {
     std::vector<LinkIndex> links;
   };
 
+  void send(Instant now, Frame frame);
   FrameIndex new_frame();
   void free_frame(FrameIndex frame);
   void enqueue(Instant now, FrameIndex frame);
@@ -205,9 +206,10 @@ class Network {
   [[nodiscard]] bool cut(NodeIndex from, NodeIndex to) const;
   /// What keeps that dial from its target; null if nothing does.
   [[nodiscard]] const Fault* block_of(NodeIndex from, NodeIndex to) const;
+  /// The link of an arrival or an end, and the end of it that this comes from.
+  [[nodiscard]] std::pair<LinkIndex, std::uint8_t> way_of(const Event& event) const;
   /// Nobody will answer; `refused`: at once.
   void fail_dial(Instant at, LinkIndex link, bool refused);
-  bool hold(Instant now, const Event& event, LinkIndex link, std::uint8_t from_end);
 
   const NetworkOptions options_;
   Random& random_;

@@ -188,10 +188,8 @@ SimOptions random_schedule(std::uint64_t seed) {
     options.patches.useless_probability = patch_random.chance(0.3) ? 0.3 : 0;
     options.patches.unfit_probability = patch_random.chance(0.5) ? 0.2 : 0;
     for (std::uint64_t i = patch_random.between(1, 5); i > 0; --i) {
-      Fault publish;
-      publish.kind = FaultKind::kPublish;
-      publish.at = patch_random.duration(Duration::zero(), span + seconds(5));
-      options.faults.push_back(publish);
+      options.faults.push_back(
+          {.kind = FaultKind::kPublish, .at = patch_random.duration(Duration::zero(), span + seconds(5))});
       ++publications;
     }
   }
@@ -292,10 +290,7 @@ SimOptions hostile_schedule(std::uint64_t seed) {
   options.workers = std::max<std::uint32_t>(options.workers, 4);
   options.nodes.leaves = std::min(options.nodes.leaves, options.workers / 2);
   for (std::uint64_t i = random.between(0, 4); i > 0; --i) {
-    Fault publish;
-    publish.kind = FaultKind::kPublish;
-    publish.at = random.duration(Duration::zero(), seconds(20));
-    options.faults.push_back(publish);
+    options.faults.push_back({.kind = FaultKind::kPublish, .at = random.duration(Duration::zero(), seconds(20))});
   }
   const std::uint64_t liars = random.between(1, std::max<std::uint64_t>(1, options.workers / 4));
   std::set<NodeIndex> nodes;
@@ -305,7 +300,7 @@ SimOptions hostile_schedule(std::uint64_t seed) {
     LiarOptions liar;
     liar.node = node;
     do {
-      liar.lies.insert(static_cast<Lie>(random.below(kLieKinds)));
+      liar.lies.insert(static_cast<Lie>(random.below(kWords<Lie>.size())));
     } while (random.chance(0.4));
     liar.share = random.chance(0.5) ? 1 : random.unit();
     liar.chunks_before = random.chance(0.5) ? 0 : static_cast<std::uint32_t>(random.below(40));

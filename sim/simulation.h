@@ -135,7 +135,6 @@ class Simulation final : private NetworkHandler {
     std::uint32_t incarnation = 0;
     PayloadId payload{};
     ChunkIndex chunk{};
-    bool damaged = false;
     bool failed = false;
     bool open = false;
     std::uint32_t chunks = 0;  // of the payload, as it was begun
@@ -237,7 +236,6 @@ class Simulation final : private NetworkHandler {
   void on_connected(NodeIndex node, ConnId conn) override;
   void on_closed(NodeIndex node, ConnId conn, const Error& why) override;
   void on_control(NodeIndex node, ConnId conn, NodeIndex from, Cargo& cargo) override;
-  void take_message(NodeIndex node, ConnId conn, const wire::Message& message);
   void on_chunk(NodeIndex node, ConnId conn, PayloadId id, ChunkIndex chunk, bool damaged, Cargo* cargo) override;
   void on_chunk_sent(NodeIndex node, ConnId conn) override;
 

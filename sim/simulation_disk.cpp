@@ -31,24 +31,16 @@ void Simulation::handle_disk(const Event& event) {
   Node& node = nodes_[index];
   if (!node.core || node.incarnation != operation.incarnation) return;
   const PayloadId id = operation.payload;
-  if (operation.work == DiskWork::kMakePayload) {
-    handle_make_payload(id);
-    pump(index);
-    return;
+  switch (operation.work) {
+    case DiskWork::kMakePayload: handle_make_payload(id); return pump(index);
+    case DiskWork::kGrowPayload: handle_grow_payload(id, operation.growth); return pump(index);
+    case DiskWork::kTakeOver: return handle_taken_over(operation.growth);
+    default: break;
   }
-  if (operation.work == DiskWork::kGrowPayload) {
-    handle_grow_payload(id, operation.growth);
-    pump(index);
-    return;
-  }
-  if (operation.work == DiskWork::kTakeOver) return handle_taken_over(operation.growth);
   const Version version = id.version;
   const Payload& payload = payloads_.at(id);
   const Error full = fail(Errc::kNoSpace, Op::kWrite, "the disk is full");
   switch (operation.work) {
-    case DiskWork::kMakePayload:
-    case DiskWork::kGrowPayload:
-    case DiskWork::kTakeOver: return;
     case DiskWork::kCheck: {
       const ContentDigest& digest = payload.digests[operation.chunk.value];
       const bool rotten = node.troubles.rotten.contains({id, operation.chunk});
@@ -86,7 +78,7 @@ void Simulation::handle_disk(const Event& event) {
       throttle_reading(index);
       Disk::Partial* partial = node.disk.find(id);
       const bool failed = operation.failed || partial == nullptr;
-      if (!failed) node.disk.handle_written(now_, *partial, operation.chunk, operation.damaged);
+      if (!failed) node.disk.handle_written(now_, *partial, operation.chunk);
       node.worker->handle_chunk_stored(local(index), id, operation.chunk, failed ? Status(full) : Status());
       break;
     }
@@ -119,6 +111,7 @@ void Simulation::handle_disk(const Event& event) {
       }
       node.worker->handle_finished(local(index), id, {});
       break;
+    default: return;  // of the origin, above
   }
   pump(index);
 }

@@ -50,18 +50,15 @@ void Simulation::on_control(NodeIndex node, ConnId conn, NodeIndex from, Cargo& 
   if (options_.thorough && message.has_subscribe()) {
     const wire::Subscribe& subscribe = message.subscribe();
     const PayloadId id = payload_of(subscribe);
-    const auto payload = payloads_.find(id);
-    if (payload == payloads_.end()) return take_message(node, conn, message);  // only a liar asks for such
-    auto& asked = nodes_[node].asked[{link_of(node, conn), id}];
-    std::erase_if(asked, [&](const Asked& a) { return a.stripe == subscribe.stripe(); });
-    asked.push_back({subscribe.stripe(),
-                     {subscribe.stripe_weights().begin(), subscribe.stripe_weights().end()},
-                     ChunkSet::from_bytes(payload->second.manifest->chunk_count(), subscribe.chunks_held())});
+    // Another one only a liar asks for.
+    if (const auto payload = payloads_.find(id); payload != payloads_.end()) {
+      auto& asked = nodes_[node].asked[{link_of(node, conn), id}];
+      std::erase_if(asked, [&](const Asked& a) { return a.stripe == subscribe.stripe(); });
+      asked.push_back({subscribe.stripe(),
+                       {subscribe.stripe_weights().begin(), subscribe.stripe_weights().end()},
+                       ChunkSet::from_bytes(payload->second.manifest->chunk_count(), subscribe.chunks_held())});
+    }
   }
-  take_message(node, conn, message);
-}
-
-void Simulation::take_message(NodeIndex node, ConnId conn, const wire::Message& message) {
   nodes_[node].core->handle_message(local(node), conn, message);
   pump(node);
 }

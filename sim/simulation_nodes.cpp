@@ -127,24 +127,22 @@ void Simulation::perform(NodeIndex node, action::Close& close) {
 }
 
 void Simulation::perform(NodeIndex index, action::BeginPayload& begin) {
-  DiskOperation operation;
-  operation.work = DiskWork::kBegin;
-  operation.node = index;
-  operation.payload = begin.manifest->id();
-  operation.failed = nodes_[index].disk.full;
-  operation.open = begin.manifest->open;
-  operation.chunks = begin.manifest->chunk_count();
-  if (!continues(*begin.manifest, *payloads_.at(operation.payload).manifest)) {
-    return violate(
-        fmt::format("{} begins version {} under another manifest", name_of(index), operation.payload.version.value));
+  const PayloadId id = begin.manifest->id();
+  if (!continues(*begin.manifest, *payloads_.at(id).manifest)) {
+    return violate(fmt::format("{} begins version {} under another manifest", name_of(index), id.version.value));
   }
-  if (operation.payload.is_patch() && nodes_[index].installed != operation.payload.base) {
-    return violate(fmt::format("{} begins a patch from version {}, and has version {}", name_of(index),
-                               operation.payload.base.value, nodes_[index].installed.value));
+  if (id.is_patch() && nodes_[index].installed != id.base) {
+    return violate(fmt::format("{} begins a patch from version {}, and has version {}", name_of(index), id.base.value,
+                               nodes_[index].installed.value));
   }
   // One at a time, and ever newer ones: what it was told of those before is nothing to it any more.
-  std::erase_if(nodes_[index].told, [&](const auto& told) { return told.first.version < operation.payload.version; });
-  start_disk_work(now_, operation);
+  std::erase_if(nodes_[index].told, [&](const auto& told) { return told.first.version < id.version; });
+  start_disk_work(now_, {.work = DiskWork::kBegin,
+                         .node = index,
+                         .payload = id,
+                         .failed = nodes_[index].disk.full,
+                         .open = begin.manifest->open,
+                         .chunks = begin.manifest->chunk_count()});
 }
 
 void Simulation::perform(NodeIndex node, action::GrowPayload& grow) {
@@ -180,16 +178,14 @@ void Simulation::perform(NodeIndex index, action::StoreChunk& store) {
     return violate(fmt::format("{} stores version {} chunk {} a second time", name_of(index),
                                store.payload.version.value, store.chunk.value));
   }
-  DiskOperation operation;
-  operation.work = DiskWork::kStore;
-  operation.node = index;
-  operation.payload = store.payload;
-  operation.chunk = store.chunk;
-  operation.failed = node.disk.full;
   const std::uint32_t bytes = manifest.chunk_size(store.chunk);
   node.storing_bytes += bytes;
   throttle_reading(index);
-  start_disk_work(node.disk.write(now_, bytes), operation);
+  start_disk_work(node.disk.write(now_, bytes), {.work = DiskWork::kStore,
+                                                 .node = index,
+                                                 .payload = store.payload,
+                                                 .chunk = store.chunk,
+                                                 .failed = node.disk.full});
 }
 
 void Simulation::throttle_reading(NodeIndex index) {
@@ -207,16 +203,12 @@ void Simulation::throttle_reading(NodeIndex index) {
 void Simulation::perform(NodeIndex index, action::FinishPayload& finish) {
   Node& node = nodes_[index];
   const Disk::Partial* partial = node.disk.find(finish.payload);
-  if (partial == nullptr || partial->open || !partial->written.complete() || partial->damaged.count() > 0) {
+  if (partial == nullptr || partial->open || !partial->written.complete()) {
     return violate(
         fmt::format("{} installs version {}, which is not whole", name_of(index), finish.payload.version.value));
   }
-  DiskOperation operation;
-  operation.work = DiskWork::kFinish;
-  operation.node = index;
-  operation.payload = finish.payload;
-  operation.failed = node.disk.full;
-  start_disk_work(now_ + options_.disk.finish_delay, operation);
+  start_disk_work(now_ + options_.disk.finish_delay,
+                  {.work = DiskWork::kFinish, .node = index, .payload = finish.payload, .failed = node.disk.full});
 }
 
 void Simulation::perform(NodeIndex node, action::DiscardPayload& discard) {
@@ -225,21 +217,13 @@ void Simulation::perform(NodeIndex node, action::DiscardPayload& discard) {
 }
 
 void Simulation::perform(NodeIndex node, action::MakePayload& make) {
-  DiskOperation operation;
-  operation.work = DiskWork::kMakePayload;
-  operation.node = node;
-  operation.payload = make.payload;
   // To hash a version begins at once.
-  start_disk_work(now_ + (make.payload.is_full() ? Duration::zero() : options_.patches.make_delay), operation);
+  start_disk_work(now_ + (make.payload.is_full() ? Duration::zero() : options_.patches.make_delay),
+                  {.work = DiskWork::kMakePayload, .node = node, .payload = make.payload});
 }
 
 void Simulation::perform(NodeIndex node, action::CheckChunk& check) {
-  DiskOperation operation;
-  operation.work = DiskWork::kCheck;
-  operation.node = node;
-  operation.payload = check.payload;
-  operation.chunk = check.chunk;
-  start_disk_work(now_, operation);
+  start_disk_work(now_, {.work = DiskWork::kCheck, .node = node, .payload = check.payload, .chunk = check.chunk});
 }
 
 void Simulation::perform(NodeIndex node, action::Refused& refused) {

@@ -82,10 +82,8 @@ std::uint32_t Simulation::chunk_bytes_of(PayloadId id) const {
 }
 
 void Simulation::go_on_taking_over(std::uint32_t growth) {
-  DiskOperation operation;
-  operation.work = DiskWork::kTakeOver;
-  operation.growth = growth;
-  start_disk_work(now_ + options_.takeover.lasts / options_.takeover.growths, operation);
+  start_disk_work(now_ + options_.takeover.lasts / options_.takeover.growths,
+                  {.work = DiskWork::kTakeOver, .growth = growth});
 }
 
 void Simulation::handle_taken_over(std::uint32_t growth) {
@@ -194,12 +192,8 @@ void Simulation::handle_payload_whole(Payload& payload) {
 }
 
 void Simulation::start_growth(PayloadId id, std::uint32_t growth) {
-  DiskOperation operation;
-  operation.work = DiskWork::kGrowPayload;
-  operation.payload = id;
-  operation.growth = growth;
   const Duration lasts = id.is_full() ? options_.takeover.lasts : options_.patches.make_delay;
-  start_disk_work(now_ + lasts / growths_of(id), operation);
+  start_disk_work(now_ + lasts / growths_of(id), {.work = DiskWork::kGrowPayload, .payload = id, .growth = growth});
 }
 
 void Simulation::handle_grow_payload(PayloadId id, std::uint32_t growth) {

@@ -36,19 +36,9 @@ CellKind cell_kind_of(std::string_view dtype) {
 }
 
 std::string_view to_string(CellKind kind) {
-  switch (kind) {
-    case CellKind::kRaw8: return "raw8";
-    case CellKind::kRaw16: return "raw16";
-    case CellKind::kRaw32: return "raw32";
-    case CellKind::kRaw64: return "raw64";
-    case CellKind::kBf16: return "bf16";
-    case CellKind::kF16: return "f16";
-    case CellKind::kF32: return "f32";
-    case CellKind::kF64: return "f64";
-    case CellKind::kF8E4M3: return "f8_e4m3";
-    case CellKind::kF8E5M2: return "f8_e5m2";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, kCellKinds> kWords{"raw8", "raw16", "raw32", "raw64",   "bf16",
+                                                            "f16",  "f32",   "f64",   "f8_e4m3", "f8_e5m2"};
+  return kWords.at(static_cast<std::size_t>(kind));
 }
 
 }  // namespace weightcast

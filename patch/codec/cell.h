@@ -79,6 +79,17 @@ struct CellInt<8> {
   using Signed = std::int64_t;
 };
 
+/// Calls `body.template operator()<CellBytes>()` for a width of 1, 2, 4 or 8 bytes that is known only at run time.
+template <typename Body>
+decltype(auto) with_cell_bytes(std::size_t cell_bytes, Body&& body) {
+  switch (cell_bytes) {
+    case 1: return body.template operator()<1>();
+    case 2: return body.template operator()<2>();
+    case 4: return body.template operator()<4>();
+    default: return body.template operator()<8>();
+  }
+}
+
 /// The arithmetic of one cell kind, resolved at compile time. `Cell` holds the bits as they stand in memory.
 template <CellKind Kind>
 struct CellOps {

@@ -277,16 +277,8 @@ Status ListedDecoder::decode(const Segment& segment, CellChanges& changes) {
   if (!low_.start(*kernels_, reader, changed)) return corrupt(index, "the code of its steps is damaged");
   changes.values.resize(changed * width);
   const Bytes escaped = reader.bytes(reader.remaining());
-  const auto take = [&]<unsigned CellBytes>() {
-    return take_steps<CellBytes>(escaped, changed, changes.values.data());
-  };
-  bool fits = false;
-  switch (width) {
-    case 1: fits = take.operator()<1>(); break;
-    case 2: fits = take.operator()<2>(); break;
-    case 4: fits = take.operator()<4>(); break;
-    default: fits = take.operator()<8>(); break;
-  }
+  const bool fits = with_cell_bytes(
+      width, [&]<unsigned CellBytes>() { return take_steps<CellBytes>(escaped, changed, changes.values.data()); });
   return fits ? Status() : corrupt(index, "its steps do not fit its changes");
 }
 
@@ -346,41 +338,6 @@ std::size_t resolve_in(CellChanges& changes, std::size_t first, std::size_t firs
   return i;
 }
 
-template <std::size_t CellBytes>
-void read_cells_of(std::span<const std::uint32_t> cells, const std::byte* range, std::byte* values) {
-  with_prefetch<false>(cells, CellBytes, range, [&](std::size_t i) {
-    std::memcpy(values + i * CellBytes, range + std::size_t{cells[i]} * CellBytes, CellBytes);
-  });
-}
-
-template <std::size_t CellBytes>
-bool exchange_cells_of(std::span<const std::uint32_t> cells, const std::byte* values, std::byte* range,
-                       std::byte* old_values) {
-  using Cell = typename CellInt<CellBytes>::Unsigned;
-  bool all_differ = true;
-  with_prefetch<true>(cells, CellBytes, range, [&](std::size_t i) {
-    std::byte* const cell = range + std::size_t{cells[i]} * CellBytes;
-    Cell old, now;
-    std::memcpy(&old, cell, CellBytes);
-    std::memcpy(&now, values + i * CellBytes, CellBytes);
-    std::memcpy(old_values + i * CellBytes, &old, CellBytes);
-    if (now == old) {
-      all_differ = false;
-    } else {
-      std::memcpy(cell, &now, CellBytes);
-    }
-  });
-  return all_differ;
-}
-
-template <std::size_t CellBytes>
-void write_cells_of(const CellChanges& changes, std::byte* range) {
-  const std::byte* const values = changes.values.data();
-  with_prefetch<true>(changes.cells, CellBytes, range, [&](std::size_t i) {
-    std::memcpy(range + std::size_t{changes.cells[i]} * CellBytes, values + i * CellBytes, CellBytes);
-  });
-}
-
 }  // namespace
 
 Checksum resolve_steps(CellKind kind, const std::byte* old_cells, CellChanges& changes, std::byte* old_values) {
@@ -398,31 +355,41 @@ std::size_t resolve_window(CellKind kind, CellChanges& changes, std::size_t firs
 
 void read_cells(std::span<const std::uint32_t> cells, std::size_t cell_bytes, const std::byte* range,
                 std::byte* values) {
-  switch (cell_bytes) {
-    case 1: return read_cells_of<1>(cells, range, values);
-    case 2: return read_cells_of<2>(cells, range, values);
-    case 4: return read_cells_of<4>(cells, range, values);
-    default: return read_cells_of<8>(cells, range, values);
-  }
+  with_cell_bytes(cell_bytes, [&]<unsigned CellBytes>() {
+    with_prefetch<false>(cells, CellBytes, range, [=](std::size_t i) {
+      std::memcpy(values + i * CellBytes, range + std::size_t{cells[i]} * CellBytes, CellBytes);
+    });
+  });
 }
 
 bool exchange_cells(std::span<const std::uint32_t> cells, std::size_t cell_bytes, const std::byte* values,
                     std::byte* range, std::byte* old_values) {
-  switch (cell_bytes) {
-    case 1: return exchange_cells_of<1>(cells, values, range, old_values);
-    case 2: return exchange_cells_of<2>(cells, values, range, old_values);
-    case 4: return exchange_cells_of<4>(cells, values, range, old_values);
-    default: return exchange_cells_of<8>(cells, values, range, old_values);
-  }
+  return with_cell_bytes(cell_bytes, [=]<unsigned CellBytes>() {
+    using Cell = typename CellInt<CellBytes>::Unsigned;
+    bool all_differ = true;
+    with_prefetch<true>(cells, CellBytes, range, [&](std::size_t i) {
+      std::byte* const cell = range + std::size_t{cells[i]} * CellBytes;
+      Cell old, now;
+      std::memcpy(&old, cell, CellBytes);
+      std::memcpy(&now, values + i * CellBytes, CellBytes);
+      std::memcpy(old_values + i * CellBytes, &old, CellBytes);
+      if (now == old) {
+        all_differ = false;
+      } else {
+        std::memcpy(cell, &now, CellBytes);
+      }
+    });
+    return all_differ;
+  });
 }
 
 void write_changes(const CellChanges& changes, std::size_t cell_bytes, std::byte* range) {
-  switch (cell_bytes) {
-    case 1: return write_cells_of<1>(changes, range);
-    case 2: return write_cells_of<2>(changes, range);
-    case 4: return write_cells_of<4>(changes, range);
-    default: return write_cells_of<8>(changes, range);
-  }
+  with_cell_bytes(cell_bytes, [&]<unsigned CellBytes>() {
+    const std::byte* const values = changes.values.data();
+    with_prefetch<true>(changes.cells, CellBytes, range, [=, cells = changes.cells.data()](std::size_t i) {
+      std::memcpy(range + std::size_t{cells[i]} * CellBytes, values + i * CellBytes, CellBytes);
+    });
+  });
 }
 
 }  // namespace weightcast

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "patch/codec/byte_io.h"
 
 namespace weightcast {
@@ -24,15 +26,8 @@ Checksum frame_digest(Bytes frame) {
 }  // namespace
 
 std::string_view to_string(SegmentMode mode) {
-  switch (mode) {
-    case SegmentMode::kUnchanged: return "unchanged";
-    case SegmentMode::kSparse: return "sparse";
-    case SegmentMode::kXorPlanes: return "xor";
-    case SegmentMode::kPlanes: return "planes";
-    case SegmentMode::kRaw: return "raw";
-    case SegmentMode::kListed: return "listed";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, kSegmentModes> kWords{"unchanged", "sparse", "xor", "planes", "raw", "listed"};
+  return kWords.at(static_cast<std::size_t>(mode));
 }
 
 bool SegmentHeader::digests_changes() const {

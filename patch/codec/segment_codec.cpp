@@ -26,25 +26,18 @@ std::uint32_t count_changes(const Kernels& kernels, unsigned width, Bytes before
   return std::uint32_t(count);
 }
 
-template <std::size_t CellBytes>
-void gather_cells(const std::byte* before, const std::byte* after, std::uint32_t first_cell,
-                  std::span<const std::uint16_t> changed, std::uint32_t* cells, std::byte* old_values,
-                  std::byte* new_values) {
-  for (std::size_t i = 0; i < changed.size(); ++i) {
-    const std::size_t at = changed[i] * CellBytes;
-    cells[i] = first_cell + changed[i];
-    std::memcpy(old_values + i * CellBytes, before + at, CellBytes);
-    std::memcpy(new_values + i * CellBytes, after + at, CellBytes);
-  }
-}
-
-void gather(std::size_t width, auto... arguments) {
-  switch (width) {
-    case 1: return gather_cells<1>(arguments...);
-    case 2: return gather_cells<2>(arguments...);
-    case 4: return gather_cells<4>(arguments...);
-    default: return gather_cells<8>(arguments...);
-  }
+/// The changed cells' indices, from `first_cell` on, with their old and new values.
+void gather(std::size_t width, const std::byte* before, const std::byte* after, std::uint32_t first_cell,
+            std::span<const std::uint16_t> changed, std::uint32_t* cells, std::byte* old_values,
+            std::byte* new_values) {
+  with_cell_bytes(width, [=]<unsigned CellBytes>() {
+    for (std::size_t i = 0; i < changed.size(); ++i) {
+      const std::size_t at = changed[i] * CellBytes;
+      cells[i] = first_cell + changed[i];
+      std::memcpy(old_values + i * CellBytes, before + at, CellBytes);
+      std::memcpy(new_values + i * CellBytes, after + at, CellBytes);
+    }
+  });
 }
 
 }  // namespace

@@ -34,38 +34,25 @@ bool is_clustered(std::uint32_t changed, std::uint32_t touched_blocks, std::size
 
 }  // namespace
 
-template <typename Sample>
-void SparseEncoder::sample_chunks(std::size_t cells, const Sample& sample) {
-  const std::size_t chunks = (cells + kChunkCells - 1) / kChunkCells;
+template <CellKind Kind>
+void SparseEncoder::sample(Bytes before, Bytes after) {
+  using Ops = CellOps<Kind>;
+  constexpr std::size_t kWidth = sizeof(typename Ops::Cell);
+  const std::size_t cells = before.size() / kWidth, chunks = (cells + kChunkCells - 1) / kChunkCells;
   const std::size_t stride = std::max<std::size_t>(chunks / kSampleChunks, 1);
   sampled_ = {};
   sampled_cells_ = 0;
   // Two tables, because neighbours tend to have equal keys and would wait for each other's increment.
-  KeysSeen seen{};
+  std::array<std::array<std::uint32_t, 256>, 2> seen{};
   for (std::size_t chunk = stride / 2; chunk < chunks; chunk += stride) {
-    const std::size_t begin = chunk * kChunkCells;
-    sample(begin, std::min(kChunkCells, cells - begin), seen);
-  }
-  for (unsigned key = 0; key < 256; ++key) sampled_.cells[key] = seen[0][key] + seen[1][key];
-}
-
-template <CellKind Kind>
-void SparseEncoder::sample_chunk(const std::byte* old_cells, std::size_t count, std::size_t changes, KeysSeen& seen) {
-  using Ops = CellOps<Kind>;
-  constexpr std::size_t kWidth = sizeof(typename Ops::Cell);
-  for (std::size_t i = 0; i < count; ++i) ++seen[i & 1][Ops::key(Ops::load(old_cells + i * kWidth))];
-  sampled_cells_ += count;
-  for (std::size_t i = 0; i < changes; ++i) ++sampled_.changed[Ops::key(Ops::load(old_cells + changed_[i] * kWidth))];
-}
-
-template <CellKind Kind>
-void SparseEncoder::sample(Bytes before, Bytes after) {
-  constexpr std::size_t kWidth = sizeof(typename CellOps<Kind>::Cell);
-  sample_chunks(before.size() / kWidth, [&](std::size_t begin, std::size_t count, KeysSeen& seen) {
+    const std::size_t begin = chunk * kChunkCells, count = std::min(kChunkCells, cells - begin);
     const std::byte* old_cells = before.data() + begin * kWidth;
     const std::size_t changes = kernels_.diff(kWidth, old_cells, after.data() + begin * kWidth, count, changed_);
-    sample_chunk<Kind>(old_cells, count, changes, seen);
-  });
+    for (std::size_t i = 0; i < count; ++i) ++seen[i & 1][Ops::key(Ops::load(old_cells + i * kWidth))];
+    sampled_cells_ += count;
+    for (std::size_t i = 0; i < changes; ++i) ++sampled_.changed[Ops::key(Ops::load(old_cells + changed_[i] * kWidth))];
+  }
+  for (unsigned key = 0; key < 256; ++key) sampled_.cells[key] = seen[0][key] + seen[1][key];
 }
 
 // Inlined by force: a third of the time of the loop that calls it would be the call.
@@ -100,26 +87,16 @@ template <CellKind Kind>
   return hazard_class;
 }
 
-void SparseEncoder::begin_scan() {
-  exact_ = {};
-  step_counts_ = {};
-  escapes_.clear();
-  line_ = 0;
-  origin_ = 0;
-  changed_cells_ = 0;
-  touched_blocks_ = 0;
-}
-
-template <CellKind Kind, typename NewCell, typename Prefetch>
-[[gnu::always_inline]] inline void SparseEncoder::scan_chunk(const std::byte* old_cells, std::size_t count,
-                                                             std::size_t changes, const NewCell& new_cell,
-                                                             Prefetch&& prefetch) {
+template <CellKind Kind>
+[[gnu::always_inline]] inline void SparseEncoder::scan_chunk(const std::byte* old_cells, const std::byte* new_cells,
+                                                             std::size_t count, std::size_t changes,
+                                                             ChunkPrefetch<false>& prefetch) {
   constexpr std::size_t kWidth = sizeof(typename CellOps<Kind>::Cell);
   if (changed_cells_ + changes > kChangesMax) {
     changed_cells_ += changes;
     return;
   }
-  prefetch(2);
+  prefetch.step(2);
   kernels_.weigh(Kind, old_cells, count, model_, chunk_);
   if (places_.size() < changed_cells_ + changes) {
     const std::size_t wanted = std::max(changed_cells_ + changes, places_.size() + places_.size() / 2);
@@ -127,12 +104,12 @@ template <CellKind Kind, typename NewCell, typename Prefetch>
   }
   std::size_t block = kChunkBlocks;
   for (std::size_t i = 0; i < changes; ++i) {
-    prefetch(1);
+    prefetch.step();
     const std::size_t cell = changed_[i];
     touched_blocks_ += cell / kBlockCells != block;
     block = cell / kBlockCells;
     const std::size_t change = changed_cells_ + i;
-    const unsigned hazard_class = collect<Kind>(old_cells + cell * kWidth, new_cell(i), change);
+    const unsigned hazard_class = collect<Kind>(old_cells + cell * kWidth, new_cells + cell * kWidth, change);
     position_cell(cell, line_, hazard_class, change);
   }
   changed_cells_ += changes;
@@ -143,7 +120,13 @@ template <CellKind Kind>
 void SparseEncoder::scan(Bytes before, Bytes after) {
   constexpr std::size_t kWidth = sizeof(typename CellOps<Kind>::Cell);
   const std::size_t cells = before.size() / kWidth;
-  begin_scan();
+  exact_ = {};
+  step_counts_ = {};
+  escapes_.clear();
+  line_ = 0;
+  origin_ = 0;
+  changed_cells_ = 0;
+  touched_blocks_ = 0;
   ChecksumStream digest;
   for (std::size_t begin = 0; begin < cells; begin += kChunkCells) {
     const std::size_t count = std::min(kChunkCells, cells - begin);
@@ -154,9 +137,7 @@ void SparseEncoder::scan(Bytes before, Bytes after) {
     update_digest(digest, Bytes(new_cells, count * kWidth), prefetch);
     prefetch.step(2);
     const std::size_t changes = kernels_.diff(kWidth, old_cells, new_cells, count, changed_);
-    scan_chunk<Kind>(
-        old_cells, count, changes, [&](std::size_t i) { return new_cells + changed_[i] * kWidth; },
-        [&](std::size_t times) { prefetch.step(times); });
+    scan_chunk<Kind>(old_cells, new_cells, count, changes, prefetch);
     prefetch.finish();
   }
   result_digest_ = digest.digest();

@@ -59,22 +59,14 @@ class SparseEncoder {
     std::size_t count;
   };
 
-  using KeysSeen = std::array<std::array<std::uint32_t, 256>, 2>;
-
-  /// Calls `sample(first cell, cells, keys seen)` for each chunk of the sample.
-  template <typename Sample>
-  void sample_chunks(std::size_t cells, const Sample& sample);
-  template <CellKind Kind>
-  void sample_chunk(const std::byte* old_cells, std::size_t count, std::size_t changes, KeysSeen& seen);
   template <CellKind Kind>
   void sample(Bytes before, Bytes after);
-  void begin_scan();
   template <CellKind Kind>
   void scan(Bytes before, Bytes after);
-  /// Codes the places of a chunk's changes, which stand in changed_. `new_cell(i)` is where the i-th one's value lies.
-  template <CellKind Kind, typename NewCell, typename Prefetch>
-  void scan_chunk(const std::byte* old_cells, std::size_t count, std::size_t changes, const NewCell& new_cell,
-                  Prefetch&& prefetch);
+  /// Codes the places of a chunk's changes, which stand in changed_.
+  template <CellKind Kind>
+  void scan_chunk(const std::byte* old_cells, const std::byte* new_cells, std::size_t count, std::size_t changes,
+                  ChunkPrefetch<false>& prefetch);
   template <CellKind Kind>
   Outcome outcome_of(std::size_t cells, std::vector<std::byte>& out);
   /// Records the step of a changed cell; returns its class.

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/text.h"
+#include "patch/codec/byte_io.h"
+
 namespace weightcast {
 namespace {
 
@@ -22,6 +25,14 @@ Status copy_range(const ByteSource& base, std::uint64_t begin, std::uint64_t end
 }
 
 }  // namespace
+
+std::uint32_t load_u32(const std::byte* at) { return ByteReader({at, sizeof(std::uint32_t)}).fixed<std::uint32_t>(); }
+
+std::optional<Version> version_of_digits(std::string_view digits) {
+  constexpr std::size_t kDigitsMax = 18;
+  const auto number = digits.size() <= kDigitsMax ? parse_number<std::uint64_t>(digits) : std::nullopt;
+  return number ? std::optional(Version{*number}) : std::nullopt;
+}
 
 Status write_edited(const SnapshotLayout& layout, const ByteSource& base, const FindEdit& find_edit,
                     ByteTarget& target) {

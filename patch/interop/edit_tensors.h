@@ -1,12 +1,21 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
+#include <string_view>
 
+#include "base/ids.h"
 #include "patch/codec/head.h"
 #include "patch/codec/stream.h"
 
 namespace weightcast {
+
+/// A number of four bytes, little-endian.
+[[nodiscard]] std::uint32_t load_u32(const std::byte* at);
+
+/// The version that `digits` name; absent where they are none, or more than 18.
+[[nodiscard]] std::optional<Version> version_of_digits(std::string_view digits);
 
 /// Changes the bytes of one tensor from old to new in place. An error ends the work.
 using TensorEdit = std::function<Status(MutableBytes cells)>;

@@ -6,6 +6,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "patch/codec/byte_io.h"
 #include "patch/kernels/kernels.h"
 #include "patch/snapshot/mapped_file.h"
 #include "patch/snapshot/write_file.h"
@@ -20,16 +21,6 @@ constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 31;
 
 Error corrupt(std::string_view file, std::string_view what) {
   return fail(Errc::kCorrupt, Op::kDecode, fmt::format("{}: {}; write it again", file, what));
-}
-
-std::uint32_t load_u32(const std::byte* at) {
-  std::uint32_t value = 0;
-  for (unsigned i = 0; i < kIndexBytes; ++i) value |= std::to_integer<std::uint32_t>(at[i]) << (8 * i);
-  return value;
-}
-
-void append_u32(std::vector<std::byte>& out, std::uint32_t value) {
-  for (unsigned i = 0; i < kIndexBytes; ++i) out.push_back(std::byte(value >> (8 * i)));
 }
 
 /// Element width of a dtype that has whole bytes, else 0.
@@ -47,27 +38,18 @@ Sparse sparse_of(unsigned width, Bytes before, Bytes after) {
   const Kernels& kernels = best_kernels();
   ChunkChanges changed;
   Sparse sparse;
+  ByteWriter indices(sparse.indices), values(sparse.values);
   const std::size_t elements = after.size() / width;
   for (std::size_t begin = 0; begin < elements; begin += kChunkCells) {
     const std::size_t count = std::min(kChunkCells, elements - begin);
     const std::byte* new_cells = after.data() + begin * width;
     const std::size_t changes = kernels.diff(width, before.data() + begin * width, new_cells, count, changed);
     for (std::size_t i = 0; i < changes; ++i) {
-      append_u32(sparse.indices, std::uint32_t(begin + changed[i]));
-      const std::byte* cell = new_cells + std::size_t{changed[i]} * width;
-      sparse.values.insert(sparse.values.end(), cell, cell + width);
+      indices.fixed(std::uint32_t(begin + changed[i]));
+      values.bytes({new_cells + std::size_t{changed[i]} * width, width});
     }
   }
   return sparse;
-}
-
-Result<Version> version_of(const SafetensorsMetadata& metadata, std::string_view file) {
-  constexpr std::size_t kDigitsMax = 18;
-  const auto entry = metadata.find("model_version");
-  const bool digits = entry != metadata.end() && !entry->second.empty() && entry->second.size() <= kDigitsMax &&
-                      entry->second.find_first_not_of("0123456789") == std::string::npos;
-  if (!digits) return corrupt(file, "its metadata's model_version is no number");
-  return Version{std::stoull(entry->second)};
 }
 
 }  // namespace
@@ -79,7 +61,10 @@ Result<std::vector<HfSparseTensor>> read_hf_sparse(Bytes file, std::string_view 
     return corrupt(name, "its metadata does not say that it is sparse");
   }
   info = {};
-  WC_ASSIGN(info.version, version_of(header.metadata, name));
+  const auto given = header.metadata.find("model_version");
+  const auto version = given == header.metadata.end() ? std::nullopt : version_of_digits(given->second);
+  if (!version) return corrupt(name, "its metadata's model_version is no number");
+  info.version = *version;
   info.bytes = file.size();
   struct Halves {
     const TensorInfo* indices = nullptr;

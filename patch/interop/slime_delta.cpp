@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "patch/codec/byte_io.h"
 #include "patch/snapshot/json_text.h"
-#include "patch/snapshot/mapped_file.h"
 #include "patch/snapshot/safetensors.h"
 #include "patch/snapshot/snapshot.h"
 #include "patch/snapshot/write_file.h"
@@ -33,16 +33,6 @@ Error corrupt(std::string_view what) {
   return fail(Errc::kCorrupt, Op::kDecode, fmt::format("a slime delta: {}; write it again", what));
 }
 
-void store_u32(std::byte* at, std::uint32_t value) {
-  for (unsigned i = 0; i < 4; ++i) at[i] = std::byte(value >> (8 * i));
-}
-
-std::uint32_t load_u32(const std::byte* at) {
-  std::uint32_t value = 0;
-  for (unsigned i = 0; i < 4; ++i) value |= std::to_integer<std::uint32_t>(at[i]) << (8 * i);
-  return value;
-}
-
 std::vector<std::byte> xor_of(Bytes before, Bytes after) {
   std::vector<std::byte> out(after.size());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = before[i] ^ after[i];
@@ -52,16 +42,16 @@ std::vector<std::byte> xor_of(Bytes before, Bytes after) {
 std::vector<std::byte> overwrite_of(Bytes before, Bytes after) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < after.size(); ++i) count += before[i] != after[i];
-  std::vector<std::byte> out(4 + 5 * count);
-  store_u32(out.data(), std::uint32_t(count));
-  std::byte* position = out.data() + 4;
-  std::byte* value = position + 4 * count;
+  std::vector<std::byte> out, values;
+  out.reserve(4 + 5 * count);
+  ByteWriter writer(out);
+  writer.fixed(std::uint32_t(count));
   for (std::size_t i = 0; i < after.size(); ++i) {
     if (before[i] == after[i]) continue;
-    store_u32(position, std::uint32_t(i));
-    position += 4;
-    *value++ = after[i];
+    writer.fixed(std::uint32_t(i));
+    values.push_back(after[i]);
   }
+  writer.bytes(values);
   return out;
 }
 
@@ -84,11 +74,9 @@ std::uint32_t adler32(Bytes bytes) {
 }
 
 Result<Version> version_of(const nlohmann::json& metadata, const char* key, std::string_view file) {
-  constexpr std::size_t kDigitsMax = 18;
   const std::string text = metadata.value(key, nlohmann::json()).is_string() ? metadata[key].get<std::string>() : "";
-  const bool digits = !text.empty() && text.size() <= kDigitsMax && text.find_first_not_of("0123456789") == text.npos;
-  if (!digits) return corrupt(fmt::format("{}: metadata's {} is no number of digits", file, key));
-  return Version{std::stoull(text)};
+  if (const std::optional<Version> version = version_of_digits(text)) return *version;
+  return corrupt(fmt::format("{}: metadata's {} is no number of digits", file, key));
 }
 
 /// One changed tensor as it stands in the delta's files.
@@ -256,15 +244,9 @@ Result<SlimeSummary> export_slime_delta(FileSystem& files, const SnapshotLayout&
 
 Result<SlimeIndex> import_slime_delta(FileSystem& files, const std::string& directory, const SnapshotLayout& before,
                                       const ByteSource& base, ByteTarget& target) {
-  WC_ASSIGN(const MappedFile index_file, MappedFile::open(files, (fs::path(directory) / kIndexName).string()));
-  if (index_file.size_bytes() > kSidecarBytesMax) {
-    return fail(Errc::kTooLarge, Op::kOpen,
-                fmt::format("{}: {} bytes exceed the limit of {}", index_file.path(), index_file.size_bytes(),
-                            kSidecarBytesMax));
-  }
-  std::string json(std::size_t(index_file.size_bytes()), '\0');
-  WC_TRY(index_file.read_at(0, std::as_writable_bytes(std::span(json))));
-  WC_ASSIGN(const SlimeIndex index, read_slime_index(json, index_file.path()));
+  const fs::path index_path = fs::path(directory) / kIndexName;
+  WC_ASSIGN(const std::string json, read_file(files, index_path, kSidecarBytesMax));
+  WC_ASSIGN(const SlimeIndex index, read_slime_index(json, index_path.native()));
 
   std::optional<SnapshotSource> delta;  // owns what `coded` points to
   CodedTensors coded;

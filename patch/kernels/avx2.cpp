@@ -185,12 +185,8 @@ std::size_t diff_chunk(const std::byte* before, const std::byte* after, std::siz
 
 std::size_t diff(unsigned cell_bytes, const std::byte* before, const std::byte* after, std::size_t count,
                  ChunkChanges& out) {
-  switch (cell_bytes) {
-    case 1: return diff_chunk<1>(before, after, count, out);
-    case 2: return diff_chunk<2>(before, after, count, out);
-    case 4: return diff_chunk<4>(before, after, count, out);
-    default: return diff_chunk<8>(before, after, count, out);
-  }
+  return with_cell_bytes(cell_bytes,
+                         [&]<unsigned CellBytes>() { return diff_chunk<CellBytes>(before, after, count, out); });
 }
 
 void store(std::byte* at, __m256i bytes) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), bytes); }
@@ -302,40 +298,26 @@ void merge_blocks(bool rotate, const std::byte* const* planes, const std::byte* 
   }
 }
 
+// Cells of eight bytes have no vector code here.
 template <unsigned CellBytes>
-void split_all(bool rotate, const std::byte* cells, const std::byte* before, std::size_t count,
-               std::byte* const* planes) {
-  const std::size_t blocks = count / kBlockCells;
-  split_blocks<CellBytes>(rotate, cells, before, blocks, planes);
-  split_cells<CellBytes>(rotate, cells, before, blocks * kBlockCells, count, planes);
-}
-
-template <unsigned CellBytes>
-void merge_all(bool rotate, const std::byte* const* planes, const std::byte* before, std::size_t count,
-               std::byte* cells) {
-  const std::size_t blocks = count / kBlockCells;
-  merge_blocks<CellBytes>(rotate, planes, before, blocks, cells);
-  merge_cells<CellBytes>(rotate, planes, before, blocks * kBlockCells, count, cells);
-}
+constexpr bool kHasBlocks = CellBytes < 8;
 
 void split(unsigned cell_bytes, bool rotate, const std::byte* cells, const std::byte* before, std::size_t count,
            std::byte* const* planes) {
-  switch (cell_bytes) {
-    case 1: return split_all<1>(rotate, cells, before, count, planes);
-    case 2: return split_all<2>(rotate, cells, before, count, planes);
-    case 4: return split_all<4>(rotate, cells, before, count, planes);
-    default: return split_cells<8>(rotate, cells, before, 0, count, planes);
-  }
+  with_cell_bytes(cell_bytes, [&]<unsigned CellBytes>() {
+    const std::size_t blocks = kHasBlocks<CellBytes> ? count / kBlockCells : 0;
+    if constexpr (kHasBlocks<CellBytes>) split_blocks<CellBytes>(rotate, cells, before, blocks, planes);
+    split_cells<CellBytes>(rotate, cells, before, blocks * kBlockCells, count, planes);
+  });
 }
 
 void merge(unsigned cell_bytes, bool rotate, const std::byte* const* planes, const std::byte* before, std::size_t count,
            std::byte* cells) {
-  switch (cell_bytes) {
-    case 1: return merge_all<1>(rotate, planes, before, count, cells);
-    case 2: return merge_all<2>(rotate, planes, before, count, cells);
-    case 4: return merge_all<4>(rotate, planes, before, count, cells);
-    default: return merge_cells<8>(rotate, planes, before, 0, count, cells);
-  }
+  with_cell_bytes(cell_bytes, [&]<unsigned CellBytes>() {
+    const std::size_t blocks = kHasBlocks<CellBytes> ? count / kBlockCells : 0;
+    if constexpr (kHasBlocks<CellBytes>) merge_blocks<CellBytes>(rotate, planes, before, blocks, cells);
+    merge_cells<CellBytes>(rotate, planes, before, blocks * kBlockCells, count, cells);
+  });
 }
 
 ByteRange range(const std::byte* bytes, std::size_t count) {

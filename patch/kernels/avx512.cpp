@@ -55,12 +55,8 @@ std::size_t diff_chunk(const std::byte* before, const std::byte* after, std::siz
 
 std::size_t diff(unsigned cell_bytes, const std::byte* before, const std::byte* after, std::size_t count,
                  ChunkChanges& out) {
-  switch (cell_bytes) {
-    case 1: return diff_chunk<1>(before, after, count, out);
-    case 2: return diff_chunk<2>(before, after, count, out);
-    case 4: return diff_chunk<4>(before, after, count, out);
-    default: return diff_chunk<8>(before, after, count, out);
-  }
+  return with_cell_bytes(cell_bytes,
+                         [&]<unsigned CellBytes>() { return diff_chunk<CellBytes>(before, after, count, out); });
 }
 
 // `put` is given sixteen bytes and which they are.

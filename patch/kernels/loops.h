@@ -133,12 +133,8 @@ std::uint64_t count_equal_cells(std::uint64_t mask, std::uint64_t value, const s
 
 inline std::uint64_t count_equal(unsigned cell_bytes, std::uint64_t mask, std::uint64_t value, const std::byte* cells,
                                  std::size_t count) {
-  switch (cell_bytes) {
-    case 1: return count_equal_cells<1>(mask, value, cells, count);
-    case 2: return count_equal_cells<2>(mask, value, cells, count);
-    case 4: return count_equal_cells<4>(mask, value, cells, count);
-    default: return count_equal_cells<8>(mask, value, cells, count);
-  }
+  return with_cell_bytes(cell_bytes,
+                         [&]<unsigned CellBytes>() { return count_equal_cells<CellBytes>(mask, value, cells, count); });
 }
 
 }  // namespace

@@ -12,32 +12,20 @@ void weigh(CellKind kind, const std::byte* cells, std::size_t count, const Hazar
 
 std::size_t diff(unsigned cell_bytes, const std::byte* before, const std::byte* after, std::size_t count,
                  ChunkChanges& out) {
-  switch (cell_bytes) {
-    case 1: return diff_cells<1>(before, after, 0, count, out.data());
-    case 2: return diff_cells<2>(before, after, 0, count, out.data());
-    case 4: return diff_cells<4>(before, after, 0, count, out.data());
-    default: return diff_cells<8>(before, after, 0, count, out.data());
-  }
+  return with_cell_bytes(
+      cell_bytes, [&]<unsigned CellBytes>() { return diff_cells<CellBytes>(before, after, 0, count, out.data()); });
 }
 
 void split(unsigned cell_bytes, bool rotate, const std::byte* cells, const std::byte* before, std::size_t count,
            std::byte* const* planes) {
-  switch (cell_bytes) {
-    case 1: return split_cells<1>(rotate, cells, before, 0, count, planes);
-    case 2: return split_cells<2>(rotate, cells, before, 0, count, planes);
-    case 4: return split_cells<4>(rotate, cells, before, 0, count, planes);
-    default: return split_cells<8>(rotate, cells, before, 0, count, planes);
-  }
+  with_cell_bytes(cell_bytes,
+                  [&]<unsigned CellBytes>() { split_cells<CellBytes>(rotate, cells, before, 0, count, planes); });
 }
 
 void merge(unsigned cell_bytes, bool rotate, const std::byte* const* planes, const std::byte* before, std::size_t count,
            std::byte* cells) {
-  switch (cell_bytes) {
-    case 1: return merge_cells<1>(rotate, planes, before, 0, count, cells);
-    case 2: return merge_cells<2>(rotate, planes, before, 0, count, cells);
-    case 4: return merge_cells<4>(rotate, planes, before, 0, count, cells);
-    default: return merge_cells<8>(rotate, planes, before, 0, count, cells);
-  }
+  with_cell_bytes(cell_bytes,
+                  [&]<unsigned CellBytes>() { merge_cells<CellBytes>(rotate, planes, before, 0, count, cells); });
 }
 
 ByteRange range(const std::byte* bytes, std::size_t count) {

@@ -38,10 +38,6 @@ Result<MappedFile> MappedFile::open(FileSystem& files, const std::string& path) 
   return opened;
 }
 
-Status MappedFile::read_at(std::uint64_t offset_bytes, MutableBytes out) const {
-  return read_source_file(*file_, offset_bytes, out, path_, found_.size_bytes);
-}
-
 Status MappedFile::check_unchanged() const {
   WC_ASSIGN(const FileInfo now, file_->info());
   return check_same_file(found_, now, path_);

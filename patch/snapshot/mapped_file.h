@@ -17,15 +17,11 @@ class MappedFile {
   /// Errors: those of fail_errno(); kInvalidArgument if it is not a regular file.
   [[nodiscard]] static Result<MappedFile> open(FileSystem& files, const std::string& path);
 
-  [[nodiscard]] const std::string& path() const { return path_; }
   /// As of open().
   [[nodiscard]] std::uint64_t size_bytes() const { return found_.size_bytes; }
 
-  /// The whole file: see Mapping for when that is safe; use read_at() for files that are not ours.
+  /// The whole file: see Mapping for when that is safe.
   [[nodiscard]] Bytes bytes() const { return mapping_->bytes(); }
-
-  /// Fills `out` from `offset_bytes` without the mapping. Errors: kCorrupt (the file ends before); fail_errno().
-  [[nodiscard]] Status read_at(std::uint64_t offset_bytes, MutableBytes out) const;
 
   /// Errors: kCorrupt if the file's size or time of modification is no longer what open() found.
   [[nodiscard]] Status check_unchanged() const;

@@ -5,27 +5,16 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
-#include <mutex>
-#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/parallel.h"
+#include "patch/codec/byte_io.h"
 #include "patch/kernels/kernels.h"
 #include "patch/snapshot/snapshot.h"
 
 namespace weightcast {
 namespace {
-
-template <typename Int>
-void append_little_endian(std::vector<std::byte>& out, Int value) {
-  for (std::size_t i = 0; i < sizeof value; ++i) out.push_back(static_cast<std::byte>(value >> (8 * i)));
-}
-
-void append_text(std::vector<std::byte>& out, std::string_view text) {
-  const Bytes bytes = std::as_bytes(std::span(text));
-  out.insert(out.end(), bytes.begin(), bytes.end());
-}
 
 // Beside a size, which is at most kSnapshotBytesMax.
 constexpr std::uint64_t kExecutableBit = std::uint64_t{1} << 63;
@@ -120,12 +109,9 @@ void LeafChange::put(std::uint64_t offset, Bytes bytes, bool negative) {
 void LeafChange::replace(std::uint64_t offset, unsigned cell_bytes, std::span<const std::uint32_t> cells, Bytes before,
                          Bytes after) {
   WC_CHECK(before.size() == cells.size() * cell_bytes && after.size() == before.size());
-  switch (cell_bytes) {
-    case 1: return replace_cells<std::uint8_t>(offset, cells, before, after);
-    case 2: return replace_cells<std::uint16_t>(offset, cells, before, after);
-    case 4: return replace_cells<std::uint32_t>(offset, cells, before, after);
-    default: return replace_cells<std::uint64_t>(offset, cells, before, after);
-  }
+  with_cell_bytes(cell_bytes, [&]<unsigned CellBytes>() {
+    replace_cells<typename CellInt<CellBytes>::Unsigned>(offset, cells, before, after);
+  });
 }
 
 template <typename Cell>
@@ -163,12 +149,13 @@ SnapshotDigest::SnapshotDigest(const FileTable& table)
 SnapshotDigest::SnapshotDigest(const FileTable& table, LeafSums leaves)
     : stream_bytes_(table.size_bytes()), leaves_(std::move(leaves)) {
   WC_CHECK(leaves_.size() == leaf_count_of(table.size_bytes()));
-  append_text(table_bytes_, "wc-snap2");
-  append_little_endian(table_bytes_, std::uint64_t{table.files().size()});
+  ByteWriter writer(table_bytes_);
+  writer.bytes(std::as_bytes(std::span(std::string_view("wc-snap2"))));
+  writer.fixed(std::uint64_t{table.files().size()});
   for (const SnapshotFile& file : table.files()) {
-    append_little_endian(table_bytes_, static_cast<std::uint32_t>(file.name.size()));
-    append_text(table_bytes_, file.name);
-    append_little_endian(table_bytes_, file.size_bytes | (file.executable ? kExecutableBit : 0));
+    writer.fixed(static_cast<std::uint32_t>(file.name.size()));
+    writer.bytes(std::as_bytes(std::span(file.name)));
+    writer.fixed(file.size_bytes | (file.executable ? kExecutableBit : 0));
   }
 }
 
@@ -199,28 +186,19 @@ Checksum SnapshotDigest::root() const {
 Result<Checksum> snapshot_digest(const SnapshotSource& source, unsigned threads) {
   SnapshotDigest digest(source.file_table());
   std::atomic<std::size_t> next{0};
-  std::mutex mutex;  // guards `error`
-  std::optional<Error> error;
-  const auto work = [&] {
+  // Each of them takes leaves until there are no more.
+  WC_TRY(for_each_until_error(std::max(threads, 1u), threads, [&](std::size_t) -> Status {
     std::vector<std::byte> buffer(std::min(kDigestBlockBytes, source.size_bytes()));
     for (std::size_t leaf = next++; leaf < digest.leaf_count(); leaf = next++) {
       const MutableBytes block = MutableBytes(buffer).first(digest.leaf_size_bytes(leaf));
-      const Status status = source.read_at(digest.leaf_offset_bytes(leaf), block);
-      if (!status.has_value()) {
-        const std::lock_guard lock(mutex);
-        error = status.error();
+      if (Status read = source.read_at(digest.leaf_offset_bytes(leaf), block); !read.has_value()) {
         next = digest.leaf_count();
-        return;
+        return read;
       }
       digest.add(digest.leaf_offset_bytes(leaf), block);
     }
-  };
-  std::vector<std::jthread> others;
-  while (others.size() + 1 < threads && add_thread(others, work)) {
-  }
-  work();
-  others.clear();  // joins
-  if (error) return *error;
+    return {};
+  }));
   return digest.root();
 }
 

@@ -19,28 +19,21 @@ void SimDisk::sync(FileRef file, Done done) {
 }
 
 void SimDisk::start(std::function<Status()> operation, Done done) {
-  ++under_way_;
-  clock_.at(clock_.now() + clock_.some_time(delay_max_),
-            [this, alive = alive_, operation = std::move(operation), done = std::move(done)]() mutable {
-              if (*alive) perform(std::move(operation), std::move(done));
-            });
+  perform_at(clock_.now() + clock_.some_time(delay_max_), std::move(operation), std::move(done));
 }
 
-void SimDisk::perform(std::function<Status()> operation, Done done) {
-  if (clock_.now() < stalled_until_) {
-    clock_.at(stalled_until_,
-              [this, alive = alive_, operation = std::move(operation), done = std::move(done)]() mutable {
-                if (*alive) perform(std::move(operation), std::move(done));
-              });
-    return;
-  }
-  Status status = operation();
-  clock_.at(clock_.now() + clock_.some_time(delay_max_),
-            [this, alive = alive_, status = std::move(status), done = std::move(done)] {
-              if (!*alive) return;
-              --under_way_;
-              done(status);
-            });
+void SimDisk::perform_at(Instant when, std::function<Status()> operation, Done done) {
+  at(when, [this, operation = std::move(operation), done = std::move(done)] {
+    if (clock_.now() < stalled_until_) return perform_at(stalled_until_, operation, done);
+    const Status status = operation();
+    at(clock_.now() + clock_.some_time(delay_max_), [status, done] { done(status); });
+  });
+}
+
+void SimDisk::at(Instant when, std::function<void()> task) {
+  clock_.at(when, [alive = std::weak_ptr(alive_), task = std::move(task)] {
+    if (!alive.expired()) task();
+  });
 }
 
 }  // namespace weightcast::sim

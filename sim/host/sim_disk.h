@@ -15,12 +15,9 @@ class SimDisk final : public Disk {
   /// Operations take up to `delay_max` each.
   explicit SimDisk(SimClock& clock, Duration delay_max = std::chrono::milliseconds(20))
       : clock_(clock), delay_max_(delay_max) {}
-  ~SimDisk() override { *alive_ = false; }
 
   /// The disk does not answer before that time: no operation takes effect.
   void stall_until(Instant when) { stalled_until_ = when; }
-  /// Operations that have not ended.
-  [[nodiscard]] std::size_t under_way() const { return under_way_; }
 
   [[nodiscard]] DiskBackend backend() const override { return DiskBackend::kThreadPool; }
   void read(FileRef file, std::uint64_t offset, MutableBytes into, Done done) override;
@@ -30,13 +27,14 @@ class SimDisk final : public Disk {
 
  private:
   void start(std::function<Status()> operation, Done done);
-  void perform(std::function<Status()> operation, Done done);
+  void perform_at(Instant when, std::function<Status()> operation, Done done);
+  /// Runs `task` at that time, unless the disk is gone by then.
+  void at(Instant when, std::function<void()> task);
 
   SimClock& clock_;
   const Duration delay_max_;
   Instant stalled_until_{};
-  std::size_t under_way_ = 0;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>();  // expires with the disk
 };
 
 }  // namespace weightcast::sim

@@ -175,6 +175,12 @@ Result<SimFileSystem::InodeRef> SimFileSystem::find_directory(const Path& path, 
   return inode;
 }
 
+void SimFileSystem::set_name(const Place& place, InodeRef inode) {
+  NameChange change;
+  set_name(change, place.directory, place.name, std::move(inode));
+  unsynced_names_.push_back(std::move(change));
+}
+
 void SimFileSystem::set_name(NameChange& change, const InodeRef& directory, const std::string& name, InodeRef inode) {
   const auto found = directory->entries.find(name);
   InodeRef before = found == directory->entries.end() ? nullptr : found->second;
@@ -210,9 +216,7 @@ Result<std::unique_ptr<File>> SimFileSystem::open_at(const Place& place, const O
     if (place.directory->links == 0) return fail_errno(ENOENT, Op::kOpen, what);
     inode = make_inode(FileInfo::Kind::kFile);
     inode->executable = (options.permissions & 0100) != 0;
-    NameChange made;
-    set_name(made, place.directory, place.name, inode);
-    unsynced_names_.push_back(std::move(made));
+    set_name(place, inode);
   }
   if (empties && !inode->data->empty()) resize(*inode, 0);
   return handle_of(std::move(inode), options, what);
@@ -249,14 +253,18 @@ Result<FileInfo> SimFileSystem::link_info(const Path& path) {
   return info_of(*inode);
 }
 
+Result<SimFileSystem::InodeRef> SimFileSystem::make(const Path& path, FileInfo::Kind kind, Op op) {
+  WC_TRY(take_space(op, path.native()));
+  WC_ASSIGN(const Place place, find(path, false, op));
+  if (place.inode) return fail_errno(EEXIST, op, path.native());
+  if (place.directory->links == 0) return fail_errno(ENOENT, op, path.native());
+  InodeRef made = make_inode(kind);
+  set_name(place, made);
+  return made;
+}
+
 Status SimFileSystem::make_directory(const Path& path) {
-  WC_TRY(take_space(Op::kOpen, path.native()));
-  WC_ASSIGN(const Place place, find(path, false, Op::kOpen));
-  if (place.inode) return fail_errno(EEXIST, Op::kOpen, path.native());
-  if (place.directory->links == 0) return fail_errno(ENOENT, Op::kOpen, path.native());
-  NameChange made;
-  set_name(made, place.directory, place.name, make_inode(FileInfo::Kind::kDirectory));
-  unsynced_names_.push_back(std::move(made));
+  WC_TRY(make(path, FileInfo::Kind::kDirectory, Op::kOpen));
   return {};
 }
 
@@ -284,15 +292,8 @@ Status SimFileSystem::rename(const Path& from, const Path& to) {
 }
 
 Status SimFileSystem::make_link(const Path& target, const Path& path) {
-  WC_TRY(take_space(Op::kWrite, path.native()));
-  WC_ASSIGN(const Place place, find(path, false, Op::kWrite));
-  if (place.inode) return fail_errno(EEXIST, Op::kWrite, path.native());
-  if (place.directory->links == 0) return fail_errno(ENOENT, Op::kWrite, path.native());
-  const InodeRef inode = make_inode(FileInfo::Kind::kLink);
-  inode->target = target;
-  NameChange made;
-  set_name(made, place.directory, place.name, inode);
-  unsynced_names_.push_back(std::move(made));
+  WC_ASSIGN(const InodeRef made, make(path, FileInfo::Kind::kLink, Op::kWrite));
+  made->target = target;
   return {};
 }
 
@@ -308,9 +309,7 @@ Status SimFileSystem::remove(const Path& path) {
   WC_ASSIGN(const Place place, find(path, false, Op::kWrite));
   if (!place.inode) return fail_errno(ENOENT, Op::kWrite, path.native());
   if (place.inode->kind == FileInfo::Kind::kDirectory) return fail_errno(EISDIR, Op::kWrite, path.native());
-  NameChange gone;
-  set_name(gone, place.directory, place.name, nullptr);
-  unsynced_names_.push_back(std::move(gone));
+  set_name(place, nullptr);
   return {};
 }
 
@@ -320,9 +319,7 @@ Status SimFileSystem::remove_directory(const Path& path) {
   if (!place.inode) return fail_errno(ENOENT, Op::kWrite, path.native());
   if (place.inode->kind != FileInfo::Kind::kDirectory) return fail_errno(ENOTDIR, Op::kWrite, path.native());
   if (!place.inode->entries.empty()) return fail_errno(ENOTEMPTY, Op::kWrite, path.native());
-  NameChange gone;
-  set_name(gone, place.directory, place.name, nullptr);
-  unsynced_names_.push_back(std::move(gone));
+  set_name(place, nullptr);
   return {};
 }
 

@@ -178,8 +178,17 @@ class SimFileSystem final : public FileSystem {
   static FileInfo info_of(const Inode& inode);
 
   InodeRef make_inode(FileInfo::Kind kind);
+  /// What make_directory() and make_link() have in common.
+  Result<InodeRef> make(const Path& path, FileInfo::Kind kind, Op op);
+  /// Gives that name to `inode`, or to nothing if it is null.
+  void set_name(const Place& place, InodeRef inode);
+  /// The same as a part of `change`.
   void set_name(NameChange& change, const InodeRef& directory, const std::string& name, InodeRef inode);
   void sync_names(const InodeRef& directory);
+  /// Puts on the platter the unsynced changes that `picked` says, by their numbers, the last one first, and those which
+  /// a journal cannot have left out then.
+  template <typename Picked>
+  void put_names(const Picked& picked);
   void release(Inode& inode);
   /// A sync of it has failed.
   void lose_writes(Inode& inode);

@@ -46,8 +46,7 @@ class SimFileSystem::OpenFile final : public File {
   }
 
   Result<std::size_t> read_at(std::uint64_t offset, MutableBytes into) override {
-    WC_TRY(alive(Op::kRead));
-    WC_TRY(owner_.call(Op::kRead, name_));
+    WC_TRY(call(Op::kRead));
     const std::vector<std::byte>& data = *inode_->data;
     if (offset >= data.size() || into.empty()) return std::size_t{0};
     const std::size_t bytes = owner_.shortened(std::min<std::uint64_t>(into.size(), data.size() - offset));
@@ -68,8 +67,7 @@ class SimFileSystem::OpenFile final : public File {
   }
 
   Result<FileInfo> info() override {
-    WC_TRY(alive(Op::kOpen));
-    WC_TRY(owner_.call(Op::kOpen, name_));
+    WC_TRY(call(Op::kOpen));
     return info_of(*inode_);
   }
 
@@ -99,8 +97,7 @@ class SimFileSystem::OpenFile final : public File {
   }
 
   Result<std::optional<std::uint64_t>> next_data(std::uint64_t offset) override {
-    WC_TRY(alive(Op::kRead));
-    WC_TRY(owner_.call(Op::kRead, name_));
+    WC_TRY(call(Op::kRead));
     const std::vector<bool>& written = inode_->written;
     const auto first = std::min<std::size_t>(offset / kPageBytes, written.size());
     const auto found = std::find(written.begin() + static_cast<std::ptrdiff_t>(first), written.end(), true);
@@ -123,16 +120,14 @@ class SimFileSystem::OpenFile final : public File {
   }
 
   Status lock() override {
-    WC_TRY(alive(Op::kLock));
-    WC_TRY(owner_.call(Op::kLock, name_));
+    WC_TRY(call(Op::kLock));
     if (inode_->locked_by != nullptr && inode_->locked_by != this) return fail(Errc::kBusy, Op::kLock, name_);
     inode_->locked_by = this;
     return {};
   }
 
   Status check_unshared() override {
-    WC_TRY(alive(Op::kOpen));
-    WC_TRY(owner_.call(Op::kOpen, name_));
+    WC_TRY(call(Op::kOpen));
     if (inode_->opens + inode_->opens_elsewhere == 1 || owner_.options_.ignores_readers) return {};
     return fail(Errc::kBusy, Op::kOpen, name_ + ": may be open elsewhere");
   }
@@ -141,8 +136,7 @@ class SimFileSystem::OpenFile final : public File {
   [[nodiscard]] std::string_view name() const override { return name_; }
 
   Result<std::unique_ptr<Mapping>> map() override {
-    WC_TRY(alive(Op::kOpen));
-    WC_TRY(owner_.call(Op::kOpen, name_));
+    WC_TRY(call(Op::kOpen));
     return std::unique_ptr<Mapping>(std::make_unique<OpenMapping>(owner_, inode_));
   }
 
@@ -150,6 +144,10 @@ class SimFileSystem::OpenFile final : public File {
   [[nodiscard]] Status alive(Op op) const {
     if (process_ == owner_.process_) return {};
     return fail(Errc::kIo, op, name_ + ": the process that opened it is dead");
+  }
+  [[nodiscard]] Status call(Op op) const {
+    WC_TRY(alive(op));
+    return owner_.call(op, name_);
   }
 
   SimFileSystem& owner_;

@@ -29,18 +29,17 @@ void SimFileSystem::lose_writes(Inode& inode) {
   inode.data = std::move(left);
 }
 
-void SimFileSystem::sync_names(const InodeRef& directory) {
-  // What touches the directory, and what the journal cannot have left out then.
-  std::vector<NameChange> kept;
+template <typename Picked>
+void SimFileSystem::put_names(const Picked& picked) {
   std::vector<bool> goes(unsynced_names_.size());
-  for (std::size_t i = unsynced_names_.size(); i-- > 0;) {
-    const NameChange& change = unsynced_names_[i];
-    goes[i] = std::ranges::any_of(change.slots, [&](const auto& slot) { return slot.directory == directory; });
-    for (std::size_t later = i + 1; later < unsynced_names_.size() && !goes[i]; ++later) {
-      goes[i] = goes[later] && change.is_before(unsynced_names_[later]);
+  for (std::size_t i = goes.size(); i-- > 0;) {
+    goes[i] = picked(i);
+    for (std::size_t later = i + 1; later < goes.size() && !goes[i]; ++later) {
+      goes[i] = goes[later] && unsynced_names_[i].is_before(unsynced_names_[later]);
     }
   }
-  for (std::size_t i = 0; i < unsynced_names_.size(); ++i) {
+  std::vector<NameChange> kept;
+  for (std::size_t i = 0; i < goes.size(); ++i) {
     if (!goes[i]) {
       kept.push_back(std::move(unsynced_names_[i]));
       continue;
@@ -54,6 +53,12 @@ void SimFileSystem::sync_names(const InodeRef& directory) {
     }
   }
   unsynced_names_ = std::move(kept);
+}
+
+void SimFileSystem::sync_names(const InodeRef& directory) {
+  put_names([&](std::size_t i) {
+    return std::ranges::any_of(unsynced_names_[i].slots, [&](const auto& slot) { return slot.directory == directory; });
+  });
 }
 
 template <typename Visit>
@@ -74,28 +79,15 @@ void SimFileSystem::keep_some_names() {
   enum class Way { kNone, kAll, kFirst, kAny };
   const auto way = static_cast<Way>(random_.below(4));
   const std::size_t first = unsynced_names_.empty() ? 0 : random_.below(unsynced_names_.size() + 1);
-  std::vector<bool> stays(unsynced_names_.size());
-  for (std::size_t i = unsynced_names_.size(); i-- > 0;) {
+  put_names([&](std::size_t i) {
     switch (way) {
-      case Way::kNone: break;
-      case Way::kAll: stays[i] = true; break;
-      case Way::kFirst: stays[i] = i < first; break;
-      case Way::kAny: stays[i] = random_.chance(0.5); break;
+      case Way::kNone: return false;
+      case Way::kAll: return true;
+      case Way::kFirst: return i < first;
+      case Way::kAny: return random_.chance(0.5);
     }
-    for (std::size_t later = i + 1; later < unsynced_names_.size() && !stays[i]; ++later) {
-      stays[i] = stays[later] && unsynced_names_[i].is_before(unsynced_names_[later]);
-    }
-  }
-  for (std::size_t i = 0; i < unsynced_names_.size(); ++i) {
-    if (!stays[i]) continue;
-    for (const NameChange::Slot& slot : unsynced_names_[i].slots) {
-      if (slot.after) {
-        slot.directory->durable_entries[slot.name] = slot.after;
-      } else {
-        slot.directory->durable_entries.erase(slot.name);
-      }
-    }
-  }
+    return false;
+  });
   unsynced_names_.clear();
 }
 
@@ -133,25 +125,19 @@ void SimFileSystem::keep_some_bytes(Inode& inode) {
 void SimFileSystem::power_cut() {
   keep_some_names();
   if (options_.has_memory) root_->durable_entries.at(Path(kMemory).filename())->durable_entries.clear();
-  std::set<Inode*> seen;
-  std::vector<InodeRef> left{root_};
-  while (!left.empty()) {
-    const InodeRef inode = std::move(left.back());
-    left.pop_back();
-    if (!seen.insert(inode.get()).second) continue;
-    inode->entries = inode->durable_entries;
-    inode->opens_elsewhere = 0;
-    if (inode->kind == FileInfo::Kind::kFile) {
-      keep_some_bytes(*inode);
-      inode->data = std::make_shared<std::vector<std::byte>>(inode->durable);
-      // What was set aside and not written is lost with the rest; what is a hole now may have been read as zeros.
-      const std::size_t pages = pages_of(inode->durable.size(), kPageBytes);
-      inode->allocated.assign(pages, true);
-      inode->written.assign(pages, true);
-      inode->pages = pages;
-    }
-    for (const auto& [_, entry] : inode->entries) left.push_back(entry);
-  }
+  for_each_inode([&](Inode& inode, bool first) {
+    if (!first) return;
+    inode.entries = inode.durable_entries;
+    inode.opens_elsewhere = 0;
+    if (inode.kind != FileInfo::Kind::kFile) return;
+    keep_some_bytes(inode);
+    inode.data = std::make_shared<std::vector<std::byte>>(inode.durable);
+    // What was set aside and not written is lost with the rest; what is a hole now may have been read as zeros.
+    const std::size_t pages = pages_of(inode.durable.size(), kPageBytes);
+    inode.allocated.assign(pages, true);
+    inode.written.assign(pages, true);
+    inode.pages = pages;
+  });
   restart();
 }
 

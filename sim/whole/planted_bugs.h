@@ -1,9 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 
-#include "base/files/file_system.h"
 #include "base/settings/words.h"
 
 namespace weightcast::sim {
@@ -22,8 +20,5 @@ constexpr Words<6> words_of(PlantedBug) {
   return {"nothing",       "forgotten-directory-sync", "believed-record",
           "ignored-pause", "ignored-readers",          "forgotten-base"};
 }
-
-/// Marks each record in a directory durable.
-void mark_records_durable(FileSystem& files, const std::filesystem::path& records);
 
 }  // namespace weightcast::sim

@@ -80,10 +80,7 @@ WorldOptions random_world(std::uint64_t seed) {
   const bool bursts = random.chance(0.3);
   Duration at = milliseconds(random.between(10, 800));
   for (std::uint64_t i = random.between(2, 8); i > 0; --i) {
-    Fault publish;
-    publish.kind = FaultKind::kPublish;
-    publish.at = at;
-    world.faults.push_back(publish);
+    world.faults.push_back({.kind = FaultKind::kPublish, .at = at});
     at += random.duration(Duration(1), bursts ? milliseconds(150) : milliseconds(2500));
   }
   for (std::uint64_t i = random.chance(0.05) ? 0 : random.between(1, 10); i > 0; --i) {

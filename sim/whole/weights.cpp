@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -11,6 +10,11 @@
 #include "patch/snapshot/safetensors.h"
 
 namespace weightcast::sim {
+namespace {
+
+std::string tensor_name(std::uint32_t file, bool second) { return fmt::format("{}{}", second ? "b" : "a", file); }
+
+}  // namespace
 
 FileDigests digests_of(const SnapshotFiles& files) {
   FileDigests digests;
@@ -41,12 +45,12 @@ void Weights::resize(std::uint64_t bytes) {
 }
 
 SnapshotFiles Weights::files() const {
-  if (files_ == 1) return {{"model.safetensors", file(0, cells_.size(), 0)}};
+  if (files_ == 1) return {{"model.safetensors", file(0)}};
   SnapshotFiles files;
   std::string map;
   for (std::uint32_t i = 0; i < files_; ++i) {
     const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files_);
-    files[name] = file(cells_.size() * i / files_, cells_.size() * (i + 1) / files_, i);
+    files[name] = file(i);
     map += fmt::format(R"({}"a{}":"{}","b{}":"{}")", i == 0 ? "" : ",", i, name, i, name);
   }
   files["model.safetensors.index.json"] = fmt::format(R"({{"weight_map":{{{}}}}})", map);
@@ -72,7 +76,7 @@ std::string Weights::changes_since(const std::vector<std::uint16_t>& before) con
       indices.push_back(static_cast<std::uint32_t>(at));
       values.push_back(now[at]);
     }
-    const std::string name = fmt::format("{}{}", i % 2 == 0 ? "a" : "b", i / 2);
+    const std::string name = tensor_name(i / 2, i % 2 == 1);
     const auto add = [&](std::string_view prefix, const char* dtype, const auto& from) {
       const Bytes cells = std::as_bytes(std::span(from));
       infos.push_back({std::string(prefix) + name, dtype, {from.size()}, 0, cells.size()});
@@ -88,19 +92,17 @@ std::string Weights::changes_since(const std::vector<std::uint16_t>& before) con
   return out;
 }
 
-std::string Weights::file(std::uint64_t first, std::uint64_t last, std::uint32_t number) const {
-  const std::uint64_t all = (last - first) * 2;
-  const std::uint64_t half = all / 4 * 2;
-  std::string header = fmt::format(
-      R"({{"a{}":{{"dtype":"BF16","shape":[{}],"data_offsets":[0,{}]}},"b{}":{{"dtype":"BF16","shape":[{}],"data_offsets":[{},{}]}}}})",
-      number, half / 2, half, number, (all - half) / 2, half, all);
-  header.resize((header.size() + 7) / 8 * 8, ' ');
-  const std::uint64_t header_bytes = header.size();
-  std::string out(sizeof header_bytes, '\0');
-  std::memcpy(out.data(), &header_bytes, sizeof header_bytes);
-  out += header;
-  out.append(reinterpret_cast<const char*>(cells_.data() + first), all);
-  return out;
+std::string Weights::file(std::uint32_t number) const {
+  std::vector<TensorInfo> infos;
+  for (const bool second : {false, true}) {
+    const std::span<const std::uint16_t> cells = tensor(number, second);
+    infos.push_back({tensor_name(number, second), "BF16", {cells.size()}, 0, cells.size_bytes()});
+  }
+  const auto layout = lay_out_safetensors(infos);
+  WC_CHECK(layout.has_value());
+  std::string out = layout->header;
+  const std::size_t first = first_cell(number), cells = first_cell(number + 1) - first;
+  return out.append(reinterpret_cast<const char*>(cells_.data() + first), 2 * cells);
 }
 
 }  // namespace weightcast::sim

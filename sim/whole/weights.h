@@ -37,8 +37,8 @@ class Weights {
 
  private:
   [[nodiscard]] std::uint16_t cell();
-  /// A safetensors file of the tensors a and b, each with a number.
-  [[nodiscard]] std::string file(std::uint64_t first, std::uint64_t last, std::uint32_t number) const;
+  /// A safetensors file of the tensors a and b, each with the file's number.
+  [[nodiscard]] std::string file(std::uint32_t number) const;
 
   /// The cells of tensor a or b of a file.
   [[nodiscard]] std::span<const std::uint16_t> tensor(std::uint32_t file, bool second) const;

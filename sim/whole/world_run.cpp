@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/stand_ins.h"
+#include "transport/io/store/files/version_record.h"
 
 namespace weightcast::sim {
 namespace {
@@ -23,6 +24,13 @@ NetworkOptions network_of(const WorldOptions& options) {
     network.delays[i] = options.hosts[i].delay;
   }
   return network;
+}
+
+/// Of PlantedBug::kBelievedRecord.
+void mark_records_durable(FileSystem& files, const std::filesystem::path& records) {
+  for (const std::string& name : files.list(records).value_or(std::vector<std::string>{})) {
+    WC_CHECK(append_durable_mark(files, records / name).has_value());
+  }
 }
 
 }  // namespace
