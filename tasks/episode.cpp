@@ -5,18 +5,6 @@
 
 namespace weightcast {
 
-std::string_view to_string(EpisodeEnd end) {
-  switch (end) {
-    case EpisodeEnd::kRunning: return "running";
-    case EpisodeEnd::kDone: return "done";
-    case EpisodeEnd::kTurnLimit: return "turn_limit";
-    case EpisodeEnd::kTokenLimit: return "token_limit";
-    case EpisodeEnd::kTimeLimit: return "time_limit";
-    case EpisodeEnd::kFailed: return "failed";
-  }
-  return "unknown";
-}
-
 Episode::Episode(MakeEnvironment make, EpisodeLimits limits)
     : make_(std::move(make)), limits_(limits), environment_(make_()) {}
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/settings/words.h"
 #include "base/time.h"
 #include "tasks/task.h"
 
@@ -27,8 +28,9 @@ enum class EpisodeEnd {
   kFailed,      ///< the environment failed; nothing of the episode counts
 };
 
-/// "turn_limit".
-[[nodiscard]] std::string_view to_string(EpisodeEnd end);
+constexpr Words<6> words_of(EpisodeEnd) {
+  return {"running", "done", "turn_limit", "token_limit", "time_limit", "failed"};
+}
 
 /// One place in which episodes run one after the other, within limits. It replaces an environment that fails. Pure:
 /// its caller passes the time. Invariant: turn_rewards() has one value per turn that the environment has answered.

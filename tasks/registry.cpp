@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "base/settings/nearest_name.h"
 #include "base/text.h"
@@ -41,11 +40,13 @@ class OptionReader {
   Status take(const std::string& name, Int& out) const {
     const auto found = options_.find(name);
     if (found == options_.end()) return {};
-    const std::string& text = found->second;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-    if (error == std::errc() && end == text.data() + text.size()) return {};
-    return refuse_option(
-        fmt::format("task {}: {} = '{}' is no number that it can be", task_, name, printable(cut_text(text, 40))));
+    const auto number = parse_number<Int>(found->second);
+    if (!number) {
+      return refuse_option(fmt::format("task {}: {} = '{}' is no number that it can be", task_, name,
+                                       printable(cut_text(found->second, 40))));
+    }
+    out = *number;
+    return {};
   }
 
   void take(const std::string& name, std::string& out) const {

@@ -20,7 +20,6 @@ class SokobanTask final : public Task {
   [[nodiscard]] static Result<std::unique_ptr<Task>> make(const SokobanOptions& options);
 
   std::string_view name() const override { return "sokoban"; }
-  GroupBy group_by() const override { return GroupBy::kInitialState; }
   Result<Prompt> prompt(std::uint64_t index) const override;
   /// Plays `response`, a turn per line, in the level that the metadata give: the sum of its rewards. Metadata: level.
   Result<Score> score(const Metadata& metadata, std::string_view response) const override;

@@ -13,17 +13,10 @@
 
 namespace weightcast {
 
-/// What rollouts share whose rewards are compared: the group tag of a prompt follows it.
-enum class GroupBy {
-  kPrompt,        ///< answers to one prompt
-  kInitialState,  ///< episodes that begin in one state
-  kBatch,         ///< all rollouts of a batch
-};
-
 /// How an episode begins: what the policy is asked, and what the reward needs to know.
 struct Prompt {
   std::vector<ChatMessage> messages;
-  std::string tag;    ///< the group of its rollouts; one tag per group, whichever GroupBy the task has
+  std::string tag;    ///< the group of its rollouts, whose rewards are compared
   Metadata metadata;  ///< for Task::score(); a worker copies it into the trajectory
 };
 
@@ -74,7 +67,6 @@ class Task {
  public:
   virtual ~Task() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
-  [[nodiscard]] virtual GroupBy group_by() const { return GroupBy::kPrompt; }
   /// The number of different prompts; absent if a generator makes them without end.
   [[nodiscard]] virtual std::optional<std::uint64_t> prompt_count() const { return std::nullopt; }
   /// The episode of `index` begins so; equal indices give equal prompts. An index past prompt_count() wraps around.

@@ -147,7 +147,7 @@ Result<DecodeCase> measure(const std::shared_ptr<const EngineWeights>& weights, 
   model_options.blocks = static_cast<std::uint32_t>(batch * (positions / kBlockPositions + 1));
   model_options.threads = options.threads;
   model_options.kernels = &kernel;
-  WC_ASSIGN(std::unique_ptr<CpuModel> model, CpuModel::make(weights, model_options));
+  WC_ASSIGN(std::unique_ptr<EngineModel> model, make_cpu_model(weights, model_options));
   EngineOptions engine_options;
   WC_ASSIGN(const auto engine, Engine::make(std::move(model), kNoVersion, engine_options));
   for (std::size_t i = 0; i < batch; ++i) {

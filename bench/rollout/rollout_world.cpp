@@ -732,7 +732,7 @@ class World {
 template <typename Scheduler>
 Result<RolloutWorldResult> run(const RolloutWorldOptions& options, Result<Scheduler> made) {
   WC_ASSIGN(const Scheduler scheduler, std::move(made));
-  WC_ASSIGN(ReplayBuffer buffer, ReplayBuffer::make(replay_options(options), trajectory_rules()));
+  ReplayBuffer buffer(replay_options(options), trajectory_rules());
   return World<Scheduler>(options, std::vector(options.workers, scheduler), std::move(buffer)).run();
 }
 

@@ -33,7 +33,6 @@ class PokerTask final : public Task {
   [[nodiscard]] static Result<std::unique_ptr<Task>> make(PokerOptions options);
 
   std::string_view name() const override { return "poker"; }
-  GroupBy group_by() const override { return GroupBy::kInitialState; }
   /// Errors: the opponent's, here and below.
   Result<Prompt> prompt(std::uint64_t index) const override;
   /// Plays `response`, a turn per line. Metadata: seed.

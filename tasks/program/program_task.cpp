@@ -43,10 +43,6 @@ Result<std::unique_ptr<Task>> ProgramTask::start(const TaskProgramSettings& sett
   return std::unique_ptr<Task>(new ProgramTask(std::move(pool)));
 }
 
-GroupBy ProgramTask::group_by() const {
-  return pool_->hello().has_episodes ? GroupBy::kInitialState : GroupBy::kPrompt;
-}
-
 Result<Prompt> ProgramTask::prompt(std::uint64_t index) const {
   return pool_->hello().has_episodes ? ProgramEnvironment(*pool_).reset(index) : pool_->prompt(index);
 }

@@ -19,7 +19,6 @@ class ProgramTask final : public Task {
                                                            const TaskOptions& options, ProgramPool::Say say);
 
   std::string_view name() const override { return name_; }
-  GroupBy group_by() const override;
   std::optional<std::uint64_t> prompt_count() const override { return pool_->hello().prompt_count; }
   Result<Prompt> prompt(std::uint64_t index) const override;
   /// Errors: those of ProgramPool; kUnsupported if the program offers episodes, whose rewards are those of steps.

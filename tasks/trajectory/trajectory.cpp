@@ -199,40 +199,6 @@ std::size_t Trajectory::size_bytes() const {
   return bytes;
 }
 
-std::string_view to_string(TrajectoryFault fault) {
-  switch (fault) {
-    case TrajectoryFault::kNoWorker: return "no_worker";
-    case TrajectoryFault::kNoGroup: return "no_group";
-    case TrajectoryFault::kOtherTask: return "other_task";
-    case TrajectoryFault::kOtherModel: return "other_model";
-    case TrajectoryFault::kOtherTokenizer: return "other_tokenizer";
-    case TrajectoryFault::kNoTokens: return "no_tokens";
-    case TrajectoryFault::kTooManyTokens: return "too_many_tokens";
-    case TrajectoryFault::kTokenOutOfRange: return "token_out_of_range";
-    case TrajectoryFault::kMaskLength: return "mask_length";
-    case TrajectoryFault::kMaskValue: return "mask_value";
-    case TrajectoryFault::kNothingSampled: return "nothing_sampled";
-    case TrajectoryFault::kLogprobsMissing: return "logprobs_missing";
-    case TrajectoryFault::kLogprobsLength: return "logprobs_length";
-    case TrajectoryFault::kLogprobNotFinite: return "logprob_not_finite";
-    case TrajectoryFault::kLogprobPositive: return "logprob_positive";
-    case TrajectoryFault::kLogprobTooSmall: return "logprob_too_small";
-    case TrajectoryFault::kVersionsMissing: return "versions_missing";
-    case TrajectoryFault::kVersionsLength: return "versions_length";
-    case TrajectoryFault::kVersionUnknown: return "version_unknown";
-    case TrajectoryFault::kVersionNeverPublished: return "version_never_published";
-    case TrajectoryFault::kOldestVersionWrong: return "oldest_version_wrong";
-    case TrajectoryFault::kRewardNotFinite: return "reward_not_finite";
-    case TrajectoryFault::kRewardTooLarge: return "reward_too_large";
-    case TrajectoryFault::kTurnsDisagreeWithMask: return "turns_disagree_with_mask";
-    case TrajectoryFault::kTurnRewardNotFinite: return "turn_reward_not_finite";
-    case TrajectoryFault::kTurnRewardTooLarge: return "turn_reward_too_large";
-    case TrajectoryFault::kTurnRewardsSum: return "turn_rewards_sum";
-    case TrajectoryFault::kMetadataTooLarge: return "metadata_too_large";
-  }
-  return "unknown";
-}
-
 std::optional<TrajectoryRefusal> check_trajectory(const Trajectory& trajectory, const TrajectoryRules& rules,
                                                   const std::function<VersionStanding(Version)>& standing_of) {
   if (auto refusal = check_identity(trajectory, rules)) return refusal;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/settings/words.h"
 
 namespace weightcast {
 
@@ -58,7 +59,7 @@ struct Trajectory {
   [[nodiscard]] std::size_t size_bytes() const;
 };
 
-/// Why a trajectory cannot be trained on. The names are those of metrics and of replies: see to_string().
+/// Why a trajectory cannot be trained on. The words are those of metrics and of replies.
 enum class TrajectoryFault {
   kNoWorker,
   kNoGroup,
@@ -90,9 +91,36 @@ enum class TrajectoryFault {
   kMetadataTooLarge,
 };
 inline constexpr std::size_t kTrajectoryFaultCount = static_cast<std::size_t>(TrajectoryFault::kMetadataTooLarge) + 1;
-
-/// "token_out_of_range".
-[[nodiscard]] std::string_view to_string(TrajectoryFault fault);
+constexpr Words<kTrajectoryFaultCount> words_of(TrajectoryFault) {
+  return {"no_worker",
+          "no_group",
+          "other_task",
+          "other_model",
+          "other_tokenizer",
+          "no_tokens",
+          "too_many_tokens",
+          "token_out_of_range",
+          "mask_length",
+          "mask_value",
+          "nothing_sampled",
+          "logprobs_missing",
+          "logprobs_length",
+          "logprob_not_finite",
+          "logprob_positive",
+          "logprob_too_small",
+          "versions_missing",
+          "versions_length",
+          "version_unknown",
+          "version_never_published",
+          "oldest_version_wrong",
+          "reward_not_finite",
+          "reward_too_large",
+          "turns_disagree_with_mask",
+          "turn_reward_not_finite",
+          "turn_reward_too_large",
+          "turn_rewards_sum",
+          "metadata_too_large"};
+}
 
 struct TrajectoryRefusal {
   TrajectoryFault fault;

@@ -84,7 +84,7 @@ TEST(LoraGolden, TheEngineComputesWhatPeftComputes) {
     }
     const auto weights = EngineWeights::make(decoder.config(), tensors, nullptr, &lora.config);
     ASSERT_TRUE(weights.has_value()) << weights.error().message();
-    const auto model = CpuModel::make(*weights, {.blocks = 8}).value();
+    const auto model = make_cpu_model(*weights, {.blocks = 8}).value();
     std::vector<float> logits;
     for (const json& sequence : line["sequences"]) {
       const auto ids = sequence.get<std::vector<TokenId>>();

@@ -48,7 +48,7 @@ inline std::vector<float> own_log_probs(const std::filesystem::path& directory, 
   CpuModelOptions options;
   options.blocks = static_cast<std::uint32_t>((tokens.size() + kBlockPositions - 1) / kBlockPositions);
   const auto model =
-      CpuModel::make(EngineWeights::open(ModelFiles::open(files, directory).value()).value(), options).value();
+      make_cpu_model(EngineWeights::open(ModelFiles::open(files, directory).value()).value(), options).value();
   std::vector<BlockId> blocks(options.blocks);
   for (BlockId i = 0; i < options.blocks; ++i) blocks[i] = i;
   std::vector<float> result(tokens.size());

@@ -26,7 +26,7 @@ struct PlanFlags {
 
 Result<PoolPlan> make_plan_of(const Pool& pool, const PlanFlags& flags) {
   if (!flags.active.empty()) return plan_given_workers(pool, flags.active);
-  WC_ASSIGN(const Activation activation, parse_activation(flags.activation));
+  WC_ASSIGN(const Activation activation, parse_word<Activation>("order of activation", flags.activation));
   return plan_pool(pool, activation, flags.seed);
 }
 

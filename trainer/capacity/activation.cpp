@@ -1,13 +1,11 @@
 #include "trainer/capacity/activation.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <numeric>
 #include <tuple>
 
 #include "base/random.h"
-#include "base/settings/nearest_name.h"
 
 namespace weightcast {
 namespace {
@@ -18,13 +16,6 @@ double cost_of(const PoolWorker& worker) {
 }
 
 }  // namespace
-
-Result<Activation> parse_activation(std::string_view text) {
-  constexpr std::array<std::string_view, 2> kNames{"cost", "random"};
-  if (text == kNames[0]) return Activation::kCost;
-  if (text == kNames[1]) return Activation::kRandom;
-  return fail(Errc::kInvalidArgument, Op::kParse, unknown_name("order of activation", text, kNames));
-}
 
 std::vector<std::size_t> activation_order(std::span<const PoolWorker> pool, Activation activation, std::uint64_t seed) {
   std::vector<std::size_t> order(pool.size());

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.h"
+#include "base/settings/words.h"
 
 namespace weightcast {
 
@@ -22,8 +22,7 @@ struct PoolWorker {
 /// then by name. kRandom: in an order that follows from a seed; the ablation that ECHO-2 calls "without cost-aware".
 enum class Activation { kCost, kRandom };
 
-/// Errors: kInvalidArgument, with the nearest of cost and random.
-[[nodiscard]] Result<Activation> parse_activation(std::string_view text);
+constexpr Words<2> words_of(Activation) { return {"cost", "random"}; }
 
 /// All positions in `pool`, in the order of activation. Workers that give no rollouts come last under kCost.
 [[nodiscard]] std::vector<std::size_t> activation_order(std::span<const PoolWorker> pool, Activation activation,

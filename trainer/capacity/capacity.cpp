@@ -15,8 +15,6 @@ constexpr std::size_t kStepsOfMedian = 5;
 constexpr std::size_t kPublicationsMax = 64;
 constexpr std::size_t kReadingsMax = 1024;
 
-Error refuse(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); }
-
 /// Of values, at least one.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -26,32 +24,6 @@ double median(std::vector<double> values) {
 }
 
 }  // namespace
-
-Status validate(const CapacityOptions& options) {
-  if (options.rollout_batch_size == 0) return refuse("rollout_batch_size is 0; it is at least 1");
-  if (options.publish_interval == 0) return refuse("publish_interval is 0; it is at least 1");
-  // Written so that NaN is refused, too.
-  const auto check = [](const char* name, double value, double least, double most) -> Status {
-    if (value >= least && value <= most) return {};
-    return refuse(fmt::format("{} is {}; it is {} to {}", name, value, least, most));
-  };
-  WC_TRY(check("alpha", options.alpha, 1e-3, 1000));
-  WC_TRY(check("release_margin", options.release_margin, 0, 1000));
-  WC_TRY(check("learner_price_per_hour", options.learner_price_per_hour, 0, 1e9));
-  WC_TRY(check("t_bcast_share", options.t_bcast_share, 1e-3, 1));
-  if (options.step_s) WC_TRY(check("step_s", *options.step_s, 1e-9, 1e9));
-  for (const auto& [name, value] :
-       {std::pair("window", options.window), std::pair("heartbeat_max", options.heartbeat_max),
-        std::pair("activation_time_max", options.activation_time_max)}) {
-    WC_TRY(check(name, to_seconds(value), 1e-3, 1e9));
-  }
-  return check("sustained", to_seconds(options.sustained), 0, 1e9);
-}
-
-Result<Capacity> Capacity::make(const CapacityOptions& options) {
-  WC_TRY(validate(options));
-  return Capacity(options);
-}
 
 Status Capacity::handle_heartbeat(Instant now, const CapacityReport& report) {
   charge(now);

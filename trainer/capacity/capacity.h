@@ -35,9 +35,6 @@ struct CapacityOptions {
   bool provisions = true;  ///< false: it measures, and activates and releases nobody
 };
 
-/// Errors: kInvalidArgument, which names the option, its value and the range.
-[[nodiscard]] Status validate(const CapacityOptions& options);
-
 /// What is known of a worker when it says that it is alive.
 struct CapacityReport {
   std::string name;
@@ -94,8 +91,7 @@ struct CapacityFigures {
 /// is not known counts as 0.
 class Capacity {
  public:
-  /// Errors: those of validate().
-  [[nodiscard]] static Result<Capacity> make(const CapacityOptions& options);
+  explicit Capacity(const CapacityOptions& options) : options_(options), step_s_(options.step_s) {}
 
   /// Errors: kTooLarge (a worker beyond workers_max; nothing changes).
   [[nodiscard]] Status handle_heartbeat(Instant now, const CapacityReport& report);
@@ -132,9 +128,9 @@ class Capacity {
     Instant at{};
   };
 
-  explicit Capacity(const CapacityOptions& options) : options_(options), step_s_(options.step_s) {}
-
-  void act(CapacityAction::Kind kind, const std::string& worker) { actions_.push_back({kind, worker}); }
+  void act(CapacityAction::Kind kind, const std::string& worker) {
+    if (options_.provisions) actions_.push_back({kind, worker});
+  }
   void read(Worker& worker, Instant now, const CapacityReport& report);
   void handle_death(Workers::iterator worker);
   void charge(Instant now);

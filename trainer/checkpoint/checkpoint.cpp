@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -57,11 +56,7 @@ std::string name_of(std::uint64_t step) { return fmt::format("{}{:08}", kPrefix,
 
 std::optional<std::uint64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
-  name.remove_prefix(kPrefix.size());
-  std::uint64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
-  return step;
+  return parse_number<std::uint64_t>(name.substr(kPrefix.size()));
 }
 
 /// Whether a kill has left it: a directory that was to become a checkpoint, or one that another was to replace.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/draws.h"
 #include "base/settings/settings.h"
@@ -30,10 +29,9 @@ Result<GeneratorLags> GeneratorLags::parse(std::string_view text) {
                             printable(cut_text(text, 80)), kLagMax, kLagsMax));
   };
   for (const std::string& name : split_items(text)) {
-    std::uint64_t lag = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), lag);
-    if (error != std::errc() || end != name.data() + name.size() || lag > kLagMax) return refuse();
-    lags.push_back(lag);
+    const auto lag = parse_number<std::uint64_t>(name);
+    if (!lag || *lag > kLagMax) return refuse();
+    lags.push_back(*lag);
   }
   if (lags.empty() || lags.size() > kLagsMax) return refuse();
   return GeneratorLags(std::move(lags));

@@ -56,11 +56,11 @@ Status caught(std::string_view what, const Body& body) {
 
 class Loop final : public Learner {
  public:
-  Loop(std::unique_ptr<RunState> state, LoopMeter meter, StepObserver observer)
+  Loop(std::unique_ptr<RunState> state, StepObserver observer)
       : state_(std::move(state)),
         s_(*state_),
         steps_(make_step_maker(s_)),
-        meter_(std::move(meter)),
+        meter_(s_.config),
         observer_(std::move(observer)),
         worker_cost_before_(s_.worker_cost),
         told_{.metrics = LearnerMetrics(s_.config.rollout_batch_size)} {
@@ -431,9 +431,8 @@ Result<std::unique_ptr<Learner>> Learner::make(FileSystem& files, const LearnerC
   if (openblas_set_num_threads != nullptr) openblas_set_num_threads(static_cast<int>(config.threads));
   WC_TRY(loss_options(config));
   if (config.rank > 0) return make_follower(files, config);
-  WC_ASSIGN(LoopMeter meter, LoopMeter::make(config));
   WC_ASSIGN(std::unique_ptr<RunState> state, RunState::open(files, config, std::move(task)));
-  return std::unique_ptr<Learner>(std::make_unique<Loop>(std::move(state), std::move(meter), std::move(observer)));
+  return std::unique_ptr<Learner>(std::make_unique<Loop>(std::move(state), std::move(observer)));
 }
 
 }  // namespace weightcast

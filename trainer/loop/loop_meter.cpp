@@ -4,7 +4,9 @@
 
 namespace weightcast {
 
-Result<LoopMeter> LoopMeter::make(const LearnerConfig& config) {
+namespace {
+
+CapacityOptions capacity_options(const LearnerConfig& config) {
   CapacityOptions options;
   options.rollout_batch_size = config.rollout_batch_size;
   options.publish_interval = config.publish_interval;
@@ -12,9 +14,13 @@ Result<LoopMeter> LoopMeter::make(const LearnerConfig& config) {
   options.seed = config.seed;
   options.provisions = config.provision != Provision::kNone;
   if (config.provision == Provision::kRandom) options.activation = Activation::kRandom;
-  WC_ASSIGN(Capacity capacity, Capacity::make(options));
-  return LoopMeter(std::move(capacity), config.rollout_batch_size, options.provisions);
+  return options;
 }
+
+}  // namespace
+
+LoopMeter::LoopMeter(const LearnerConfig& config)
+    : capacity_(capacity_options(config)), rollouts_(config.rollout_batch_size) {}
 
 void LoopMeter::handle_workers(Instant now, std::span<const IntakeWorker> workers) {
   for (const IntakeWorker& worker : workers) {
@@ -38,18 +44,10 @@ void LoopMeter::handle_workers(Instant now, std::span<const IntakeWorker> worker
   capacity_.handle_time(now);
 }
 
-void LoopMeter::handle_step(Instant now, Duration training, Duration waiting) {
-  capacity_.handle_step(now, training, waiting);
-}
-
-void LoopMeter::handle_published(Instant now, Version version) { capacity_.handle_published(now, version); }
-
 std::vector<std::pair<std::string, bool>> LoopMeter::take_wanted() {
   std::vector<std::pair<std::string, bool>> wanted;
   while (const auto action = capacity_.poll_action()) {
-    const bool is_activation = action->kind == CapacityAction::Kind::kActivate;
-    if (!provisions_ || (!is_activation && action->kind != CapacityAction::Kind::kRelease)) continue;
-    wanted.emplace_back(action->worker, is_activation);
+    wanted.emplace_back(action->worker, action->kind == CapacityAction::Kind::kActivate);
   }
   return wanted;
 }

@@ -21,13 +21,12 @@ namespace weightcast {
 /// `provision` which workers are to roll out. Pure, as Capacity is.
 class LoopMeter {
  public:
-  /// Errors: those of Capacity::make().
-  [[nodiscard]] static Result<LoopMeter> make(const LearnerConfig& config);
+  explicit LoopMeter(const LearnerConfig& config);
 
   void handle_workers(Instant now, std::span<const IntakeWorker> workers);
   /// A step took `training`, and `waiting` for its rollouts before.
-  void handle_step(Instant now, Duration training, Duration waiting);
-  void handle_published(Instant now, Version version);
+  void handle_step(Instant now, Duration training, Duration waiting) { capacity_.handle_step(now, training, waiting); }
+  void handle_published(Instant now, Version version) { capacity_.handle_published(now, version); }
   /// Workers that from now on are to roll out, or are not; nothing without `provision`.
   [[nodiscard]] std::vector<std::pair<std::string, bool>> take_wanted();
 
@@ -40,12 +39,8 @@ class LoopMeter {
   [[nodiscard]] double worker_cost() const { return capacity_.figures().cost_total; }
 
  private:
-  LoopMeter(Capacity capacity, std::uint64_t rollouts, bool provisions)
-      : capacity_(std::move(capacity)), rollouts_(rollouts), provisions_(provisions) {}
-
   Capacity capacity_;
-  std::uint64_t rollouts_ = 0;  // of a step
-  bool provisions_;
+  std::uint64_t rollouts_;  // of a step
   std::map<std::string, Instant> heard_;
 };
 

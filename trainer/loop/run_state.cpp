@@ -150,8 +150,7 @@ Result<std::optional<QwenChat>> RunState::chat_style() const {
 }
 
 Status RunState::begin() {
-  WC_ASSIGN(ReplayBuffer made, ReplayBuffer::make(replay_options(config), rules()));
-  buffer.set(std::move(made));
+  buffer.set(ReplayBuffer(replay_options(config), rules()));
   if (publisher) first_version = publisher->next_version().value_or(Version{1}).value;
   WC_ASSIGN(metrics, MetricsFile::open(files, std::filesystem::path(config.output_dir) / "metrics.jsonl", 0));
   return {};

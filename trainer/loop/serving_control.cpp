@@ -17,11 +17,6 @@ constexpr std::size_t kRequestsMax = 64;  // of one call: the learner waits for 
 
 }  // namespace
 
-struct ServingControl::Connection {
-  explicit Connection(const std::string& state_dir) : client(state_dir, kAnswerTime) {}
-  wc::Client client;
-};
-
 ServingControl::ServingControl(std::string state_dir, std::function<void(std::string)> warn)
     : state_dir_(std::move(state_dir)), warn_(std::move(warn)) {}
 ServingControl::~ServingControl() = default;
@@ -30,11 +25,11 @@ void ServingControl::tell(Instant now, const std::map<std::string, bool>& wanted
   if (retry_at_ && now < *retry_at_) return;
   retry_at_.reset();
   try {
-    if (!connection_) connection_ = std::make_unique<Connection>(state_dir_);
+    if (!client_) client_ = std::make_unique<wc::Client>(state_dir_, kAnswerTime);
     if (!again_at_ || now >= *again_at_) {
       told_.clear();
       again_at_ = now + kRepeat;
-      connection_->client.serve("", false, true, kAnswerTime);
+      client_->serve("", false, true, kAnswerTime);
     }
     std::size_t requests = 0;
     for (const auto& [name, is_wanted] : wanted) {
@@ -46,7 +41,7 @@ void ServingControl::tell(Instant now, const std::map<std::string, bool>& wanted
     }
     is_failing_ = false;
   } catch (const wc::Error& error) {
-    connection_.reset();
+    client_.reset();
     again_at_.reset();
     retry_at_ = now + kPause;
     if (!is_failing_) warn_(fmt::format("the origin is not told which workers serve: {}", error.what()));
@@ -56,7 +51,7 @@ void ServingControl::tell(Instant now, const std::map<std::string, bool>& wanted
 
 void ServingControl::tell_one(const std::string& name, bool wanted) {
   try {
-    connection_->client.serve(name, wanted, true, kAnswerTime);
+    client_->serve(name, wanted, true, kAnswerTime);
   } catch (const wc::Error& error) {
     if (error.code() != WC_NOT_FOUND) throw;
     if (!unknown_.insert(name).second) return;

@@ -9,6 +9,10 @@
 
 #include "base/time.h"
 
+namespace wc {
+class Client;
+}
+
 namespace weightcast {
 
 /// Tells the origin on this host which workers serve, in the learner's name: those that it wants to roll out get
@@ -26,13 +30,11 @@ class ServingControl {
   void tell(Instant now, const std::map<std::string, bool>& wanted);
 
  private:
-  struct Connection;
-
   void tell_one(const std::string& name, bool wanted);
 
   const std::string state_dir_;
   const std::function<void(std::string)> warn_;
-  std::unique_ptr<Connection> connection_;
+  std::unique_ptr<wc::Client> client_;
   std::map<std::string, bool> told_;
   std::optional<Instant> again_at_;  // all is said again
   std::optional<Instant> retry_at_;  // after an origin that did not answer

@@ -19,9 +19,6 @@ Status validate(const LearningRateSchedule& schedule) {
   if (!(schedule.peak >= 0 && std::isfinite(schedule.peak))) {
     return refuse_schedule(fmt::format("the peak is {}", schedule.peak));
   }
-  if (!(schedule.final_share >= 0 && schedule.final_share <= 1)) {
-    return refuse_schedule(fmt::format("the final share is {}, not in [0, 1]", schedule.final_share));
-  }
   if (schedule.decay != LearningRateDecay::kConstant && schedule.updates_total <= schedule.warmup_updates) {
     return refuse_schedule(fmt::format("{} updates in all do not suffice for {} of warm-up and a {} decay",
                                        schedule.updates_total, schedule.warmup_updates, to_string(schedule.decay)));
@@ -35,9 +32,8 @@ double learning_rate(const LearningRateSchedule& schedule, std::uint64_t update)
   if (schedule.decay == LearningRateDecay::kConstant) return schedule.peak;
   const double span = static_cast<double>(schedule.updates_total) - warmup;
   const double done = std::min(1.0, (static_cast<double>(update) - warmup) / span);
-  const double left =
-      schedule.decay == LearningRateDecay::kLinear ? 1 - done : (1 + std::cos(std::numbers::pi * done)) / 2;
-  return schedule.peak * (schedule.final_share + (1 - schedule.final_share) * left);
+  return schedule.peak *
+         (schedule.decay == LearningRateDecay::kLinear ? 1 - done : (1 + std::cos(std::numbers::pi * done)) / 2);
 }
 
 }  // namespace weightcast

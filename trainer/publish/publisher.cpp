@@ -19,17 +19,12 @@ constexpr std::uint64_t kFullPublications = 16;
 
 }  // namespace
 
-struct Publisher::Connection {
-  explicit Connection(const std::string& state_dir) : client(state_dir, kAnswerTime) {}
-  wc::Client client;
-};
-
 Publisher::Publisher(Options options, std::function<void(std::string)> warn)
     : options_(std::move(options)), warn_(std::move(warn)), new_model_(options_.new_model) {}
 Publisher::~Publisher() = default;
 
 void Publisher::connect() {
-  if (!connection_) connection_ = std::make_unique<Connection>(options_.state_dir);
+  if (!client_) client_ = std::make_unique<wc::Client>(options_.state_dir, kAnswerTime);
 }
 
 void Publisher::failed(const std::string& why) {
@@ -41,7 +36,7 @@ void Publisher::failed(const std::string& why) {
 std::optional<Version> Publisher::next_version() {
   try {
     connect();
-    return Version{connection_->client.next_version(kAnswerTime)};
+    return Version{client_->next_version(kAnswerTime)};
   } catch (const wc::Error& error) {
     failed(error.what());
     return std::nullopt;
@@ -61,7 +56,7 @@ PublishOutcome Publisher::publish(Instant now, Version version, const Weights& w
     }
     if (error.code() == WC_TIMED_OUT) {
       // What was begun may have been accepted; a new connection begins anew.
-      connection_.reset();
+      client_.reset();
       retry_at_ = now + kPause;
     }
     failed(error.what());
@@ -109,8 +104,7 @@ bool Publisher::publish_changes(Version version, const Weights& weights) {
                        .count = cells[i].indices.size()});
   }
   try {
-    connection_->client.publish_sparse(base_->value, changes, {.version = version.value, .second_region = true},
-                                       kAnswerTime);
+    client_->publish_sparse(base_->value, changes, {.version = version.value, .second_region = true}, kAnswerTime);
     return true;
   } catch (const wc::Error& error) {
     // Another program has published: the origin takes the whole.
@@ -130,24 +124,24 @@ void Publisher::publish_all(Version version, const Weights& weights) {
     for (const auto& [name, text] : options_.files)
       options.files.push_back({name.c_str(), text.data(), text.size(), 0});
   }
-  const std::vector<void*> places = connection_->client.begin(descriptions, options, kAnswerTime);
+  const std::vector<void*> places = client_->begin(descriptions, options, kAnswerTime);
   for (std::size_t i = 0; i < places.size(); ++i) {
     weights.read(i, {static_cast<std::byte*>(places[i]), weights.tensors[i].size_bytes});
   }
   try {
-    connection_->client.commit(kAnswerTime);
+    client_->commit(kAnswerTime);
   } catch (const wc::Error&) {
-    connection_->client.abort();
+    client_->abort();
     throw;
   }
 }
 
 void Publisher::poll() {
-  if (!connection_ || state_.version == kNoVersion || is_failing_ || state_.t_bcast_s) return;
+  if (!client_ || state_.version == kNoVersion || is_failing_ || state_.t_bcast_s) return;
   try {
     wc::WaitOptions all;
     all.fraction = 1;
-    const wc::Outcome outcome = connection_->client.wait(state_.version.value, all, kPollTime);
+    const wc::Outcome outcome = client_->wait(state_.version.value, all, kPollTime);
     new_model_ = false;
     if (outcome.payload != WC_UNDECIDED) state_.payload_bytes = outcome.payload_bytes;
     state_.t_bcast_s = outcome.t100_s;
@@ -158,11 +152,10 @@ void Publisher::poll() {
 }
 
 void Publisher::finish(Duration limit) {
-  if (!connection_ || state_.version == kNoVersion || is_failing_) return;
+  if (!client_ || state_.version == kNoVersion || is_failing_) return;
   try {
     const auto limit_ms = std::chrono::duration_cast<wc::Milliseconds>(limit);
-    if (!connection_->client.wait(state_.version.value, {}, limit_ms).reached)
-      failed("the origin has not taken it over yet");
+    if (!client_->wait(state_.version.value, {}, limit_ms).reached) failed("the origin has not taken it over yet");
   } catch (const wc::Error& error) {
     failed(error.what());
   }

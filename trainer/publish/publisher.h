@@ -13,6 +13,10 @@
 #include "base/time.h"
 #include "trainer/optimiser/adamw.h"
 
+namespace wc {
+class Client;
+}
+
 namespace weightcast {
 
 /// A tensor of the learner's, as it is published.
@@ -71,8 +75,6 @@ class Publisher {
   [[nodiscard]] const PublicationState& state() const { return state_; }
 
  private:
-  struct Connection;
-
   bool publish_changes(Version version, const Weights& weights);
   void publish_all(Version version, const Weights& weights);
   void connect();
@@ -80,7 +82,7 @@ class Publisher {
 
   const Options options_;
   const std::function<void(std::string)> warn_;
-  std::unique_ptr<Connection> connection_;
+  std::unique_ptr<wc::Client> client_;
   PublicationState state_;
   std::optional<Version> base_;          // what the origin's last version is, if that is ours
   std::uint64_t full_publications_ = 0;  // that follow without looking at the changes, as most cells change

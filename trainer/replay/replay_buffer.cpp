@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <tuple>
 
 #include "base/random.h"
+#include "base/text.h"
 
 namespace weightcast {
 namespace {
@@ -27,11 +27,7 @@ constexpr Duration kOverdueMinSynchronous = std::chrono::seconds(20);
 
 /// The number in which a group's tag ends (group_tag()); absent if it ends in no digit, or in too many.
 std::optional<std::uint64_t> number_in(std::string_view tag) {
-  const std::size_t first = tag.find_last_not_of("0123456789") + 1;
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(tag.data() + first, tag.data() + tag.size(), number);
-  if (error != std::errc() || end != tag.data() + tag.size()) return std::nullopt;
-  return number;
+  return parse_number<std::uint64_t>(tag.substr(tag.find_last_not_of("0123456789") + 1));
 }
 
 bool has_signal(const RolloutGroup& group) {
@@ -40,11 +36,6 @@ bool has_signal(const RolloutGroup& group) {
 }
 
 }  // namespace
-
-Result<ReplayBuffer> ReplayBuffer::make(const ReplayOptions& options, const TrajectoryRules& rules) {
-  WC_TRY(validate(options, rules));
-  return ReplayBuffer(options, rules);
-}
 
 Version ReplayBuffer::floor() const { return floor_at(learner_); }
 

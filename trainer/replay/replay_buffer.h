@@ -88,11 +88,14 @@ struct ReplayStats {
 /// == buffered() + taken + expired + given_up + filtered.
 class ReplayBuffer {
  public:
-  /// Errors: those of validate().
-  [[nodiscard]] static Result<ReplayBuffer> make(const ReplayOptions& options, const TrajectoryRules& rules);
+  ReplayBuffer(const ReplayOptions& options, const TrajectoryRules& rules)
+      : options_(options),
+        rules_(rules),
+        leases_(options.group_size, options.lease_time_max, overdue_min(options)),
+        demand_(options.rollout_batch_size / options.group_size) {}
   /// All that it holds and remembers, as JSON for a checkpoint. Times are stored as spans from `now`.
   [[nodiscard]] std::string save(Instant now) const;
-  /// A buffer that goes on as the one did that save() gave `text` of. Errors: those of validate(); kCorrupt, which
+  /// A buffer that goes on as the one did that save() gave `text` of. Errors: kCorrupt, which
   /// names the member that is missing or wrong; kInvalidArgument for another group_size. Each rollout is checked
   /// as if it arrived; a group with one that would be refused is given up.
   [[nodiscard]] static Result<ReplayBuffer> restore(const ReplayOptions& options, const TrajectoryRules& rules,
@@ -165,12 +168,6 @@ class ReplayBuffer {
     SequenceSet sequences;
     Version newest{};  // the largest oldest_version of what was admitted
   };
-
-  ReplayBuffer(const ReplayOptions& options, const TrajectoryRules& rules)
-      : options_(options),
-        rules_(rules),
-        leases_(options.group_size, options.lease_time_max, overdue_min(options)),
-        demand_(options.rollout_batch_size / options.group_size) {}
 
   /// Of a lease. Which groups a synchronous batch has should not depend on how long a worker pauses.
   [[nodiscard]] static Duration overdue_min(const ReplayOptions& options);

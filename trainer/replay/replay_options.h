@@ -35,8 +35,4 @@ struct ReplayOptions : GroupSettings {
   std::uint64_t closed_groups_max = 1'000'000;
 };
 
-/// Errors: kInvalidArgument, which names the option, its value and the range. `rules` give the largest rollout: one
-/// batch of those must fit.
-[[nodiscard]] Status validate(const ReplayOptions& options, const TrajectoryRules& rules);
-
 }  // namespace weightcast

@@ -114,10 +114,8 @@ Result<Lease> lease_from(const Json& json, const ReplayOptions& options, Instant
 }
 
 Json to_json(const ReplayStats& stats) {
-  return {{"admitted", stats.admitted}, {"taken", stats.taken},       {"expired", stats.expired},
-          {"given_up", stats.given_up}, {"filtered", stats.filtered}, {"duplicates", stats.duplicates},
-          {"full", stats.full},         {"aborted", stats.aborted},   {"lost", stats.lost},
-          {"refused", stats.refused}};
+  return WC_JSON_OF(stats.admitted, stats.taken, stats.expired, stats.given_up, stats.filtered, stats.duplicates,
+                    stats.full, stats.aborted, stats.lost, stats.refused);
 }
 
 ReplayStats stats_from(const Json& json) {
@@ -143,7 +141,7 @@ std::string ReplayBuffer::save(Instant now) const {
   for (const Version version : published_) published.push_back(version.value);
   for (const auto& [named, number] : renumbered_) renumbered.push_back({named.value, number.value});
   for (const auto& [name, log] : workers_) {
-    const SequenceSet::State seen = log.sequences.state();
+    const SequenceSet::State& seen = log.sequences.state();
     Json ranges = Json::array();
     for (const auto& [first, last] : seen.ranges) ranges.push_back({first, last});
     workers[name] = {{"newest", log.newest.value},
@@ -169,7 +167,7 @@ std::string ReplayBuffer::save(Instant now) const {
 
 Result<ReplayBuffer> ReplayBuffer::restore(const ReplayOptions& options, const TrajectoryRules& rules,
                                            std::string_view text, Instant now) {
-  WC_ASSIGN(ReplayBuffer buffer, make(options, rules));
+  ReplayBuffer buffer(options, rules);
   // The JSON library throws where a member is missing or of another type; its words name the member.
   try {
     const Json json = parse_json(text);

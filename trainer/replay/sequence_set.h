@@ -19,25 +19,19 @@ class SequenceSet {
   /// `sequence` is kNew.
   void insert(std::uint64_t sequence);
 
-  /// All of its state but ranges_max, for checkpoints. The ranges of a state neither overlap nor touch.
+  /// All but ranges_max, for checkpoints.
   struct State {
+    /// First to last number of each range, both included. They neither overlap nor touch.
     std::map<std::uint64_t, std::uint64_t> ranges;
     bool forgot = false;
-    std::uint64_t forgotten_to = 0;
+    std::uint64_t forgotten_to = 0;  ///< all up to this one, if it forgot any
   };
-  [[nodiscard]] State state() const { return {ranges_, forgot_, forgotten_to_}; }
-  void restore(State state) {
-    ranges_ = std::move(state.ranges);
-    forgot_ = state.forgot;
-    forgotten_to_ = state.forgotten_to;
-  }
+  [[nodiscard]] const State& state() const { return state_; }
+  void restore(State state) { state_ = std::move(state); }
 
  private:
   std::size_t ranges_max_;
-  // First to last number of each range, both included. Ranges neither overlap nor touch.
-  std::map<std::uint64_t, std::uint64_t> ranges_;
-  bool forgot_ = false;
-  std::uint64_t forgotten_to_ = 0;  // all up to this one, if forgot_
+  State state_;
 };
 
 }  // namespace weightcast

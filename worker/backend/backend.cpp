@@ -80,14 +80,12 @@ Status check_adapters(FileSystem& files, const BackendOptions& options, const Ba
   return {};
 }
 
-}  // namespace
-
-class Backend::State {
+class ServerBackend final : public Backend {
  public:
-  State(FileSystem& files, std::unique_ptr<VersionSource> source, BackendOptions options,
-        std::unique_ptr<BackendProtocol> protocol, BackendServer server, std::unique_ptr<HttpClient> probing,
-        std::unique_ptr<HttpClient> installing, std::unique_ptr<HttpClient> checking,
-        std::function<void(const std::string&)> say)
+  ServerBackend(FileSystem& files, std::unique_ptr<VersionSource> source, BackendOptions options,
+                std::unique_ptr<BackendProtocol> protocol, BackendServer server, std::unique_ptr<HttpClient> probing,
+                std::unique_ptr<HttpClient> installing, std::unique_ptr<HttpClient> checking,
+                std::function<void(const std::string&)> say)
       : files_(files),
         source_(std::move(source)),
         options_(std::move(options)),
@@ -101,7 +99,7 @@ class Backend::State {
         follower_([this] { follow(); }),
         checker_([this] { check(); }) {}
 
-  ~State() {
+  ~ServerBackend() override {
     {
       std::unique_lock lock(mutex_);
       stop_ = true;
@@ -120,40 +118,41 @@ class Backend::State {
     for (Sender& sender : senders_) sender.thread.join();
   }
 
-  Result<RequestId> add(EngineRequest request) {
+  Result<RequestId> add(EngineRequest request) override {
     const std::lock_guard lock(mutex_);
     auto id = core_.add(std::move(request));
     pump();
     return id;
   }
 
-  Status abort(RequestId id) {
+  Status abort(RequestId id) override {
     const std::lock_guard lock(mutex_);
     Status aborted = core_.abort(id);
     pump();
     return aborted;
   }
 
-  std::vector<EngineEvent> step() {
+  /// Waits for an answer for at most kEventTime.
+  std::vector<EngineEvent> step() override {
     std::unique_lock lock(mutex_);
     pump();
     has_events_.wait_for(lock, kEventTime, [&] { return core_.has_events(); });
     return core_.take_events();
   }
 
-  bool busy() const {
+  bool busy() const override {
     const std::lock_guard lock(mutex_);
     return core_.open() > 0 || core_.has_events();
   }
 
-  bool has_log_probs() const { return protocol_->has_log_probs(); }
+  bool has_log_probs() const override { return protocol_->has_log_probs(); }
 
-  std::optional<Version> take_version() {
+  std::optional<Version> take_version() override {
     const std::lock_guard lock(mutex_);
     return std::exchange(new_version_, std::nullopt);
   }
 
-  Installs installs() {
+  Installs installs() const override {
     const std::lock_guard lock(mutex_);
     return installs_;
   }
@@ -544,6 +543,8 @@ class Backend::State {
   std::thread follower_, checker_;
 };
 
+}  // namespace
+
 Result<std::unique_ptr<Backend>> Backend::start(FileSystem& files, std::unique_ptr<VersionSource> source,
                                                 BackendOptions options, std::function<void(const std::string&)> say) {
   std::unique_ptr<BackendProtocol> protocol = make_backend_protocol(options.kind, options.protocol);
@@ -575,20 +576,9 @@ Result<std::unique_ptr<Backend>> Backend::start(FileSystem& files, std::unique_p
         "what becomes of answers is for weightcast-worker serve to say: start it with --in-flight recompute, and "
         "set backend_in_flight = keep");
   }
-  return std::unique_ptr<Backend>(new Backend(
-      std::make_unique<State>(files, std::move(source), std::move(options), std::move(protocol), *std::move(server),
-                              std::move(probing), std::move(installing), std::move(checking), std::move(say))));
+  return std::unique_ptr<Backend>(std::make_unique<ServerBackend>(
+      files, std::move(source), std::move(options), std::move(protocol), *std::move(server), std::move(probing),
+      std::move(installing), std::move(checking), std::move(say)));
 }
-
-Backend::Backend(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Backend::~Backend() = default;
-
-Result<RequestId> Backend::add(EngineRequest request) { return state_->add(std::move(request)); }
-Status Backend::abort(RequestId id) { return state_->abort(id); }
-std::vector<EngineEvent> Backend::step() { return state_->step(); }
-bool Backend::busy() const { return state_->busy(); }
-bool Backend::has_log_probs() const { return state_->has_log_probs(); }
-std::optional<Version> Backend::take_version() { return state_->take_version(); }
-Installs Backend::installs() const { return state_->installs(); }
 
 }  // namespace weightcast

@@ -41,8 +41,9 @@ struct BackendOptions {
 
 /// A server that generates for a worker, and is told where the versions are that the host's daemon installs. What
 /// counts is BackendCore's to say; here are its threads: one that follows versions, one that asks which version the
-/// server has, and one for each request under way. One thread uses it.
-class Backend final : public AnswerSource {
+/// server has, and one for each request under way. One thread uses it. Its end is that of the calls under way, and
+/// undoes nothing else at the server.
+class Backend : public AnswerSource {
  public:
   /// Asks the server how it was started, for at most examine_time_max, and for nothing else. `files` outlives it. `say`
   /// takes lines for a person, from a thread of its own. Errors: kInvalidArgument (answers cannot go on where the
@@ -51,28 +52,12 @@ class Backend final : public AnswerSource {
   [[nodiscard]] static Result<std::unique_ptr<Backend>> start(FileSystem& files, std::unique_ptr<VersionSource> source,
                                                               BackendOptions options,
                                                               std::function<void(const std::string&)> say);
-  /// Ends the calls that are under way. Nothing else is undone at the server.
-  ~Backend() override;
-  Backend(const Backend&) = delete;
-  Backend& operator=(const Backend&) = delete;
-
-  [[nodiscard]] Result<RequestId> add(EngineRequest request) override;
-  [[nodiscard]] Status abort(RequestId id) override;
-  /// Waits for an answer for at most five milliseconds.
-  [[nodiscard]] std::vector<EngineEvent> step() override;
-  [[nodiscard]] bool busy() const override;
 
   /// BackendProtocol::has_log_probs()
-  [[nodiscard]] bool has_log_probs() const;
+  [[nodiscard]] virtual bool has_log_probs() const = 0;
   /// The version that the server generates under, once after each install.
-  [[nodiscard]] std::optional<Version> take_version();
-  [[nodiscard]] Installs installs() const;
-
- private:
-  class State;
-  explicit Backend(std::unique_ptr<State> state);
-
-  std::unique_ptr<State> state_;
+  [[nodiscard]] virtual std::optional<Version> take_version() = 0;
+  [[nodiscard]] virtual Installs installs() const = 0;
 };
 
 }  // namespace weightcast

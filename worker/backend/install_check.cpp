@@ -36,7 +36,7 @@ Result<InstallCheck> InstallCheck::make(std::shared_ptr<const EngineWeights> wei
                                         const SamplingOptions& sampling, unsigned threads) {
   CpuModelOptions options;
   options.threads = threads;
-  WC_ASSIGN(const std::unique_ptr<CpuModel> model, CpuModel::make(weights, options));
+  WC_ASSIGN(const std::unique_ptr<EngineModel> model, make_cpu_model(weights, options));
   Random random(version.value);
   std::vector<TokenId> tokens(kTokens);
   for (TokenId& token : tokens) {

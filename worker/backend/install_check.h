@@ -22,7 +22,7 @@ class InstallCheck {
   static constexpr std::size_t kRequests = 4;
 
   /// One forward pass over kRequests * 4 tokens, which follow from `version`, so that no server finds them in a cache.
-  /// `sampling` is how the requests are sampled. Errors: those of CpuModel::make().
+  /// `sampling` is how the requests are sampled. Errors: those of make_cpu_model().
   [[nodiscard]] static Result<InstallCheck> make(std::shared_ptr<const EngineWeights> weights, Version version,
                                                  const SamplingOptions& sampling, unsigned threads);
 

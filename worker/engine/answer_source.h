@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/settings/words.h"
 #include "model/tokenizer/byte_pair_encoder.h"
 #include "worker/engine/sampling/sampler.h"
 
@@ -47,7 +48,7 @@ enum class FinishReason : std::uint8_t {
   kAborted,     ///< abort()
   kFailed,      ///< EngineEvent::failure says why
 };
-[[nodiscard]] std::string_view to_string(FinishReason reason);
+constexpr Words<5> words_of(FinishReason) { return {"stop_token", "stop_string", "length", "aborted", "failed"}; }
 
 /// A token of an answer.
 struct EngineToken {

@@ -64,24 +64,26 @@ struct Place {
   std::size_t position = 0;
 };
 
-}  // namespace
-
-class CpuModel::State {
+class CpuModel final : public EngineModel {
  public:
-  State(std::shared_ptr<const EngineWeights> weights, const CpuModelOptions& options, ReservedMemory cache)
+  CpuModel(std::shared_ptr<const EngineWeights> weights, const CpuModelOptions& options, ReservedMemory cache)
       : options_(options),
         weights_(std::move(weights)),
         cache_(std::move(cache)),
         frequencies_(rope_frequencies(config().rope, config().head_dim)),
         team_(options.threads) {}
 
-  [[nodiscard]] const ModelConfig& config() const { return weights_->config(); }
-  [[nodiscard]] const CpuModelOptions& options() const { return options_; }
-  [[nodiscard]] const EngineWeights& weights() const { return *weights_; }
-  void set_weights(std::shared_ptr<const EngineWeights> weights) { weights_ = std::move(weights); }
-
-  void copy_block(BlockId from, BlockId to, std::size_t positions);
-  void forward(std::span<const SequenceStep> steps, const LogitsSink& sink);
+  const ModelConfig& config() const override { return weights_->config(); }
+  std::uint64_t block_bytes() const override { return cache_block_bytes(config(), options_.bfloat16_cache); }
+  std::uint32_t blocks() const override { return options_.blocks; }
+  std::uint64_t weight_bytes() const override { return weights_->bytes(); }
+  void copy_block(BlockId from, BlockId to, std::size_t positions) override;
+  void forward(std::span<const SequenceStep> steps, const LogitsSink& sink) override;
+  Status set_weights(std::shared_ptr<const EngineWeights> weights) override {
+    WC_TRY(check_same_model(config(), weights->config()));
+    weights_ = std::move(weights);
+    return {};
+  }
 
  private:
   [[nodiscard]] std::size_t element_bytes() const { return options_.bfloat16_cache ? 2 : 4; }
@@ -131,7 +133,7 @@ class CpuModel::State {
   std::vector<float> low_rank_, adapted_;
 };
 
-void CpuModel::State::copy_block(BlockId from, BlockId to, std::size_t positions) {
+void CpuModel::copy_block(BlockId from, BlockId to, std::size_t positions) {
   const std::size_t bytes = positions * head_dim() * element_bytes();
   for (std::size_t layer = 0; layer < weights_->layers().size(); ++layer) {
     for (std::size_t head = 0; head < key_value_heads(); ++head) {
@@ -142,8 +144,7 @@ void CpuModel::State::copy_block(BlockId from, BlockId to, std::size_t positions
   }
 }
 
-void CpuModel::State::linear(const WeightLinear& weight, const float* x, std::size_t x_stride, std::size_t rows,
-                             float* y) {
+void CpuModel::linear(const WeightLinear& weight, const float* x, std::size_t x_stride, std::size_t rows, float* y) {
   multiply(weight.matrix, weight.bias, x, x_stride, rows, y);
   if (weight.adapter_a.data == nullptr) return;
   const auto rank = static_cast<std::size_t>(weight.adapter_a.outputs);
@@ -155,8 +156,8 @@ void CpuModel::State::linear(const WeightLinear& weight, const float* x, std::si
   for (std::size_t i = 0; i < rows * outputs; ++i) y[i] += weight.adapter_scale * adapted_[i];
 }
 
-void CpuModel::State::multiply(const WeightMatrix& matrix, const std::vector<float>& bias, const float* x,
-                               std::size_t x_stride, std::size_t rows, float* y) {
+void CpuModel::multiply(const WeightMatrix& matrix, const std::vector<float>& bias, const float* x,
+                        std::size_t x_stride, std::size_t rows, float* y) {
   const auto outputs = static_cast<std::size_t>(matrix.outputs);
   const auto inputs = static_cast<std::size_t>(matrix.inputs);
   kernels::LinearTask task;
@@ -185,14 +186,14 @@ void CpuModel::State::multiply(const WeightMatrix& matrix, const std::vector<flo
   });
 }
 
-void CpuModel::State::norm_rows(const std::vector<float>& weight, const float* x, std::size_t rows, float* out) {
+void CpuModel::norm_rows(const std::vector<float>& weight, const float* x, std::size_t rows, float* out) {
   const std::size_t size = weight.size();
   for (std::size_t row = 0; row < rows; ++row) {
     kernels_.rms_norm(out + row * size, x + row * size, weight.data(), size, static_cast<float>(config().rms_norm_eps));
   }
 }
 
-void CpuModel::State::embed(std::span<const SequenceStep> steps) {
+void CpuModel::embed(std::span<const SequenceStep> steps) {
   const WeightMatrix& embedding = weights_->embedding();
   const auto hidden = static_cast<std::size_t>(embedding.inputs);
   places_.clear();
@@ -225,7 +226,7 @@ void CpuModel::State::embed(std::span<const SequenceStep> steps) {
 }
 
 /// Rotates the `count` heads of a token by its position.
-void CpuModel::State::turn(float* heads, std::size_t count, std::size_t token) {
+void CpuModel::turn(float* heads, std::size_t count, std::size_t token) {
   const std::size_t half = frequencies_.size();
   const float* const cosine = cosines_.data() + token * half;
   const float* const sine = sines_.data() + token * half;
@@ -241,7 +242,7 @@ void CpuModel::State::turn(float* heads, std::size_t count, std::size_t token) {
   }
 }
 
-void CpuModel::State::store_cells(std::span<const SequenceStep> steps, std::size_t layer) {
+void CpuModel::store_cells(std::span<const SequenceStep> steps, std::size_t layer) {
   const std::size_t size = head_dim();
   for (std::size_t token = 0; token < places_.size(); ++token) {
     const Place& place = places_[token];
@@ -263,8 +264,8 @@ void CpuModel::State::store_cells(std::span<const SequenceStep> steps, std::size
 
 /// Attention of `count` tokens of a sequence, from its new token `first` on, with the keys of one head. `first_row` is
 /// the row of its first new token.
-void CpuModel::State::attend_rows(const SequenceStep& step, std::size_t first_row, std::size_t first, std::size_t count,
-                                  std::size_t layer, std::size_t head) {
+void CpuModel::attend_rows(const SequenceStep& step, std::size_t first_row, std::size_t first, std::size_t count,
+                           std::size_t layer, std::size_t head) {
   const std::size_t size = head_dim();
   const auto heads = static_cast<std::size_t>(config().num_attention_heads);
   const std::size_t group = heads / key_value_heads();
@@ -322,7 +323,7 @@ void CpuModel::State::attend_rows(const SequenceStep& step, std::size_t first_ro
   }
 }
 
-void CpuModel::State::attend(std::span<const SequenceStep> steps, std::size_t layer) {
+void CpuModel::attend(std::span<const SequenceStep> steps, std::size_t layer) {
   struct Share {
     std::size_t sequence, first_row, first, count, head;
   };
@@ -350,7 +351,7 @@ void CpuModel::State::attend(std::span<const SequenceStep> steps, std::size_t la
   }
 }
 
-void CpuModel::State::feed_forward(const WeightFeedForward& block, const float* x, std::size_t rows, float* out) {
+void CpuModel::feed_forward(const WeightFeedForward& block, const float* x, std::size_t rows, float* out) {
   const auto size = static_cast<std::size_t>(block.gate.matrix.outputs);
   const auto inputs = static_cast<std::size_t>(block.gate.matrix.inputs);
   gate_.resize(rows * size);
@@ -364,7 +365,7 @@ void CpuModel::State::feed_forward(const WeightFeedForward& block, const float* 
 }
 
 /// Adds to x_ what the experts make of normal_.
-void CpuModel::State::mix_experts(const WeightLayer& layer) {
+void CpuModel::mix_experts(const WeightLayer& layer) {
   const ExpertsConfig& experts = *config().experts;
   const auto count = static_cast<std::size_t>(experts.experts);
   const auto chosen_max = static_cast<std::size_t>(experts.experts_per_token);
@@ -417,7 +418,7 @@ void CpuModel::State::mix_experts(const WeightLayer& layer) {
   }
 }
 
-void CpuModel::State::hand_out_logits(std::span<const SequenceStep> steps, const LogitsSink& sink) {
+void CpuModel::hand_out_logits(std::span<const SequenceStep> steps, const LogitsSink& sink) {
   const auto hidden = static_cast<std::size_t>(config().hidden_size);
   const auto vocabulary = static_cast<std::size_t>(config().vocab_size);
   struct Wanted {
@@ -449,7 +450,7 @@ void CpuModel::State::hand_out_logits(std::span<const SequenceStep> steps, const
   }
 }
 
-void CpuModel::State::forward(std::span<const SequenceStep> steps, const LogitsSink& sink) {
+void CpuModel::forward(std::span<const SequenceStep> steps, const LogitsSink& sink) {
   embed(steps);
   const std::size_t rows = places_.size();
   const auto hidden = static_cast<std::size_t>(config().hidden_size);
@@ -494,31 +495,16 @@ void CpuModel::State::forward(std::span<const SequenceStep> steps, const LogitsS
   hand_out_logits(steps, sink);
 }
 
-CpuModel::CpuModel(std::unique_ptr<State> state) : state_(std::move(state)) {}
-CpuModel::~CpuModel() = default;
+}  // namespace
 
-Result<std::unique_ptr<CpuModel>> CpuModel::make(std::shared_ptr<const EngineWeights> weights,
-                                                 const CpuModelOptions& options) {
+Result<std::unique_ptr<EngineModel>> make_cpu_model(std::shared_ptr<const EngineWeights> weights,
+                                                    const CpuModelOptions& options) {
   WC_ASSIGN(ReservedMemory cache,
-            ReservedMemory::make(options.blocks * block_bytes(weights->config(), options.bfloat16_cache)));
-  return std::unique_ptr<CpuModel>(
-      new CpuModel(std::make_unique<State>(std::move(weights), options, std::move(cache))));
+            ReservedMemory::make(options.blocks * cache_block_bytes(weights->config(), options.bfloat16_cache)));
+  return std::unique_ptr<EngineModel>(std::make_unique<CpuModel>(std::move(weights), options, std::move(cache)));
 }
 
-const ModelConfig& CpuModel::config() const { return state_->config(); }
-std::uint64_t CpuModel::block_bytes() const { return block_bytes(config(), state_->options().bfloat16_cache); }
-std::uint32_t CpuModel::blocks() const { return state_->options().blocks; }
-std::uint64_t CpuModel::weight_bytes() const { return state_->weights().bytes(); }
-void CpuModel::copy_block(BlockId from, BlockId to, std::size_t positions) { state_->copy_block(from, to, positions); }
-void CpuModel::forward(std::span<const SequenceStep> steps, const LogitsSink& sink) { state_->forward(steps, sink); }
-
-Status CpuModel::set_weights(std::shared_ptr<const EngineWeights> weights) {
-  WC_TRY(check_same_model(config(), weights->config()));
-  state_->set_weights(std::move(weights));
-  return {};
-}
-
-std::uint64_t CpuModel::block_bytes(const ModelConfig& config, bool bfloat16_cache) {
+std::uint64_t cache_block_bytes(const ModelConfig& config, bool bfloat16_cache) {
   return kBlockPositions * static_cast<std::uint64_t>(model_size(config).cache_elements_per_position) *
          (bfloat16_cache ? 2 : 4);
 }

@@ -79,38 +79,23 @@ struct Client {
   Sequences waiting;  // in the order of arrival, but for those that ran before, which come first
 };
 
-}  // namespace
-
-std::string_view to_string(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStopToken: return "stop_token";
-    case FinishReason::kStopString: return "stop_string";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kAborted: return "aborted";
-    case FinishReason::kFailed: return "failed";
-  }
-  return "?";
-}
-
-class Engine::State {
+class BatchingEngine final : public Engine {
  public:
-  State(std::unique_ptr<EngineModel> model, Version version, const EngineOptions& options)
+  BatchingEngine(std::unique_ptr<EngineModel> model, Version version, const EngineOptions& options)
       : options_(options), model_(std::move(model)), version_(version), pool_(model_->blocks()) {
     const auto positions = static_cast<std::size_t>(config().cached_positions_max());
     context_max_ = std::min({options_.context_max == 0 ? positions : options_.context_max, positions,
                              std::size_t{model_->blocks()} * kBlockPositions});
   }
 
-  [[nodiscard]] const ModelConfig& config() const { return model_->config(); }
-  [[nodiscard]] Version version() const { return version_; }
-  [[nodiscard]] std::size_t context_max() const { return context_max_; }
-  [[nodiscard]] bool busy() const { return !running_.empty() || waiting_ > 0 || !events_.empty(); }
-
-  Result<RequestId> add(EngineRequest request);
-  Status abort(RequestId id);
-  std::vector<EngineEvent> step();
-  Status set_weights(Version version, std::shared_ptr<const EngineWeights> weights);
-  [[nodiscard]] EngineStatus status() const;
+  Version version() const override { return version_; }
+  std::size_t context_max() const override { return context_max_; }
+  bool busy() const override { return !running_.empty() || waiting_ > 0 || !events_.empty(); }
+  Result<RequestId> add(EngineRequest request) override;
+  Status abort(RequestId id) override;
+  std::vector<EngineEvent> step() override;
+  Status set_weights(Version version, std::shared_ptr<const EngineWeights> weights) override;
+  EngineStatus status() const override;
 
  private:
   /// What a step does for a sequence.
@@ -122,6 +107,7 @@ class Engine::State {
     bool diverged = false;
   };
 
+  [[nodiscard]] const ModelConfig& config() const { return model_->config(); }
   void plan(std::size_t& budget, bool decoding);
   void plan_waiting(std::size_t& budget);
   /// Where there is no room, one of the client that runs most makes it for one that runs less. Of one client's requests
@@ -159,7 +145,7 @@ class Engine::State {
   EngineStatus counts_;
 };
 
-Result<RequestId> Engine::State::add(EngineRequest request) {
+Result<RequestId> BatchingEngine::add(EngineRequest request) {
   WC_TRY(check_request(request, options_, config(), context_max_));
   if (waiting_ >= options_.waiting_max) {
     return fail(Errc::kBusy, Op::kConfigure, fmt::format("request: {} others wait already; try again later", waiting_));
@@ -176,14 +162,14 @@ Result<RequestId> Engine::State::add(EngineRequest request) {
   return id;
 }
 
-EngineEvent Engine::State::event_of(const Sequence& sequence) {
+EngineEvent BatchingEngine::event_of(const Sequence& sequence) {
   EngineEvent event;
   event.id = sequence.id;
   event.tag = sequence.request.tag;
   return event;
 }
 
-Status Engine::State::abort(RequestId id) {
+Status BatchingEngine::abort(RequestId id) {
   const auto end = [&](Sequences& list) {
     const auto found = std::find_if(list.begin(), list.end(), [id](const Sequence& s) { return s.id == id; });
     if (found == list.end()) return false;
@@ -201,7 +187,7 @@ Status Engine::State::abort(RequestId id) {
   return fail(Errc::kNotFound, Op::kConfigure, fmt::format("request {}: it has ended, or never was", id.value));
 }
 
-void Engine::State::free_blocks(Sequence& sequence) {
+void BatchingEngine::free_blocks(Sequence& sequence) {
   // The last ones first: a beginning is worth more than what follows it, and is kept longer.
   for (std::size_t i = sequence.blocks.size(); i-- > 0;) pool_.remove_user(sequence.blocks[i]);
   sequence.blocks.clear();
@@ -211,7 +197,7 @@ void Engine::State::free_blocks(Sequence& sequence) {
   if (!sequence.scored) sequence.prompt.clear();
 }
 
-void Engine::State::preempt(Sequences::iterator sequence) {
+void BatchingEngine::preempt(Sequences::iterator sequence) {
   free_blocks(*sequence);
   sequence->runs = false;
   Client& client = sequence->client;
@@ -220,7 +206,7 @@ void Engine::State::preempt(Sequences::iterator sequence) {
   client.waiting.splice(client.waiting.begin(), running_, sequence);
 }
 
-bool Engine::State::make_room(Sequences::iterator sequence, std::size_t count) {
+bool BatchingEngine::make_room(Sequences::iterator sequence, std::size_t count) {
   const std::size_t wanted = blocks_of(sequence->computed + count);
   while (sequence->blocks.size() < wanted) {
     if (const auto block = pool_.allocate()) {
@@ -243,7 +229,7 @@ bool Engine::State::make_room(Sequences::iterator sequence, std::size_t count) {
   return true;
 }
 
-void Engine::State::plan(std::size_t& budget, bool decoding) {
+void BatchingEngine::plan(std::size_t& budget, bool decoding) {
   std::vector<Sequences::iterator> chosen;
   for (auto sequence = running_.begin(); sequence != running_.end(); ++sequence) {
     if (!sequence->planned && (sequence->pending() == 1) == decoding) chosen.push_back(sequence);
@@ -259,13 +245,13 @@ void Engine::State::plan(std::size_t& budget, bool decoding) {
   }
 }
 
-bool Engine::State::is_prompt_under_way(const Sequence& waiting) const {
+bool BatchingEngine::is_prompt_under_way(const Sequence& waiting) const {
   return std::any_of(running_.begin(), running_.end(), [&](const Sequence& other) {
     return other.prefix && other.computed + 1 < other.request.prompt.size() && other.has_prompt_of(waiting);
   });
 }
 
-void Engine::State::share_last_block(Sequence& sequence) {
+void BatchingEngine::share_last_block(Sequence& sequence) {
   if (sequence.answered() > 0) return;
   const std::size_t whole = sequence.blocks.size();
   const std::size_t positions = sequence.request.prompt.size() - 1 - whole * kBlockPositions;
@@ -282,7 +268,7 @@ void Engine::State::share_last_block(Sequence& sequence) {
   sequence.computed += positions;
 }
 
-bool Engine::State::begin(Sequences::iterator sequence) {
+bool BatchingEngine::begin(Sequences::iterator sequence) {
   if (!sequence->scores()) {
     // The last token is computed in any case, for the logits after it.
     auto known = pool_.match(std::span(sequence->tokens).first(sequence->tokens.size() - 1));
@@ -301,7 +287,7 @@ bool Engine::State::begin(Sequences::iterator sequence) {
   return true;
 }
 
-void Engine::State::plan_waiting(std::size_t& budget) {
+void BatchingEngine::plan_waiting(std::size_t& budget) {
   struct Place {
     Client* client = nullptr;
     Sequences::iterator next;
@@ -336,7 +322,7 @@ void Engine::State::plan_waiting(std::size_t& budget) {
 
 // One a step: the place goes to the other in the same step. Its answer takes the same tokens later, as after any
 // preemption.
-void Engine::State::share_room() {
+void BatchingEngine::share_room() {
   const bool is_full = running_.size() >= options_.running_max || std::exchange(lacks_blocks_, false);
   if (!is_full || clients_.size() < 2) return;
   const Client* most = nullptr;
@@ -353,7 +339,7 @@ void Engine::State::share_room() {
   preempt(last);
 }
 
-void Engine::State::take_logits(Planned& planned, std::size_t position, std::span<float> logits) {
+void BatchingEngine::take_logits(Planned& planned, std::size_t position, std::span<float> logits) {
   Sequence& sequence = *planned.sequence;
   const EngineRequest& request = sequence.request;
   if (position + 1 < request.prompt.size()) {
@@ -368,7 +354,7 @@ void Engine::State::take_logits(Planned& planned, std::size_t position, std::spa
   planned.diverged = planned.diverged || !planned.sampled;
 }
 
-void Engine::State::compute() {
+void BatchingEngine::compute() {
   std::vector<SequenceStep> steps;
   for (Planned& planned : plan_) {
     Sequence& sequence = *planned.sequence;
@@ -389,7 +375,7 @@ void Engine::State::compute() {
   });
 }
 
-std::optional<FinishReason> Engine::State::reason_to_finish(Sequence& sequence, EngineEvent& event) const {
+std::optional<FinishReason> BatchingEngine::reason_to_finish(Sequence& sequence, EngineEvent& event) const {
   const TokenId token = sequence.tokens.back();
   const auto has = [token](const std::vector<TokenId>& list) {
     return std::find(list.begin(), list.end(), token) != list.end();
@@ -408,7 +394,7 @@ std::optional<FinishReason> Engine::State::reason_to_finish(Sequence& sequence, 
   return std::nullopt;
 }
 
-void Engine::State::advance(Planned& planned) {
+void BatchingEngine::advance(Planned& planned) {
   Sequence& sequence = *planned.sequence;
   sequence.planned = false;
   const bool decoded = planned.count == 1 && planned.samples && sequence.answered() > 0;
@@ -444,7 +430,7 @@ void Engine::State::advance(Planned& planned) {
   events_.push_back(std::move(event));
 }
 
-std::vector<EngineEvent> Engine::State::step() {
+std::vector<EngineEvent> BatchingEngine::step() {
   if (!running_.empty() || waiting_ > 0) {
     ++counts_.steps;
     share_room();
@@ -462,7 +448,7 @@ std::vector<EngineEvent> Engine::State::step() {
   return std::exchange(events_, {});
 }
 
-Status Engine::State::set_weights(Version version, std::shared_ptr<const EngineWeights> weights) {
+Status BatchingEngine::set_weights(Version version, std::shared_ptr<const EngineWeights> weights) {
   WC_TRY(model_->set_weights(std::move(weights)));
   version_ = version;
   ++counts_.versions_set;
@@ -488,7 +474,7 @@ Status Engine::State::set_weights(Version version, std::shared_ptr<const EngineW
   return {};
 }
 
-EngineStatus Engine::State::status() const {
+EngineStatus BatchingEngine::status() const {
   EngineStatus status = counts_;
   status.running = running_.size();
   status.waiting = waiting_;
@@ -499,13 +485,12 @@ EngineStatus Engine::State::status() const {
   return status;
 }
 
-Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Engine::~Engine() = default;
+}  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::make(std::unique_ptr<EngineModel> model, Version version,
                                              const EngineOptions& options) {
   WC_TRY(check_options(options, model->config()));
-  return std::unique_ptr<Engine>(new Engine(std::make_unique<State>(std::move(model), version, options)));
+  return std::unique_ptr<Engine>(std::make_unique<BatchingEngine>(std::move(model), version, options));
 }
 
 Result<std::unique_ptr<Engine>> Engine::make(std::shared_ptr<const EngineWeights> weights, Version version,
@@ -513,7 +498,7 @@ Result<std::unique_ptr<Engine>> Engine::make(std::shared_ptr<const EngineWeights
   WC_TRY(check_options(options, weights->config()));
   const ModelConfig& config = weights->config();
   const bool bfloat16_cache = options.cache_dtype == CacheDtype::kBfloat16;
-  const std::uint64_t block_bytes = CpuModel::block_bytes(config, bfloat16_cache);
+  const std::uint64_t block_bytes = cache_block_bytes(config, bfloat16_cache);
   const auto positions = static_cast<std::uint64_t>(config.cached_positions_max());
   const std::uint64_t context =
       options.context_max == 0 ? positions : std::min<std::uint64_t>(options.context_max, positions);
@@ -530,19 +515,8 @@ Result<std::unique_ptr<Engine>> Engine::make(std::shared_ptr<const EngineWeights
   model_options.blocks = static_cast<std::uint32_t>(blocks);
   model_options.bfloat16_cache = bfloat16_cache;
   model_options.threads = options.threads;
-  WC_ASSIGN(std::unique_ptr<CpuModel> model, CpuModel::make(std::move(weights), model_options));
+  WC_ASSIGN(std::unique_ptr<EngineModel> model, make_cpu_model(std::move(weights), model_options));
   return make(std::move(model), version, options);
 }
-
-Version Engine::version() const { return state_->version(); }
-std::size_t Engine::context_max() const { return state_->context_max(); }
-Result<RequestId> Engine::add(EngineRequest request) { return state_->add(std::move(request)); }
-Status Engine::abort(RequestId id) { return state_->abort(id); }
-std::vector<EngineEvent> Engine::step() { return state_->step(); }
-bool Engine::busy() const { return state_->busy(); }
-Status Engine::set_weights(Version version, std::shared_ptr<const EngineWeights> weights) {
-  return state_->set_weights(version, std::move(weights));
-}
-EngineStatus Engine::status() const { return state_->status(); }
 
 }  // namespace weightcast

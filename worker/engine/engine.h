@@ -72,8 +72,8 @@ struct EngineStatus {
 ///
 /// A request's tokens and log-probabilities depend on the request, the weights and the kernels alone. They do not
 /// depend on other requests, on options, or on preemption, unless the weights change while it runs: all rows are
-/// computed alike (CpuModel), and each request draws from numbers of its own.
-class Engine final : public AnswerSource {
+/// computed alike (make_cpu_model()), and each request draws from numbers of its own.
+class Engine : public AnswerSource {
  public:
   /// Errors: kInvalidArgument (an option), kTooLarge (the cache; or not one sequence of a block fits in it).
   [[nodiscard]] static Result<std::unique_ptr<Engine>> make(std::shared_ptr<const EngineWeights> weights,
@@ -81,38 +81,27 @@ class Engine final : public AnswerSource {
   /// The same over any model, which has the cache already: `options` do not count for it.
   [[nodiscard]] static Result<std::unique_ptr<Engine>> make(std::unique_ptr<EngineModel> model, Version version,
                                                             const EngineOptions& options);
-  ~Engine() override;
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
 
-  [[nodiscard]] Version version() const;
+  [[nodiscard]] virtual Version version() const = 0;
   /// Positions of a sequence at most: what options and the cache allow.
-  [[nodiscard]] std::size_t context_max() const;
+  [[nodiscard]] virtual std::size_t context_max() const = 0;
 
   /// Requests of one group are added one after the other; their prompt is computed once.
   /// Errors: kInvalidArgument, which names what is wrong with the request: an empty prompt, a token that the model does
   /// not have, a number out of range, a stop string without a tokenizer; kTooLarge (the prompt leaves no room for a
   /// token in the context); kBusy (waiting_max requests wait).
-  [[nodiscard]] Result<RequestId> add(EngineRequest request) override;
-  [[nodiscard]] Status abort(RequestId id) override;
+  [[nodiscard]] Result<RequestId> add(EngineRequest request) override = 0;
 
   /// One round: a token for each sequence that decodes, a part of the prompts of those that begin. Empty if there is
   /// nothing to do.
-  [[nodiscard]] std::vector<EngineEvent> step() override;
-  [[nodiscard]] bool busy() const override;
+  [[nodiscard]] std::vector<EngineEvent> step() override = 0;
 
   /// Weights of another version, from the next step on. EngineOptions::in_flight says what becomes of requests. The
   /// cost is that of a pointer, or of computing sequences again in the next steps. On an error the old ones stay.
   /// Errors: kInvalidArgument (of another model; the text names what differs).
-  [[nodiscard]] Status set_weights(Version version, std::shared_ptr<const EngineWeights> weights);
+  [[nodiscard]] virtual Status set_weights(Version version, std::shared_ptr<const EngineWeights> weights) = 0;
 
-  [[nodiscard]] EngineStatus status() const;
-
- private:
-  class State;
-  explicit Engine(std::unique_ptr<State> state);
-
-  std::unique_ptr<State> state_;
+  [[nodiscard]] virtual EngineStatus status() const = 0;
 };
 
 /// Makes an engine for the first weights. Errors: those of Engine::make().

@@ -30,12 +30,10 @@ struct Unpinned {
   std::vector<VersionName> names;
 };
 
-}  // namespace
-
-class VersionFollower::State {
+class Follower final : public VersionFollower {
  public:
-  State(FileSystem& files, std::unique_ptr<VersionSource> source, ModelConfig config, WeightPlace place,
-        std::function<void(const std::string&)> say)
+  Follower(FileSystem& files, std::unique_ptr<VersionSource> source, ModelConfig config, WeightPlace place,
+           std::function<void(const std::string&)> say)
       : files_(files),
         source_(std::move(source)),
         config_(std::move(config)),
@@ -43,12 +41,12 @@ class VersionFollower::State {
         say_(std::move(say)),
         thread_([this](const std::stop_token& stop) { follow(stop); }) {}
 
-  ~State() {
+  ~Follower() override {
     thread_.request_stop();
     taken_.notify_all();
   }
 
-  std::optional<InstalledVersion> take() {
+  std::optional<InstalledVersion> take() override {
     std::unique_lock lock(mutex_);
     if (!ready_) return std::nullopt;
     InstalledVersion result = std::move(*ready_);
@@ -66,7 +64,7 @@ class VersionFollower::State {
     return result;
   }
 
-  FollowerStatus status() const {
+  FollowerStatus status() const override {
     const std::lock_guard lock(mutex_);
     return status_;
   }
@@ -260,17 +258,12 @@ class VersionFollower::State {
   std::jthread thread_;  // last: it uses all of the above
 };
 
-VersionFollower::VersionFollower(std::unique_ptr<State> state) : state_(std::move(state)) {}
-VersionFollower::~VersionFollower() = default;
+}  // namespace
 
 std::unique_ptr<VersionFollower> VersionFollower::start(FileSystem& files, std::unique_ptr<VersionSource> source,
                                                         ModelConfig config, WeightPlace place,
                                                         std::function<void(const std::string&)> say) {
-  return std::unique_ptr<VersionFollower>(
-      new VersionFollower(std::make_unique<State>(files, std::move(source), std::move(config), place, std::move(say))));
+  return std::make_unique<Follower>(files, std::move(source), std::move(config), place, std::move(say));
 }
-
-std::optional<InstalledVersion> VersionFollower::take() { return state_->take(); }
-FollowerStatus VersionFollower::status() const { return state_->status(); }
 
 }  // namespace weightcast

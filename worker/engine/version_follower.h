@@ -54,20 +54,12 @@ class VersionFollower {
                                                               ModelConfig config, WeightPlace place,
                                                               std::function<void(const std::string&)> say);
   /// Ends within the time that preparing a version takes, or that the daemon takes to answer.
-  ~VersionFollower();
-  VersionFollower(const VersionFollower&) = delete;
-  VersionFollower& operator=(const VersionFollower&) = delete;
+  virtual ~VersionFollower() = default;
 
   /// The newest version that is ready and was not taken. Called between two steps, and by one thread. Whoever takes a
   /// version hands its weights to Engine::set_weights() before the next step: a resident one has changed by then.
-  [[nodiscard]] std::optional<InstalledVersion> take();
-  [[nodiscard]] FollowerStatus status() const;
-
- private:
-  class State;
-  explicit VersionFollower(std::unique_ptr<State> state);
-
-  std::unique_ptr<State> state_;
+  [[nodiscard]] virtual std::optional<InstalledVersion> take() = 0;
+  [[nodiscard]] virtual FollowerStatus status() const = 0;
 };
 
 }  // namespace weightcast

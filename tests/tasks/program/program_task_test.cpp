@@ -95,7 +95,6 @@ TEST_F(ProgramTaskTest, TheExampleIsATaskLikeAnyOther) {
   const auto task = start();
   ASSERT_TRUE(task.has_value()) << task.error().message();
   EXPECT_EQ((*task)->name(), "program:letters@1");
-  EXPECT_EQ((*task)->group_by(), GroupBy::kPrompt);
   EXPECT_FALSE((*task)->prompt_count());
   const Prompt prompt = (*task)->prompt(9).value();
   EXPECT_EQ(prompt.messages, (std::vector<ChatMessage>{{"user", "b:"}}));

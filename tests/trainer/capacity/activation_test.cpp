@@ -40,13 +40,6 @@ TEST(Activation, RandomOrderFollowsFromTheSeed) {
   EXPECT_NE(activation_order(pool, Activation::kRandom, 7), activation_order(pool, Activation::kRandom, 8));
 }
 
-TEST(Activation, NamesAreThoseOfTheConfiguration) {
-  EXPECT_EQ(*parse_activation("random"), Activation::kRandom);
-  const auto wrong = parse_activation("costs");
-  ASSERT_FALSE(wrong.has_value());
-  EXPECT_NE(wrong.error().message().find("the nearest is 'cost'"), std::string::npos);
-}
-
 RC_GTEST_PROP(Activation, ChoosesNoWorkerTooMany, ()) {
   const auto count = *rc::gen::inRange(1, 20);
   std::vector<PoolWorker> pool;

@@ -185,7 +185,7 @@ TEST(LearnerConfig, HasTheNumbersOfRollFlash) {
 /// 9 groups of 17 episodes are under way beside a batch of 8 groups of 16 that is trained on.
 TEST(LearnerConfig, PutsTheEnvironmentsOfRollFlashUnderWay) {
   const LearnerConfig config = make_config(std::vector<Setting>{{"preset", "roll_flash_agentic"}}).value();
-  ReplayBuffer buffer = ReplayBuffer::make(replay_options(config), replay_rules()).value();
+  ReplayBuffer buffer(replay_options(config), replay_rules());
   buffer.handle_step(Version{1});
   buffer.handle_published(Version{1});
   const Instant now{std::chrono::hours(1)};

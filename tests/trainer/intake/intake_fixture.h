@@ -21,7 +21,7 @@ class IntakeTest : public testing::Test {
 
   void open(RolloutIntake::Options options = {}, bool resumed = false, const ReplayOptions& replay = replay_options()) {
     intake_.reset();
-    buffer_.set(ReplayBuffer::make(replay, replay_rules()).value());
+    buffer_.set(ReplayBuffer(replay, replay_rules()));
     buffer_->handle_step(Version{1});
     buffer_->handle_published(Version{1});
     options.listen = {"127.0.0.1", 0};

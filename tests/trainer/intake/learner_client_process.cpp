@@ -44,7 +44,7 @@ int learner(const std::string& directory) {
     buffer.set(
         ReplayBuffer::restore(options(), replay_rules(), saved["buffer"].get<std::string>(), steady_now()).value());
   } else {
-    buffer.set(ReplayBuffer::make(options(), replay_rules()).value());
+    buffer.set(ReplayBuffer(options(), replay_rules()));
     buffer->handle_step(Version{1});
     buffer->handle_published(Version{1});
   }

@@ -236,7 +236,7 @@ TEST_F(LearnerClientTest, LeavesAnotherRunAlone) {
   ASSERT_TRUE(worker_->drain(kLimit));
   const Endpoint address = intake_->endpoint();
   intake_.reset();
-  buffer_.set(ReplayBuffer::make(replay_options(), replay_rules()).value());
+  buffer_.set(ReplayBuffer(replay_options(), replay_rules()));
   buffer_->handle_step(Version{1});
   buffer_->handle_published(Version{1});
   listen_at(address);

@@ -184,7 +184,7 @@ TEST_F(ManyLeasesTest, TheJournalHasWhatTheLastTwoCheckpointsNeed) {
   // What the checkpoint says of earlier leases holds, whatever the journal has.
   const std::string source = intake_->save();
   intake_.reset();
-  buffer_.set(ReplayBuffer::make(options(), replay_rules()).value());
+  buffer_.set(ReplayBuffer(options(), replay_rules()));
   RolloutIntake resumed(files_, {.listen = {"127.0.0.1", 0}, .directory = temp_.file(".")}, buffer_);
   ASSERT_TRUE(resumed.restore(source).has_value());
   ASSERT_TRUE(resumed.open({}, true).has_value());

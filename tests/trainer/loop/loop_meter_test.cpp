@@ -23,7 +23,7 @@ class LoopMeterTest : public testing::Test {
       rows_.push_back(worker);
     }
   }
-  void make() { meter_.emplace(*LoopMeter::make(config_)); }
+  void make() { meter_.emplace(config_); }
   /// Each worker gives 10 rollouts per second of work while it is active, and is heard every 2 s. It has work for as
   /// much of its time as `demand`, in rollouts per second of all, leaves it.
   Wanted pass(Duration span) {

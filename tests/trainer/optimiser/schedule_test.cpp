@@ -16,23 +16,19 @@ TEST(LearningRate, WarmsUpToThePeak) {
   EXPECT_DOUBLE_EQ(learning_rate({.peak = 3}, 0), 3);
 }
 
-TEST(LearningRate, DecaysToItsFinalShare) {
-  LearningRateSchedule schedule{.peak = 8, .decay = kLinear, .warmup_updates = 2, .updates_total = 6, .final_share = 0};
+TEST(LearningRate, DecaysToNothing) {
+  LearningRateSchedule schedule{.peak = 8, .decay = kLinear, .warmup_updates = 2, .updates_total = 6};
   const double linear[] = {4, 8, 8, 6, 4, 2, 0, 0};
   for (std::uint64_t i = 0; i < 8; ++i) EXPECT_NEAR(learning_rate(schedule, i), linear[i], 1e-12) << i;
   schedule.decay = kCosine;
   const double half = std::sqrt(0.5), cosine[] = {4, 8, 8, 4 + 4 * half, 4, 4 - 4 * half, 0, 0};
   for (std::uint64_t i = 0; i < 8; ++i) EXPECT_NEAR(learning_rate(schedule, i), cosine[i], 1e-12) << i;
-  schedule.final_share = 0.25;
-  EXPECT_NEAR(learning_rate(schedule, 4), 5, 1e-12);
-  EXPECT_NEAR(learning_rate(schedule, 100), 2, 1e-12);
 }
 
 TEST(LearningRate, RefusesWhatMakesNoSchedule) {
   EXPECT_TRUE(validate(LearningRateSchedule{}).has_value());
   EXPECT_TRUE(validate({.decay = kCosine, .warmup_updates = 5, .updates_total = 6}).has_value());
   EXPECT_EQ(validate({.peak = -1}).error().detail, "learning rate: the peak is -1");
-  EXPECT_EQ(validate({.final_share = 2}).error().detail, "learning rate: the final share is 2, not in [0, 1]");
   EXPECT_EQ(validate({.decay = kCosine, .warmup_updates = 5, .updates_total = 5}).error().detail,
             "learning rate: 5 updates in all do not suffice for 5 of warm-up and a cosine decay");
 }

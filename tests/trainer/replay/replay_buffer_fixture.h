@@ -16,7 +16,7 @@ namespace weightcast {
 class ReplayBufferTest : public testing::Test {
  protected:
   void make(std::uint64_t learner = 10) {
-    buffer_.emplace(*ReplayBuffer::make(options_, replay_rules()));
+    buffer_.emplace(options_, replay_rules());
     for (std::uint64_t v = 1; v <= learner; ++v) step(v);
   }
   void step(std::uint64_t version) {

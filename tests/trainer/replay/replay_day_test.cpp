@@ -27,7 +27,7 @@ struct JournalEntry {
 
 class Day {
  public:
-  explicit Day(std::uint64_t seed) : random_(seed), buffer_(*ReplayBuffer::make(options(), replay_rules())) {
+  explicit Day(std::uint64_t seed) : random_(seed), buffer_(options(), replay_rules()) {
     buffer_.handle_step(Version{1});
     buffer_.handle_published(Version{1});
     checkpoint();

@@ -108,7 +108,7 @@ ReplayOptions random_options(Random& random) {
 RC_GTEST_PROP(ReplayModel, AdmitsDropsAndGivesWhatTheModelDoes, (std::uint64_t seed)) {
   Random random(seed);
   const ReplayOptions options = random_options(random);
-  ReplayBuffer buffer = *ReplayBuffer::make(options, replay_rules());
+  ReplayBuffer buffer(options, replay_rules());
   Model model(options);
   std::set<RolloutId> trained;
   std::map<RolloutId, std::pair<std::string, std::uint64_t>> sent_before;
@@ -164,7 +164,7 @@ RC_GTEST_PROP(ReplayModel, StaysWithinItsBoundsAndNeverGetsStuck, (std::uint64_t
   options.max_staleness = random.between(1, 3);
   options.gaps_per_worker_max = 3;
   options.closed_groups_max = 5;
-  ReplayBuffer buffer = *ReplayBuffer::make(options, replay_rules());
+  ReplayBuffer buffer(options, replay_rules());
   Instant now{};
   std::uint64_t sequence = 0, version = 1;
   buffer.handle_step(Version{version});

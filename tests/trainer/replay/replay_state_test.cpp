@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 /// Versions are those of 1 to 5, and `shift` more.
 ReplayBuffer filled(Instant now, std::uint64_t shift = 0) {
-  ReplayBuffer buffer = ReplayBuffer::make(replay_options(), replay_rules()).value();
+  ReplayBuffer buffer(replay_options(), replay_rules());
   for (std::uint64_t v = 1; v <= 5; ++v) {
     buffer.handle_step(Version{shift + v});
     buffer.handle_published(Version{shift + v});

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 struct RolloutFilesTest : testing::Test {
   TempDir dir;
   std::vector<std::string> refused;
-  SharedReplayBuffer buffer{ReplayBuffer::make(replay_options(), replay_rules()).value()};
+  SharedReplayBuffer buffer{ReplayBuffer(replay_options(), replay_rules())};
 
   void SetUp() override {
     buffer->handle_step(Version{1});

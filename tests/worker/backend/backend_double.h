@@ -170,7 +170,7 @@ class BackendDouble {
     CpuModelOptions options;
     options.blocks = 4;
     const auto model =
-        CpuModel::make(EngineWeights::open(ModelFiles::open(files, directory).value()).value(), options).value();
+        make_cpu_model(EngineWeights::open(ModelFiles::open(files, directory).value()).value(), options).value();
     const std::vector<BlockId> blocks{0, 1, 2, 3};
     Json ids = Json::array(), log_probs = Json::array();
     Sampler sampler;

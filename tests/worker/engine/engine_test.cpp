@@ -381,7 +381,7 @@ TEST(Engine, ClientsRunAsManyRequestsAsEachOther) {
 TEST(Engine, AClientWhoseRequestsFillTheCacheMakesRoom) {
   EngineOptions options;
   options.running_max = 64;
-  options.cache_bytes_max = 8 * CpuModel::block_bytes(small_config(), false);
+  options.cache_bytes_max = 8 * cache_block_bytes(small_config(), false);
   const auto engine = make_engine(options);
   for (std::uint64_t tag = 0; tag < 8; ++tag) ASSERT_TRUE(engine->add(request_of("greedy", tag)).has_value());
   std::map<std::uint64_t, Answer> answers;
