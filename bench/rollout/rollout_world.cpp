@@ -50,7 +50,7 @@ Status validate(const RolloutWorldOptions& o) {
     return refuse(fmt::format("publish_interval is {}; a synchronous learner, train_share 0, publishes each step",
                               o.publish_interval));
   }
-  if (o.rollout_batch_size == 0 || o.rollout_batch_size % o.scheduler.group_size != 0) {
+  if (o.rollout_batch_size == 0 || o.scheduler.group_size == 0 || o.rollout_batch_size % o.scheduler.group_size != 0) {
     return refuse(fmt::format("rollout_batch_size is {}; it is a multiple of group_size, {}", o.rollout_batch_size,
                               o.scheduler.group_size));
   }
