@@ -20,6 +20,7 @@
 #include "base/files/posix_file_system.h"
 #include "base/files/unique_fd.h"
 #include "http/parser.h"
+#include "http/wire.h"
 
 namespace weightcast {
 namespace {
@@ -85,7 +86,7 @@ class NameLookup {
   std::shared_ptr<Answer> answer_;  // of the only server that there is; null: none is waited for
 };
 
-class BlockingClient final : public HttpClient, private TlsWire {
+class BlockingClient final : public HttpClient, private HttpWire {
  public:
   explicit BlockingClient(HttpClientOptions options) : options_(std::move(options)) {}
 
@@ -206,32 +207,7 @@ class BlockingClient final : public HttpClient, private TlsWire {
     }
   }
 
-  Result<Got> read_wire(MutableBytes into) override {
-    const ssize_t got = ::recv(socket_.get(), into.data(), into.size(), 0);
-    if (got > 0) return Got{static_cast<std::size_t>(got), false};
-    if (got == 0) return Got{0, true};
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return Got{};
-    return fail_errno(errno, Op::kReceive, "the connection");
-  }
-  Result<std::size_t> write_wire(Bytes from, bool more_follows) override {
-    const ssize_t put = ::send(socket_.get(), from.data(), from.size(), MSG_NOSIGNAL | (more_follows ? MSG_MORE : 0));
-    if (put >= 0) return static_cast<std::size_t>(put);
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return std::size_t{0};
-    return fail_errno(errno, Op::kSend, "the connection");
-  }
-
-  Result<std::size_t> write_some(std::string_view from) {
-    const Bytes bytes = std::as_bytes(std::span(from));
-    if (!session_) return write_wire(bytes, false);
-    iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
-    return session_->write(std::span(&piece, bytes.empty() ? 0 : 1), *this);
-  }
-  Result<Got> read_some(MutableBytes into) {
-    if (!session_) return read_wire(into);
-    iovec piece{into.data(), into.size()};
-    WC_ASSIGN(const TlsSession::Moved moved, session_->read(std::span(&piece, 1), *this));
-    return Got{moved.bytes, moved.ended};
-  }
+  int descriptor() override { return socket_.get(); }
 
   std::string head_of(const HttpCall& call) const {
     std::string head =
@@ -257,7 +233,7 @@ class BlockingClient final : public HttpClient, private TlsWire {
     std::vector<std::byte> buffer(64 * kKiB);
     while (!parser->done()) {
       if (can_write && (written < out.size() || holds_output())) {
-        const Result<std::size_t> put = write_some(std::string_view(out).substr(written));
+        const Result<std::size_t> put = write(std::as_bytes(std::span(out)).subspan(written));
         // A server that refuses a request stops to read it. Its answer can still be there.
         if (!put.has_value()) can_write = false;
         written += put.value_or(0);
@@ -265,7 +241,7 @@ class BlockingClient final : public HttpClient, private TlsWire {
       Got got;
       bool moved = false;
       do {
-        WC_ASSIGN(got, read_some(buffer));
+        WC_ASSIGN(got, read(buffer));
         moved = moved || got.bytes > 0;
         input.append(reinterpret_cast<const char*>(buffer.data()), got.bytes);
         has_answer_ = has_answer_ || got.bytes > 0;
@@ -287,14 +263,12 @@ class BlockingClient final : public HttpClient, private TlsWire {
     if (!keep) close();
     return response;
   }
-  [[nodiscard]] bool holds_output() const { return session_ && session_->holds_output(); }
 
   const HttpClientOptions options_;
   NameLookup names_;
   PosixFileSystem files_;
   std::shared_ptr<TlsContext> tls_;
   UniqueFd socket_, wake_;
-  std::unique_ptr<TlsSession> session_;
   Clock::time_point deadline_;
   bool has_answer_ = false;  // of the present call: a byte
 };

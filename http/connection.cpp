@@ -12,6 +12,7 @@
 
 #include "http/exchange.h"
 #include "http/parser.h"
+#include "http/wire.h"
 
 namespace weightcast {
 namespace {
@@ -42,7 +43,7 @@ void append_header(std::string& out, std::string_view name, std::string_view val
   out += "\r\n";
 }
 
-class Connection final : public HttpConnection, public std::enable_shared_from_this<Connection>, private TlsWire {
+class Connection final : public HttpConnection, public std::enable_shared_from_this<Connection>, private HttpWire {
  public:
   Connection(HttpShared& shared, tcp::socket socket, ConnId id, bool is_over_cap)
       : shared_(shared), socket_(std::move(socket)), timer_(shared.io), id_(id), is_over_cap_(is_over_cap) {
@@ -99,22 +100,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     kClosed,
   };
 
-  // ---- the wire
-
-  Result<Got> read_wire(MutableBytes into) override {
-    const ssize_t got = ::recv(socket_.native_handle(), into.data(), into.size(), 0);
-    if (got > 0) return Got{static_cast<std::size_t>(got), false};
-    if (got == 0) return Got{0, true};
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return Got{};
-    return fail_errno(errno, Op::kReceive, remote_);
-  }
-  Result<std::size_t> write_wire(Bytes from, bool more_follows) override {
-    const int flags = MSG_NOSIGNAL | (more_follows ? MSG_MORE : 0);
-    const ssize_t put = ::send(socket_.native_handle(), from.data(), from.size(), flags);
-    if (put >= 0) return static_cast<std::size_t>(put);
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return std::size_t{0};
-    return fail_errno(errno, Op::kSend, remote_);
-  }
+  int descriptor() override { return socket_.native_handle(); }
 
   // ---- one turn
 
@@ -205,29 +191,15 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   bool write_some() {
     bool moved = false;
-    while (output_at_ < output_.size() || (session_ && session_->holds_output())) {
-      const Bytes rest = std::as_bytes(std::span(output_)).subspan(output_at_);
-      std::size_t put = 0;
-      if (session_) {
-        iovec piece{const_cast<std::byte*>(rest.data()), rest.size()};
-        const bool held = session_->holds_output();
-        const Result<std::size_t> written = session_->write(std::span(&piece, rest.empty() ? 0 : 1), *this);
-        if (!written.has_value()) {
-          close();
-          return false;
-        }
-        put = *written;
-        if (put == 0 && held == session_->holds_output()) break;
-      } else {
-        const Result<std::size_t> written = write_wire(rest, false);
-        if (!written.has_value()) {
-          close();
-          return false;
-        }
-        put = *written;
-        if (put == 0) break;
+    while (has_output()) {
+      const bool held = holds_output();
+      const Result<std::size_t> written = write(std::as_bytes(std::span(output_)).subspan(output_at_));
+      if (!written.has_value()) {
+        close();
+        return false;
       }
-      output_at_ += put;
+      if (*written == 0 && held == holds_output()) break;
+      output_at_ += *written;
       moved = true;
       touch();
     }
@@ -244,9 +216,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     return moved;
   }
 
-  [[nodiscard]] bool has_output() const {
-    return output_at_ < output_.size() || (session_ && session_->holds_output());
-  }
+  [[nodiscard]] bool has_output() const { return output_at_ < output_.size() || holds_output(); }
 
   void finish_answer() {
     if (exchange_) std::exchange(exchange_, nullptr)->handle_answered();
@@ -275,33 +245,17 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   bool read_some() {
     if (!wants_input()) return false;
-    MutableBytes into = std::as_writable_bytes(std::span(shared_.buffer));
-    std::size_t got = 0;
-    bool ended = false;
-    if (session_) {
-      iovec piece{into.data(), into.size()};
-      const Result<TlsSession::Moved> read = session_->read(std::span(&piece, 1), *this);
-      if (!read.has_value()) {
-        close();
-        return false;
-      }
-      got = read->bytes;
-      ended = read->ended;
-    } else {
-      const Result<Got> read = read_wire(into);
-      if (!read.has_value()) {
-        close();
-        return false;
-      }
-      got = read->bytes;
-      ended = read->ended;
+    const Result<Got> got = read(std::as_writable_bytes(std::span(shared_.buffer)));
+    if (!got.has_value()) {
+      close();
+      return false;
     }
-    if (state_ != State::kLingering) input_.append(shared_.buffer, 0, got);
-    if (ended) {
+    if (state_ != State::kLingering) input_.append(shared_.buffer, 0, got->bytes);
+    if (got->ended) {
       read_ended_ = true;
       handle_read_ended();
     }
-    return got > 0 || ended;
+    return got->bytes > 0 || got->ended;
   }
 
   /// Whoever half-closes after a request still gets the answer.
@@ -498,7 +452,6 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   const ConnId id_;
   const bool is_over_cap_;
   std::string remote_;
-  std::unique_ptr<TlsSession> session_;
   State state_ = State::kIdle;
   Clock::time_point entered_, moved_;
   std::unique_ptr<HttpParser> parser_;

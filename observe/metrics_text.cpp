@@ -29,15 +29,6 @@ std::string number(double value) {
   return fmt::format("{}", value);
 }
 
-std::string_view to_string(MetricsText::Type type) {
-  switch (type) {
-    case MetricsText::Type::kGauge: return "gauge";
-    case MetricsText::Type::kCounter: return "counter";
-    case MetricsText::Type::kHistogram: return "histogram";
-  }
-  return "untyped";
-}
-
 }  // namespace
 
 void MetricsText::family(std::string_view name, Type type, std::string_view help) {

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/settings/words.h"
+
 namespace weightcast {
 
 /// Writes metrics as Prometheus reads them: its text format, version 0.0.4
@@ -45,6 +47,7 @@ class MetricsText {
   std::string name_;
   std::string text_;
 };
+constexpr Words<3> words_of(MetricsText::Type) { return {"gauge", "counter", "histogram"}; }
 
 /// weightcast_build_info: 1, with the program's release and what it runs as.
 void add_build_info(MetricsText& text, std::string_view release, std::string_view role);

@@ -26,13 +26,6 @@ constexpr int kSerialBits = 127;            // positive in 16 bytes
 constexpr std::size_t kCommonNameMax = 64;  // X.520; who reads a common name is a person
 constexpr long kVersion3 = 2;
 
-std::optional<KeyUse> parse_node_use(std::string_view text) {
-  for (const KeyUse use : {KeyUse::kOrigin, KeyUse::kWorker, KeyUse::kSigning, KeyUse::kEnrolment}) {
-    if (text == to_string(use)) return use;
-  }
-  return std::nullopt;
-}
-
 void add_extension(X509* certificate, X509* issuer, int kind, const char* value) {
   X509V3_CTX context{};
   X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
@@ -115,8 +108,9 @@ Status read_names(X509* certificate, CertificateInfo& info) {
   if (count < 1 || count > int(kCertificateAddressesMax) + 1) return corrupt("does not name one node");
   WC_ASSIGN(const std::string_view node, read_uri(sk_GENERAL_NAME_value(names.get(), 0)));
   const std::size_t slash = node.find('/');
-  const auto use = parse_node_use(node.substr(0, slash));
-  if (slash == std::string_view::npos || !use) return corrupt("has a role that is not known here");
+  const auto use = find_word<KeyUse>(node.substr(0, slash));
+  if (slash == std::string_view::npos || !use || *use == KeyUse::kAuthority)
+    return corrupt("has a role that is not known here");
   info.use = *use;
   info.name = node.substr(slash + 1);
   if (const Status fits = check_node_name(info.name); !fits.has_value())
@@ -132,17 +126,6 @@ Status read_names(X509* certificate, CertificateInfo& info) {
 }
 
 }  // namespace
-
-std::string_view to_string(KeyUse use) {
-  switch (use) {
-    case KeyUse::kAuthority: return "authority";
-    case KeyUse::kOrigin: return "origin";
-    case KeyUse::kWorker: return "worker";
-    case KeyUse::kSigning: return "signing";
-    case KeyUse::kEnrolment: return "enrolment";
-  }
-  return "";
-}
 
 UniqueKey make_key() {
   set_up_openssl();

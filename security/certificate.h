@@ -7,6 +7,7 @@
 
 #include "base/peer_identity.h"
 #include "base/result.h"
+#include "base/settings/words.h"
 #include "security/openssl.h"
 
 namespace weightcast {
@@ -24,7 +25,7 @@ enum class KeyUse : std::uint8_t {
   kEnrolment,  ///< sign certificates of workers
 };
 
-[[nodiscard]] std::string_view to_string(KeyUse use);
+constexpr Words<5> words_of(KeyUse) { return {"authority", "origin", "worker", "signing", "enrolment"}; }
 
 /// The contents of a certificate of ours. All of it is vouched for only by whoever signed it.
 struct CertificateInfo {

@@ -50,10 +50,7 @@ json to_json(const IssuedKeys& keys) {
 IssuedKeys issued_from(const json& entry) {
   IssuedKeys keys;
   keys.name = entry.at("name").get<std::string>();
-  const std::string use = entry.at("use").get<std::string>();
-  for (const KeyUse known : {KeyUse::kAuthority, KeyUse::kOrigin, KeyUse::kSigning, KeyUse::kEnrolment}) {
-    if (use == to_string(known)) keys.use = known;
-  }
+  keys.use = find_word<KeyUse>(entry.at("use").get<std::string>()).value_or(KeyUse::kWorker);
   keys.serial = entry.at("serial").get<std::string>();
   keys.expires_unix_s = entry.at("expires_unix_s").get<std::int64_t>();
   keys.revoked_unix_s = entry.at("revoked_unix_s").get<std::int64_t>();

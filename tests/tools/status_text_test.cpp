@@ -1,6 +1,7 @@
 // What `status`, `history` and `versions` print, line by line.
 #include "tools/status_text.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -113,25 +114,17 @@ TEST(StatusText, ShowsNoProgressOfWhatIsOver) {
   EXPECT_EQ(status_text(status, 1).find('%'), std::string::npos);
 }
 
-/// What to_string() says of each value, from the `first` on; a new one is among them.
-template <typename Enum>
-std::vector<std::string> words_of(int first = 0) {
-  std::vector<std::string> words;
-  for (int i = first; !to_string(static_cast<Enum>(i)).empty(); ++i)
-    words.emplace_back(to_string(static_cast<Enum>(i)));
-  return words;
-}
-
 TEST(StatusText, ExplainsEachWordThatItUses) {
-  const auto expect_words = [](const std::vector<std::string>& words, const std::string& help) {
-    for (const std::string& word : words) EXPECT_THAT(help, HasSubstr("\n  " + word + "  ")) << word;
+  const auto expect_words = [](const std::vector<std::string_view>& words, const std::string& help) {
+    for (const std::string_view word : words) EXPECT_THAT(help, HasSubstr(fmt::format("\n  {}  ", word))) << word;
   };
-  expect_words(words_of<MemberState>(), status_words());
-  expect_words(words_of<CatchUpPath>(1), status_words());  // what is not known is said by no word
-  expect_words({"seed", "tail", "rollout-only"}, status_words());
+  expect_words({kWords<MemberState>.begin(), kWords<MemberState>.end()}, status_words());
+  expect_words({kWords<CatchUpPath>.begin() + 1, kWords<CatchUpPath>.end()},
+               status_words());  // what is not known is said by no word
+  expect_words({kWords<Standing>.begin(), kWords<Standing>.end()}, status_words());
   expect_words({"origin", "worker", "dialling", "patch", "leaf", "unreachable"}, status_words());
-  expect_words(words_of<PublicationRecord::End>(), history_words());
-  expect_words(words_of<SlowCause>(), history_words());
+  expect_words({kWords<PublicationRecord::End>.begin(), kWords<PublicationRecord::End>.end()}, history_words());
+  expect_words({kWords<SlowCause>.begin(), kWords<SlowCause>.end()}, history_words());
   expect_words({"WHOLE", "PAYLOAD", "SENT", "WORKERS", "T_BCAST", "PREDICTED"}, history_words());
   expect_words({"BY", "TOLD", "WAITED", "ASKED", "RECEIVED", "STORED", "APPLIED", "SWITCHED", "ENGINE", "INSTALLED",
                 "BYTES", "FED BY"},

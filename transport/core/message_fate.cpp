@@ -7,27 +7,6 @@ namespace {
 
 using Kind = wire::Message::KindCase;
 
-/// Whether it goes from a worker to an origin, or from a child to a parent.
-bool goes_up(Kind kind) {
-  switch (kind) {
-    case Kind::kJoin:
-    case Kind::kHeartbeat:
-    case Kind::kInstalled:
-    case Kind::kInstallFailed:
-    case Kind::kParentFault:
-    case Kind::kLeave:
-    case Kind::kProbed:
-    case Kind::kRateProbed:
-    case Kind::kHello:
-    case Kind::kSubscribe:
-    case Kind::kUnsubscribe:
-    case Kind::kChunkDamaged:
-    case Kind::kSkip:
-    case Kind::kEnroll: return true;
-    default: return false;
-  }
-}
-
 bool is_read(Speaker speaker, Kind kind) {
   switch (kind) {
     case Kind::kBye: return true;
@@ -63,6 +42,11 @@ bool is_read(Speaker speaker, Kind kind) {
     case Kind::KIND_NOT_SET: return false;
   }
   return false;
+}
+
+/// Whether it goes from a worker to an origin, or from a child to a parent.
+bool goes_up(Kind kind) {
+  return is_read(Speaker::kStranger, kind) || is_read(Speaker::kMember, kind) || is_read(Speaker::kChild, kind);
 }
 
 }  // namespace

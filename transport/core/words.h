@@ -8,7 +8,6 @@
 namespace weightcast {
 
 constexpr Words<2> words_of(Role) { return {"origin", "worker"}; }  // that a node can be given
-constexpr Words<5> words_of(Topology) { return {"auto", "star", "chain", "tree", "striped"}; }
 constexpr Words<3> words_of(Packing) { return {"never", "auto", "always"}; }
 
 }  // namespace weightcast

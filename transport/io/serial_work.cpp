@@ -1,7 +1,5 @@
 #include "transport/io/serial_work.h"
 
-#include <utility>
-
 namespace weightcast {
 
 SerialWork::~SerialWork() {

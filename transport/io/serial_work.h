@@ -3,6 +3,9 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
 
 #include "transport/io/event_loop.h"
 
@@ -19,6 +22,13 @@ class SerialWork {
 
   /// Runs `work` on a pool thread, where it must not use the loop thread's objects. `done` follows on the loop.
   void run(std::function<void()> work, std::function<void()> done);
+  /// The same, where `done` gets what `work` has returned.
+  template <typename Work, typename Done>
+  requires(!std::is_void_v<std::invoke_result_t<Work&>>) void run(Work work, Done done) {
+    auto result = std::make_shared<std::optional<std::invoke_result_t<Work&>>>();
+    run([work = std::move(work), result]() mutable { result->emplace(work()); },
+        [done = std::move(done), result]() mutable { done(std::move(**result)); });
+  }
   [[nodiscard]] bool idle() const { return queue_.empty(); }
 
  private:

@@ -82,4 +82,13 @@ void Holding::restore(const std::vector<ContentDigest>& digests, const ChunkSet&
   }
 }
 
+bool hold_whole(Holdings& holdings, std::shared_ptr<const Manifest> manifest,
+                const std::vector<ContentDigest>& chunk_digests) {
+  Holding holding(std::move(manifest));
+  holding.restore(chunk_digests, ChunkSet(holding.manifest().chunk_count(), true));
+  if (!holding.complete()) return false;
+  holdings.emplace(holding.manifest().id(), std::move(holding));
+  return true;
+}
+
 }  // namespace weightcast

@@ -58,4 +58,8 @@ class Holding {
 /// The payloads that a node can serve, wholly or in part.
 using Holdings = std::map<PayloadId, Holding>;
 
+/// Adds a payload that is here whole. Returns false, and adds nothing, if those are not the manifest's digests.
+bool hold_whole(Holdings& holdings, std::shared_ptr<const Manifest> manifest,
+                const std::vector<ContentDigest>& chunk_digests);
+
 }  // namespace weightcast

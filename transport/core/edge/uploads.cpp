@@ -337,10 +337,7 @@ void Uploads::handle_verified(PayloadId payload, ChunkIndex chunk) {
 }
 
 void Uploads::refuse(ConnId conn, PayloadId payload, std::string_view reason) {
-  wire::Message message;
-  set_payload(*message.mutable_not_available(), payload);
-  message.mutable_not_available()->set_reason(std::string(reason));
-  actions_.push(action::Send{conn, std::move(message)});
+  actions_.push(action::Send{conn, not_available(payload, reason)});
 }
 
 void Uploads::withdraw(PayloadId payload, std::string_view reason) {

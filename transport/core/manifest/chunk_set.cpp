@@ -9,6 +9,17 @@ constexpr std::uint32_t kWordBits = 64;
 
 std::uint64_t mask_from(std::uint32_t bit) { return ~std::uint64_t{0} << bit; }
 
+/// The least chunk >= from whose bit is set in what `word` has for its word, of `count` words.
+template <typename Word>
+std::optional<ChunkIndex> next_bit(std::size_t count, ChunkIndex from, const Word& word) {
+  for (std::uint32_t w = from.value / kWordBits; w < count; ++w) {
+    std::uint64_t bits = word(w);
+    if (w == from.value / kWordBits) bits &= mask_from(from.value % kWordBits);
+    if (bits != 0) return ChunkIndex{w * kWordBits + static_cast<std::uint32_t>(std::countr_zero(bits))};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 ChunkSet::ChunkSet(std::uint32_t size, bool full)
@@ -40,35 +51,17 @@ bool ChunkSet::erase(ChunkIndex chunk) {
 }
 
 std::optional<ChunkIndex> ChunkSet::next_in(ChunkIndex from) const {
-  for (std::uint32_t w = from.value / kWordBits; w < words_.size(); ++w) {
-    std::uint64_t bits = words_[w];
-    if (w == from.value / kWordBits) bits &= mask_from(from.value % kWordBits);
-    if (bits != 0) return ChunkIndex{w * kWordBits + static_cast<std::uint32_t>(std::countr_zero(bits))};
-  }
-  return std::nullopt;
+  return next_bit(words_.size(), from, [&](std::uint32_t w) { return words_[w]; });
 }
 
 std::optional<ChunkIndex> ChunkSet::next_missing(ChunkIndex from) const {
-  for (std::uint32_t w = from.value / kWordBits; w < words_.size(); ++w) {
-    std::uint64_t bits = ~words_[w];
-    if (w == from.value / kWordBits) bits &= mask_from(from.value % kWordBits);
-    if (bits != 0) {
-      const std::uint32_t found = w * kWordBits + static_cast<std::uint32_t>(std::countr_zero(bits));
-      if (found >= size_) return std::nullopt;
-      return ChunkIndex{found};
-    }
-  }
-  return std::nullopt;
+  const auto found = next_bit(words_.size(), from, [&](std::uint32_t w) { return ~words_[w]; });
+  return found && found->value < size_ ? found : std::nullopt;
 }
 
 std::optional<ChunkIndex> ChunkSet::next_in_without(const ChunkSet& other, ChunkIndex from) const {
   WC_CHECK(other.size_ == size_);
-  for (std::uint32_t w = from.value / kWordBits; w < words_.size(); ++w) {
-    std::uint64_t bits = words_[w] & ~other.words_[w];
-    if (w == from.value / kWordBits) bits &= mask_from(from.value % kWordBits);
-    if (bits != 0) return ChunkIndex{w * kWordBits + static_cast<std::uint32_t>(std::countr_zero(bits))};
-  }
-  return std::nullopt;
+  return next_bit(words_.size(), from, [&](std::uint32_t w) { return words_[w] & ~other.words_[w]; });
 }
 
 std::string ChunkSet::to_bytes() const {

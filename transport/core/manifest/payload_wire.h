@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -43,6 +44,14 @@ template <typename Digest>
   wire::Message message;
   message.mutable_bye()->set_code(static_cast<std::uint32_t>(why.code));
   message.mutable_bye()->set_reason(why.detail.substr(0, kReasonBytesMax));
+  return message;
+}
+
+/// What a child learns of a payload that it gets nothing more of here.
+[[nodiscard]] inline wire::Message not_available(PayloadId payload, std::string_view reason) {
+  wire::Message message;
+  set_payload(*message.mutable_not_available(), payload);
+  message.mutable_not_available()->set_reason(std::string(reason));
   return message;
 }
 

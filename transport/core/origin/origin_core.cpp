@@ -40,15 +40,6 @@ OriginCore::OriginCore(OriginConfig config)
   });
 }
 
-void OriginCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
-  publications_.restore(std::move(manifest), chunk_digests);
-}
-
-void OriginCore::restore_patch(std::shared_ptr<const Manifest> manifest,
-                               const std::vector<ContentDigest>& chunk_digests) {
-  publications_.restore_patch(std::move(manifest), chunk_digests);
-}
-
 void OriginCore::start(Instant) {}
 
 void OriginCore::restore_peers(Instant now, const std::vector<PeerRecord>& records) {

@@ -52,9 +52,13 @@ class OriginCore final : public Core {
 
   /// A complete version that a store recovered; before start(). The newest is the latest. A version that was published
   /// by its patch has that one's manifest, and no digests.
-  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
+  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
+    publications_.restore(std::move(manifest), chunk_digests);
+  }
   /// A complete patch that a store recovered; before start().
-  void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
+  void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
+    publications_.restore_patch(std::move(manifest), chunk_digests);
+  }
 
   /// What peer_records() gave before a restart; before start().
   void restore_peers(Instant now, const std::vector<PeerRecord>& records);

@@ -43,18 +43,8 @@ Status Publication::publish(const MadePayload& made) {
 }
 
 bool Publication::restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
-  if (manifest->id().is_full() && !hold(manifest, chunk_digests)) return false;
+  if (manifest->id().is_full() && !hold_whole(context_.holdings, manifest, chunk_digests)) return false;
   manifest_ = std::move(manifest);
-  return true;
-}
-
-bool Publication::hold(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
-  const PayloadId payload = manifest->id();
-  const std::uint32_t chunks = manifest->chunk_count();
-  Holding holding(std::move(manifest));
-  holding.restore(chunk_digests, ChunkSet(chunks, true));
-  if (!holding.complete()) return false;
-  context_.holdings.emplace(payload, std::move(holding));
   return true;
 }
 
@@ -138,7 +128,8 @@ Result<std::optional<wire::Message>> Publication::complete(const MadePayload& ma
     WC_ASSIGN(wire::Message message, take_growth(made));
     return std::optional(std::move(message));
   }
-  if (!hold(made.manifest, made.chunk_digests)) return bad(Errc::kInvalidArgument, payload, kWrongDigests);
+  if (!hold_whole(context_.holdings, made.manifest, made.chunk_digests))
+    return bad(Errc::kInvalidArgument, payload, kWrongDigests);
   return std::optional<wire::Message>();
 }
 
@@ -149,10 +140,7 @@ void Publication::tell(PayloadId payload, const wire::Message& message) {
 void Publication::withdraw(PayloadId payload, std::string_view why) {
   if (!context_.holds(payload)) return;
   context_.uploads.withdraw(payload, why);
-  wire::Message message;
-  set_payload(*message.mutable_not_available(), payload);
-  message.mutable_not_available()->set_reason(std::string(why));
-  tell(payload, message);
+  tell(payload, not_available(payload, why));
   end_plan(payload);
   context_.holdings.erase(payload);
   for (auto& [id, member] : context_.members.all()) {

@@ -51,8 +51,6 @@ class Publication {
   /// It was found on disk: by its full payload, or by the manifest of the patch that it was published by, without
   /// digests. Returns whether it is one of the versions now.
   bool restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
-  /// A complete payload is held from now on, if these are its digests. Returns whether they are.
-  bool hold(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
   /// The version is withdrawn, and its full payload and what it was begun by from everybody who was told of them.
   void withdraw(std::string_view why);
 

@@ -111,11 +111,8 @@ void Publications::resume_receiving(Instant now, Member& member) {
   const PayloadId payload = member.receiving;
   if (payload.version == kNoVersion || payload == member.assigned) return;
   if (!context_.holds(payload) || !member.active()) {
-    wire::Message message;
-    set_payload(*message.mutable_not_available(), payload);
-    message.mutable_not_available()->set_reason("the origin plans newer versions only");
-    context_.actions.push(action::Send{member.conn, std::move(message)});
-    return;
+    return context_.actions.push(
+        action::Send{member.conn, not_available(payload, "the origin plans newer versions only")});
   }
   PayloadPlan& plan = at(payload.version).plan_of(payload);
   plan.handle_resumed(member.id);

@@ -6,7 +6,6 @@
 
 #include "transport/core/plan/plan_evaluate.h"
 #include "transport/core/plan/plan_topologies.h"
-#include "transport/core/words.h"
 
 namespace weightcast {
 namespace {
@@ -68,8 +67,6 @@ const Candidate& best_of(const std::vector<Candidate>& candidates) {
 }
 
 }  // namespace
-
-std::string_view to_string(Topology topology) { return to_string<Topology>(topology); }
 
 Result<Topology> parse_topology(std::string_view text) { return parse_word<Topology>("topology", text); }
 

@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/settings/words.h"
 #include "base/time.h"
 #include "base/units.h"
 
@@ -15,8 +16,8 @@ namespace weightcast {
 /// Who receives from whom. The words are those of ECHO-2 (arXiv 2602.02192, section on peer-assisted broadcast) and
 /// SplitStream (SOSP 2003).
 enum class Topology : std::uint8_t { kAuto, kStar, kChain, kTree, kStriped };
+constexpr Words<5> words_of(Topology) { return {"auto", "star", "chain", "tree", "striped"}; }
 
-[[nodiscard]] std::string_view to_string(Topology topology);
 /// Errors: kInvalidArgument, listing the names.
 [[nodiscard]] Result<Topology> parse_topology(std::string_view text);
 

@@ -5,16 +5,8 @@
 
 namespace weightcast {
 
-bool HeldPayloads::hold(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
-  Holding holding(manifest);
-  holding.restore(chunk_digests, ChunkSet(manifest->chunk_count(), true));
-  if (!holding.complete()) return false;
-  holdings_.emplace(manifest->id(), std::move(holding));
-  return true;
-}
-
 void HeldPayloads::restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
-  if (manifest->kind == PayloadKind::kFull && !hold(manifest, chunk_digests)) return;
+  if (manifest->kind == PayloadKind::kFull && !hold_whole(holdings_, manifest, chunk_digests)) return;
   if (manifest->version < installed_) return;
   installed_ = manifest->version;
   installed_manifest_ = std::move(manifest);
@@ -22,7 +14,7 @@ void HeldPayloads::restore(std::shared_ptr<const Manifest> manifest, const std::
 
 void HeldPayloads::restore_patch(std::shared_ptr<const Manifest> manifest,
                                  const std::vector<ContentDigest>& chunk_digests) {
-  (void)hold(std::move(manifest), chunk_digests);  // one that does not match is of no use
+  (void)hold_whole(holdings_, std::move(manifest), chunk_digests);  // one that does not match is of no use
 }
 
 void HeldPayloads::handle_restored() {

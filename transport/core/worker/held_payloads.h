@@ -46,8 +46,6 @@ class HeldPayloads {
  private:
   static constexpr std::size_t kFetchedVersionsMax = 2;
 
-  /// Holds it if the digests are the manifest's. Returns whether they are.
-  bool hold(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
   void forget_packed();
   void forget_old_versions();
 

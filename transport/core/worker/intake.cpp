@@ -511,8 +511,21 @@ void Intake::report_faults(Instant now) {
 }
 
 void Intake::send_heartbeat(Instant now) {
-  reports_.send_progress(now, {receiving(), chunks_verified(), chunks_total(), bytes_received_, uploads_.bytes_sent(),
-                               receive_bytes_per_s(), stripes_missing(), taken_after_});
+  wire::Message message;
+  wire::Heartbeat& beat = *message.mutable_heartbeat();
+  beat.set_installed_version(installed_version().value);
+  if (incoming_) payload_to_wire(incoming_->id, *beat.mutable_receiving());
+  beat.set_chunks_verified(chunks_verified());
+  beat.set_chunks_total(chunks_total());
+  beat.set_bytes_received(bytes_received_);
+  beat.set_bytes_sent(uploads_.bytes_sent());
+  beat.set_receive_bytes_per_s(receive_bytes_per_s());
+  for (const std::uint32_t missing : stripes_missing()) beat.add_stripes_missing(missing);
+  if (taken_after_) {
+    beat.set_taken_version(installed_version().value);
+    beat.set_taken_after_s(to_seconds(*taken_after_));
+  }
+  origin_.send_heartbeat(now, std::move(message));
 }
 
 void Intake::describe(wire::Join& join) const {

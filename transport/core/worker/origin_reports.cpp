@@ -8,24 +8,6 @@
 
 namespace weightcast {
 
-void OriginReports::send_progress(Instant now, const Progress& progress) {
-  wire::Message message;
-  wire::Heartbeat* beat = message.mutable_heartbeat();
-  beat->set_installed_version(held_.installed().value);
-  if (progress.receiving != PayloadId{}) payload_to_wire(progress.receiving, *beat->mutable_receiving());
-  beat->set_chunks_verified(progress.chunks_verified);
-  beat->set_chunks_total(progress.chunks_total);
-  beat->set_bytes_received(progress.bytes_received);
-  beat->set_bytes_sent(progress.bytes_sent);
-  beat->set_receive_bytes_per_s(progress.receive_bytes_per_s);
-  beat->mutable_stripes_missing()->Assign(progress.stripes_missing.begin(), progress.stripes_missing.end());
-  if (progress.taken_after) {
-    beat->set_taken_version(held_.installed().value);
-    beat->set_taken_after_s(to_seconds(*progress.taken_after));
-  }
-  origin_.send_heartbeat(now, std::move(message));
-}
-
 void OriginReports::send_installed(std::uint64_t bytes_received, double seconds,
                                    const std::optional<InstallPhases>& phases) {
   wire::Message message;

@@ -27,15 +27,6 @@ WorkerCore::WorkerCore(WorkerConfig config)
   links_.set_origin(config_.origin_host, config_.origin_port);
 }
 
-void WorkerCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
-  held_.restore(std::move(manifest), chunk_digests);
-}
-
-void WorkerCore::restore_patch(std::shared_ptr<const Manifest> manifest,
-                               const std::vector<ContentDigest>& chunk_digests) {
-  held_.restore_patch(std::move(manifest), chunk_digests);
-}
-
 void WorkerCore::start(Instant now) {
   held_.handle_restored();
   origin_.start(now);
@@ -223,27 +214,6 @@ void WorkerCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chun
     return refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "a chunk on a connection that leads to no parent"));
   }
   intake_.handle_chunk(now, conn, chunk);
-}
-
-void WorkerCore::handle_damaged(Instant now, PayloadId payload, const Error& why) {
-  intake_.handle_damaged(now, payload, why);
-}
-
-void WorkerCore::handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) {
-  intake_.handle_begun(now, payload, std::move(restored));
-}
-
-void WorkerCore::handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, const Status& status) {
-  intake_.handle_stored(now, payload, chunk, status);
-}
-
-void WorkerCore::handle_finished(Instant now, PayloadId payload, const Status& status, Duration switching) {
-  intake_.handle_finished(now, payload, status, switching);
-}
-
-void WorkerCore::handle_version_lost(Instant now, Version version, std::shared_ptr<const Manifest> newest,
-                                     const Error& why) {
-  intake_.handle_version_lost(now, version, std::move(newest), why);
 }
 
 // ---- time

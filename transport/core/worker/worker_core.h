@@ -23,9 +23,13 @@ class WorkerCore : public Core {
 
   /// A complete version that a store recovered; before start(). The newest is the installed one. Chunk digests that are
   /// not those of a full payload's manifest leave the version out. For other kinds they are ignored.
-  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
+  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
+    held_.restore(std::move(manifest), chunk_digests);
+  }
   /// A complete patch that a store recovered, for children; before start().
-  void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
+  void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
+    held_.restore_patch(std::move(manifest), chunk_digests);
+  }
 
   void start(Instant now) override;
   void stop(std::string_view reason) override;
@@ -36,15 +40,23 @@ class WorkerCore : public Core {
   [[nodiscard]] Speaker speaker_on(ConnId conn) const override;
   void handle_timeout(Instant now) override;
   void handle_version_lost(Instant now, Version version, std::shared_ptr<const Manifest> newest,
-                           const Error& why) override;
+                           const Error& why) override {
+    intake_.handle_version_lost(now, version, std::move(newest), why);
+  }
   [[nodiscard]] std::optional<Instant> poll_deadline() const override;
 
   /// The answer to action::BeginPayload: what was on disk already, or why there is no room.
-  void handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored);
+  void handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) {
+    intake_.handle_begun(now, payload, std::move(restored));
+  }
   /// The answer to action::StoreChunk.
-  void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, const Status& status);
+  void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, const Status& status) {
+    intake_.handle_stored(now, payload, chunk, status);
+  }
   /// The answer to action::FinishPayload. `switching`: see Intake.
-  void handle_finished(Instant now, PayloadId payload, const Status& status, Duration switching = {});
+  void handle_finished(Instant now, PayloadId payload, const Status& status, Duration switching = {}) {
+    intake_.handle_finished(now, payload, status, switching);
+  }
   /// See Intake.
   bool handle_taken(Instant now, Version version) { return intake_.handle_taken(now, version); }
   /// The answer to action::FindArchived: the digests of all chunks, in order.
@@ -101,7 +113,9 @@ class WorkerCore : public Core {
   }
 
  private:
-  void handle_damaged(Instant now, PayloadId payload, const Error& why) override;
+  void handle_damaged(Instant now, PayloadId payload, const Error& why) override {
+    intake_.handle_damaged(now, payload, why);
+  }
   void handle_origin_message(Instant now, const wire::Message& message);
   /// Whether who answers on a connection that this node has made is whom it has dialled.
   [[nodiscard]] Status check_dialled(ConnId conn, const std::optional<PeerIdentity>& peer) const;

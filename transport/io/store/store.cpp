@@ -262,14 +262,11 @@ void StoreImpl::grow(const Manifest& manifest) {
   incoming->record.digests.grow(manifest);
   incoming->held.grow(manifest.chunk_count());
   if (manifest.open) return;
-  serial_.run(
-      [layout = layout_, incoming, record = incoming->record] {
-        const Status sealed = seal(layout, record);
-        if (sealed.has_value()) return;
-        incoming->record_is_behind = true;
-        log_warning("store: {}", sealed.error().message());
-      },
-      [] {});
+  run_unawaited(serial_, [layout = layout_, incoming, record = incoming->record] {
+    Status sealed = seal(layout, record);
+    if (!sealed.has_value()) incoming->record_is_behind = true;
+    return sealed;
+  });
 }
 
 void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<ContentDigest>& digests) {
@@ -281,14 +278,11 @@ void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std
     return log_warning("store: {}, digest part {}: {}", to_string(payload), part, put.error().message());
   }
   if (record.manifest.open) return;  // grow() writes it down with the end
-  serial_.run(
-      [layout = layout_, payload, incoming = found->second, part, digests] {
-        const Status appended = append_digest_part(layout.files(), layout.record(payload), part, digests);
-        if (appended.has_value()) return;
-        incoming->record_is_behind = true;
-        log_warning("store: {}", appended.error().message());
-      },
-      [] {});
+  run_unawaited(serial_, [layout = layout_, payload, incoming = found->second, part, digests] {
+    Status appended = append_digest_part(layout.files(), layout.record(payload), part, digests);
+    if (!appended.has_value()) incoming->record_is_behind = true;
+    return appended;
+  });
 }
 
 void StoreImpl::for_pieces(const FilesRef& files, std::uint64_t offset, std::uint64_t length,
@@ -517,22 +511,28 @@ void StoreImpl::discard(PayloadId payload) {
 
 void StoreImpl::follow_run(RunId run, bool anew, std::function<void(Status)> done) {
   const StoreRun next{run, run_.count + (anew ? 1 : 0)};
-  auto status = std::make_shared<Status>();
-  serial_.run([layout = layout_, next, status] { *status = write_run(layout, next); },
-              [this, next, anew, status, done = std::move(done)] {
-                if (status->has_value() && !anew) run_ = next;
-                done(*status);
+  serial_.run([layout = layout_, next] { return write_run(layout, next); },
+              [this, next, anew, done = std::move(done)](const Status& written) {
+                if (written.has_value() && !anew) run_ = next;
+                done(written);
               });
 }
 
-void StoreImpl::remove(PayloadId payload, const std::filesystem::path& path, std::optional<FileTable> table) {
-  serial_.run(
-      [layout = layout_, payload, path, table = std::move(table)] {
-        const Status removed = remove_recorded(layout, path, payload, table);
-        if (!removed.has_value()) log_warning("store: {}", removed.error().message());
-        layout.empty_trash();
+void StoreImpl::run_unawaited(SerialWork& jobs, std::function<Status()> work) {
+  jobs.run(
+      [work = std::move(work)] {
+        if (const Status s = work(); !s.has_value()) log_warning("store: {}", s.error().message());
       },
       [] {});
+}
+
+void StoreImpl::remove_from(const StoreLayout& layout, PayloadId payload, const std::filesystem::path& path,
+                            std::optional<FileTable> table) {
+  run_unawaited(serial_, [layout, payload, path, table = std::move(table)] {
+    Status removed = remove_recorded(layout, path, payload, table);
+    layout.empty_trash();
+    return removed;
+  });
 }
 
 Result<std::unique_ptr<Store>> Store::open(UvLoop& loop, FileSystem& files, StoreOptions options) {

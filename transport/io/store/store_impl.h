@@ -273,7 +273,13 @@ class StoreImpl final : public Store {
   void keep_files_of(const Complete& complete);
   void drop_spare();
   void handle_spare(const SpareRef& spare);
-  void remove(PayloadId payload, const std::filesystem::path& path, std::optional<FileTable> table);
+  /// Runs what nobody waits for; what goes wrong is logged.
+  static void run_unawaited(SerialWork& jobs, std::function<Status()> work);
+  void remove_from(const StoreLayout& layout, PayloadId payload, const std::filesystem::path& path,
+                   std::optional<FileTable> table);
+  void remove(PayloadId payload, const std::filesystem::path& path, std::optional<FileTable> table) {
+    remove_from(layout_, payload, path, std::move(table));
+  }
   void make_durable(const CompleteRef& complete);
   void advance_log();
   void start_logging(PayloadId patch, const PatchRef& there);

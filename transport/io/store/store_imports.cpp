@@ -19,16 +19,15 @@ void StoreImpl::begin_making(PayloadId payload, const std::vector<SnapshotFile>&
   discard(payload);
   auto wanted = std::make_shared<bool>(true);
   preparing_[payload] = wanted;
-  auto made = std::make_shared<Result<FilesRef>>();
   // A patch's file is as long as what has been written to it.
   const auto size = payload.is_encoded() ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
-  serial_.run([layout = layout_, payload, table, size, spare = spare_,
-               made] { *made = make_files(layout, payload, table, spare, size); },
-              [this, payload, table, wanted, made, done = std::move(done)] {
+  serial_.run([layout = layout_, payload, table, size,
+               spare = spare_] { return make_files(layout, payload, table, spare, size); },
+              [this, payload, table, wanted, done = std::move(done)](const Result<FilesRef>& made) {
                 if (!*wanted) return done(no_such(payload));
                 preparing_.erase(payload);
-                if (!made->has_value()) return done(made->error());
-                imports_[payload] = {table, std::move(**made)};
+                if (!made.has_value()) return done(made.error());
+                imports_[payload] = {table, *made};
                 ImportTarget target{layout_.incoming(payload), {}, imports_[payload].files};
                 for (const SnapshotFile& file : table) target.paths.push_back(target.directory / file.name);
                 done(std::move(target));
@@ -91,20 +90,16 @@ void StoreImpl::add_full_manifest(const Manifest& manifest, const std::vector<Co
   stored.chunk_digests = chunk_digests;
   found->second->full_so_far.reset();
   auto record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest, chunk_digests)});
-  auto status = std::make_shared<Status>();
   serial_.run(
-      [layout = layout_, version, record, status] {
+      [layout = layout_, version, record]() -> Status {
         const std::filesystem::path path = layout.record(version);
-        const Result<VersionRecord> before = read_record(layout.files(), path);
-        if (!before.has_value()) {
-          *status = before.error();  // of a version that was removed meanwhile, too
-          return;
-        }
-        record->durable = before->durable;
-        *status = rewrite_record(layout.files(), path, *record);
+        // Fails for a version that was removed meanwhile, too.
+        WC_ASSIGN(const VersionRecord before, read_record(layout.files(), path));
+        record->durable = before.durable;
+        return rewrite_record(layout.files(), path, *record);
       },
-      [this, version, status, done = std::move(done)] {
-        done(status->has_value() ? Status() : Status(about(version, status->error())));
+      [this, version, done = std::move(done)](const Status& written) {
+        done(written.has_value() ? Status() : Status(about(version, written.error())));
       });
 }
 
@@ -139,19 +134,19 @@ void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Conten
   const Version version = manifest.version;
   const std::shared_ptr<VersionRecord> record = close_import(version, manifest, chunk_digests, done);
   if (!record) return;
-  auto status = std::make_shared<Status>();
   auto switch_s = std::make_shared<double>(0);
   const FilesRef files = imports_.at(version).files;
   serial_.run(
-      [layout = layout_, version, record, status, switch_s] {
-        *status = write_record(layout.files(), layout.record(version), *record);
-        if (status->has_value()) *status = install(layout, version, *switch_s);
+      [layout = layout_, version, record, switch_s]() -> Status {
+        WC_TRY(write_record(layout.files(), layout.record(version), *record));
+        return install(layout, version, *switch_s);
       },
-      [this, version, files, record, status, switch_s, details = std::move(details), done = std::move(done)]() mutable {
+      [this, version, files, record, switch_s, details = std::move(details),
+       done = std::move(done)](const Status& installed) mutable {
         const auto import = imports_.find(version);
         if (import == imports_.end() || import->second.files != files) return done(no_such(version));
         import->second.finishing = false;
-        if (!status->has_value()) return done(about(version, status->error()));
+        if (!installed.has_value()) return done(about(version, installed.error()));
         imports_.erase(import);
         keep_step(std::move(details.step));
         handle_installed(std::move(*record), files, std::move(details.leaves), *switch_s, false, done);
@@ -170,35 +165,31 @@ void StoreImpl::finish_patched_import(const Manifest& manifest, const std::vecto
   if (!record) return;
   result->second.finishing = true;
   struct Installed {
-    Status status;
     FilesRef patch;
     double switch_s = 0;
   };
   auto installed = std::make_shared<Installed>();
   serial_.run(
-      [layout = layout_, record, installed] {
-        const auto complete = [&]() -> Status {
-          const PayloadId id = record->manifest.id();
-          WC_TRY(write_record(layout.files(), layout.record(id), *record));
-          WC_ASSIGN(FileTable table, payload_files(record->manifest));
-          // What can fail comes before readers see the version. The files go with their directory.
-          WC_ASSIGN(installed->patch, VersionFiles::open(layout.files(), layout.incoming(id), std::move(table)));
-          return install_patched(layout, record->manifest, installed->switch_s);
-        };
-        installed->status = complete();
+      [layout = layout_, record, installed]() -> Status {
+        const PayloadId id = record->manifest.id();
+        WC_TRY(write_record(layout.files(), layout.record(id), *record));
+        WC_ASSIGN(FileTable table, payload_files(record->manifest));
+        // What can fail comes before readers see the version. The files go with their directory.
+        WC_ASSIGN(installed->patch, VersionFiles::open(layout.files(), layout.incoming(id), std::move(table)));
+        return install_patched(layout, record->manifest, installed->switch_s);
       },
       [this, version, patch, files = result->second.files, record, installed, details = std::move(details),
-       done = std::move(done)]() mutable {
+       done = std::move(done)](const Status& status) mutable {
         const auto import = imports_.find(version);
         if (import == imports_.end() || import->second.files != files) return done(no_such(version));
         const auto of_patch = imports_.extract(patch);
-        if (!installed->status.has_value()) {
+        if (!status.has_value()) {
           import->second.finishing = false;
           // It may have been moved already.
           const FileTable& table = of_patch.mapped().files->table();
           remove(patch, layout_.incoming(patch), table);
           remove(patch, layout_.patch(patch), table);
-          return done(about(version, installed->status.error()));
+          return done(about(version, status.error()));
         }
         imports_.erase(import);
         VersionRecord of_version{record->manifest, ChunkDigests(record->manifest)};
@@ -213,16 +204,15 @@ void StoreImpl::finish_patch(const Manifest& manifest, const std::vector<Content
   const PayloadId patch = manifest.id();
   const std::shared_ptr<VersionRecord> record = close_import(patch, manifest, chunk_digests, done);
   if (!record) return;
-  auto files = std::make_shared<Result<FilesRef>>();
-  serial_.run([layout = layout_, record, files] { *files = keep_patch(layout, *record); },
-              [this, patch, record, files, done = std::move(done)] {
+  serial_.run([layout = layout_, record] { return keep_patch(layout, *record); },
+              [this, patch, record, done = std::move(done)](const Result<FilesRef>& files) {
                 const auto import = imports_.extract(patch);
                 if (!import) return done(no_such(patch));
-                if (!files->has_value()) {
+                if (!files.has_value()) {
                   remove(patch, layout_.incoming(patch), import.mapped().files->table());
-                  return done(about(patch.version, files->error()));
+                  return done(about(patch.version, files.error()));
                 }
-                add_patch(std::move(*record), std::move(**files));
+                add_patch(std::move(*record), *files);
                 done({});
                 advance_log();
               });

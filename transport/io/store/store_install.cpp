@@ -64,41 +64,33 @@ void StoreImpl::throw_away(const IncomingRef& incoming, const Error& error,
 }
 
 void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
-  auto status = std::make_shared<Status>();
   auto switch_s = std::make_shared<double>(0);
   serial_.run(
-      [layout = layout_, incoming, status, switch_s] {
+      [layout = layout_, incoming, switch_s]() -> Status {
         const Manifest& manifest = incoming->manifest();
-        if (manifest.id().is_encoded()) {
-          *status = install_patched(layout, manifest, *switch_s);
-          return;
-        }
+        if (manifest.id().is_encoded()) return install_patched(layout, manifest, *switch_s);
         // Only where it must be: to replace a file makes some file systems write its data out at once.
         if (incoming->record_is_behind) {
-          *status = write_record(layout.files(), layout.record(manifest.version), incoming->record);
+          WC_TRY(write_record(layout.files(), layout.record(manifest.version), incoming->record));
         }
-        if (status->has_value()) *status = install(layout, manifest.version, *switch_s);
+        return install(layout, manifest.version, *switch_s);
       },
-      [this, incoming, status, switch_s, done = std::move(done)] {
+      [this, incoming, switch_s, done = std::move(done)](const Status& installed) {
         const Version version = incoming->manifest().version;
         if (incoming->discarded) {
           const FilesRef& files = incoming->target ? incoming->target : incoming->files;
-          if (status->has_value()) take_out(incoming->id(), files->table());
+          if (installed.has_value()) take_out(incoming->id(), files->table());
           return done(no_such(incoming->id()));
         }
         incoming->finishing = false;
-        if (!status->has_value()) return done(about(version, status->error()));
+        if (!installed.has_value()) return done(about(version, installed.error()));
         handle_moved(incoming, *switch_s, done);
       });
 }
 
 void StoreImpl::take_out(PayloadId payload, const FileTable& table) {
-  serial_.run(
-      [layout = layout_, payload, next = newest(), table] {
-        const Status gone = uninstall(layout, payload, next, table);
-        if (!gone.has_value()) log_warning("store: {}", gone.error().message());
-      },
-      [] {});
+  run_unawaited(
+      serial_, [layout = layout_, payload, next = newest(), table] { return uninstall(layout, payload, next, table); });
 }
 
 void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,

@@ -32,15 +32,14 @@ void StoreImpl::start_logging(PayloadId payload, const PatchRef& patch) {
   ++patch->reads_under_way;
   const Manifest& manifest = patch->stored.manifest;
   VersionRecord record{manifest, ChunkDigests(manifest, patch->stored.chunk_digests)};
-  auto status = std::make_shared<Status>();
-  syncing_.run([layout = layout_, record = std::move(record), files = patch->files,
-                status] { *status = log_patch(layout, record, *files); },
-               [this, payload, patch, status] {
+  syncing_.run([layout = layout_, record = std::move(record),
+                files = patch->files] { return log_patch(layout, record, *files); },
+               [this, payload, patch](const Status& logged) {
                  logging_ = false;
                  --patch->reads_under_way;
-                 if (!status->has_value()) {
+                 if (!logged.has_value()) {
                    log_error("store: {} cannot be made safe from a power cut: {}; the whole version will be",
-                             to_string(payload), status->error().message());
+                             to_string(payload), logged.error().message());
                    unloggable_.insert(payload);
                  } else if (log_.goes_on_with(payload)) {
                    log_.handle_logged(payload, patch->stored.manifest.payload_bytes);
@@ -53,20 +52,19 @@ void StoreImpl::mark_logged() {
   for (const auto& [version, complete] : complete_) {
     if (complete->stored.durable || complete->syncing || complete->lost || !log_.holds(version)) continue;
     complete->syncing = true;
-    auto status = std::make_shared<Status>();
     serial_.run(
-        [layout = layout_, version = version, has_journal = complete->has_journal, status] {
+        [layout = layout_, version = version, has_journal = complete->has_journal] {
           const Status marked = append_durable_mark(layout.files(), layout.record(version));
           // A start hashes what has no mark, and finds the same.
           if (!marked.has_value()) log_warning("store: {}", marked.error().message());
-          if (has_journal) *status = end_in_place(layout, version);
+          return has_journal ? end_in_place(layout, version) : Status();
         },
-        [this, complete = complete, status] {
+        [this, complete = complete](const Status& ended) {
           complete->syncing = false;
           if (is_forgotten(complete)) return;
-          if (!status->has_value()) {
+          if (!ended.has_value()) {
             // The next step must not begin before it is gone: a start would put back what it holds.
-            log_warning("store: {}; trying again in {:.3g} s", status->error().message(), to_seconds(kRetry));
+            log_warning("store: {}; trying again in {:.3g} s", ended.error().message(), to_seconds(kRetry));
             return sync_timer_.arm(loop_.now() + kRetry);
           }
           complete->stored.durable = true;
@@ -96,14 +94,13 @@ void StoreImpl::start_anchor() {
   if (complete == nullptr) return;
   ++complete->users;
   anchoring_ = Anchoring{complete, nullptr};
-  auto copy = std::make_shared<Result<std::shared_ptr<AnchorCopy>>>();
   VersionRecord record = record_of(*complete);
   record.durable = true;
-  anchor_work_.run([layout = layout_, record = std::move(record), files = complete->files,
-                    copy] { *copy = AnchorCopy::begin(layout, record, files); },
-                   [this, copy] {
-                     if (!copy->has_value()) return end_anchor(copy->error());
-                     anchoring_->copy = **copy;
+  anchor_work_.run([layout = layout_, record = std::move(record),
+                    files = complete->files] { return AnchorCopy::begin(layout, record, files); },
+                   [this](const Result<std::shared_ptr<AnchorCopy>>& copy) {
+                     if (!copy.has_value()) return end_anchor(copy.error());
+                     anchoring_->copy = *copy;
                      go_on_with_anchor();
                    });
 }
@@ -114,20 +111,21 @@ void StoreImpl::go_on_with_anchor() {
     bool ended = false;
     Duration took{};
   };
-  auto piece = std::make_shared<Piece>();
   anchor_work_.run(
-      [&loop = loop_, copy = anchoring_->copy, piece] {
+      [&loop = loop_, copy = anchoring_->copy] {
         const Instant began_at = loop.now();
-        piece->ended = copy->complete();
-        piece->status = piece->ended ? copy->finish() : copy->copy_piece();
-        if (!piece->status.has_value()) copy->discard();
-        piece->took = loop.now() - began_at;
+        Piece piece;
+        piece.ended = copy->complete();
+        piece.status = piece.ended ? copy->finish() : copy->copy_piece();
+        if (!piece.status.has_value()) copy->discard();
+        piece.took = loop.now() - began_at;
+        return piece;
       },
-      [this, piece] {
-        if (!piece->status.has_value() || piece->ended) return end_anchor(piece->status);
+      [this](const Piece& piece) {
+        if (!piece.status.has_value() || piece.ended) return end_anchor(piece.status);
         // Who waits for the only copy, waits for this.
         const bool rests = waiting_for_place_.empty();
-        const double rest_s = rests ? to_seconds(piece->took) * (1 / options_.anchor_disk_share - 1) : 0;
+        const double rest_s = rests ? to_seconds(piece.took) * (1 / options_.anchor_disk_share - 1) : 0;
         anchor_timer_.arm(loop_.now() + from_seconds(rest_s));
       });
 }
@@ -144,12 +142,7 @@ void StoreImpl::end_anchor(const Status& status) {
   log_.handle_anchor(version);
   log_files_ = complete->stored.manifest.files;
   unloggable_.clear();
-  syncing_.run(
-      [layout = layout_, version] {
-        const Status dropped = drop_log(layout, version);
-        if (!dropped.has_value()) log_warning("store: {}", dropped.error().message());
-      },
-      [] {});
+  run_unawaited(syncing_, [layout = layout_, version] { return drop_log(layout, version); });
   forget_old();
   advance_log();
 }

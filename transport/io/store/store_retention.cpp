@@ -39,13 +39,7 @@ void StoreImpl::forget_earlier() {
     const Version version = earlier.stored.manifest.version;
     if (is_pinned(version)) return false;
     log_info("store: version {} of the run before is forgotten", version.value);
-    serial_.run(
-        [layout = layout_.of_run(earlier_run_), version, path = earlier.stored.path, table = earlier.files->table()] {
-          const Status removed = remove_recorded(layout, path, version, table);
-          if (!removed.has_value()) log_warning("store: {}", removed.error().message());
-          layout.empty_trash();
-        },
-        [] {});
+    remove_from(layout_.of_run(earlier_run_), version, earlier.stored.path, earlier.files->table());
     return true;
   });
 }
@@ -94,21 +88,21 @@ void StoreImpl::keep_files_of(const Complete& complete) {
   spare->files = complete.files;
   spare->path = layout_.spare() / complete.stored.path.filename();
   spare->files->note_old_version(version);
-  auto status = std::make_shared<Status>();
   serial_.run(
-      [layout = layout_, version, table = complete.files->table(), status] {
-        *status = retire(layout, version, table);
-        if (!status->has_value()) log_warning("store: {}", status->error().message());
+      [layout = layout_, version, table = complete.files->table()] {
+        Status retired = retire(layout, version, table);
+        if (!retired.has_value()) log_warning("store: {}", retired.error().message());
         layout.empty_trash();
+        return retired;
       },
-      [this, spare, status] {
-        if (!status->has_value()) return;
+      [this, spare](const Status& retired) {
+        if (!retired.has_value()) return;
         // A power cut leaves nothing of what is in memory.
         if (layout_.in_memory()) return handle_spare(spare);
         // Not among the other jobs: they would wait for the disk.
-        syncing_.run([layout = layout_, status] { *status = sync_records(layout); },
-                     [this, spare, status] {
-                       if (status->has_value()) handle_spare(spare);
+        syncing_.run([layout = layout_] { return sync_records(layout); },
+                     [this, spare](const Status& synced) {
+                       if (synced.has_value()) handle_spare(spare);
                      });
       });
 }
@@ -141,20 +135,19 @@ void StoreImpl::make_durable(const CompleteRef& complete) {
 void StoreImpl::sync_again(const CompleteRef& complete) {
   complete->syncing = true;
   ++complete->users;  // its files become nobody else's meanwhile
-  auto status = std::make_shared<Status>();
-  syncing_.run([layout = layout_, files = complete->files, record = record_of(*complete), wanted = wanted_,
-                status] { *status = write_again(layout, record, *files, *wanted); },
-               [this, complete, status] {
+  syncing_.run([layout = layout_, files = complete->files, record = record_of(*complete),
+                wanted = wanted_] { return write_again(layout, record, *files, *wanted); },
+               [this, complete](const Status& written) {
                  --complete->users;
-                 if (status->has_value()) {
+                 if (written.has_value()) {
                    complete->sync_failed = false;
                    return sync_files_from(0, complete);
                  }
                  const Version version = complete->stored.manifest.version;
                  complete->syncing = false;
-                 if (is_proven_wrong(status->error())) return give_up_lost(complete, status->error());
+                 if (is_proven_wrong(written.error())) return give_up_lost(complete, written.error());
                  log_error("store: version {} cannot be made safe from a power cut: {}", version.value,
-                           status->error().message());
+                           written.error().message());
                  sync_timer_.arm(loop_.now() + kSyncRetry);
                });
 }
@@ -177,18 +170,16 @@ void StoreImpl::give_up_lost(const CompleteRef& complete, const Error& why) {
       fail(Errc::kCorrupt, Op::kSync,
            fmt::format("version {} in {}: some of its bytes are lost ({}); check this host's memory and disk",
                        version.value, layout_.directory().native(), why.detail));
-  auto result = std::make_shared<Result<std::optional<RecoveredVersion>>>();
-  serial_.run(
-      [layout = layout_, version, next = newest(), threads = loop_.threads_per_job_max(),
-       table = complete->files->table(), result] { *result = give_up_version(layout, version, next, table, threads); },
-      [this, version, lost, result] {
-        complete_.erase(version);
-        if (!result->has_value()) log_error("store: {}", result->error().message());
-        if (result->has_value() && **result) add_complete(std::move((**result)->record), (**result)->files);
-        current_ = complete_.empty() ? kNoVersion : complete_.rbegin()->first;
-        log_error("store: {}; version {} is current now", lost.message(), current_.value);
-        if (on_lost_) on_lost_(version, lost);
-      });
+  serial_.run([layout = layout_, version, next = newest(), threads = loop_.threads_per_job_max(),
+               table = complete->files->table()] { return give_up_version(layout, version, next, table, threads); },
+              [this, version, lost](Result<std::optional<RecoveredVersion>> base) {
+                complete_.erase(version);
+                if (!base.has_value()) log_error("store: {}", base.error().message());
+                if (base.has_value() && *base) add_complete(std::move((*base)->record), (*base)->files);
+                current_ = complete_.empty() ? kNoVersion : complete_.rbegin()->first;
+                log_error("store: {}; version {} is current now", lost.message(), current_.value);
+                if (on_lost_) on_lost_(version, lost);
+              });
 }
 
 bool StoreImpl::is_forgotten(const CompleteRef& complete) const {
@@ -221,22 +212,21 @@ void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
     });
     return;
   }
-  auto status = std::make_shared<Status>();
-  serial_.run([layout = layout_, version, files = complete->files,
-               status] { *status = sync_names_and_mark(layout, version, *files); },
-              [this, complete, status, report] {
-                if (is_forgotten(complete)) return;
-                complete->sync_failed = !status->has_value();  // perhaps that of the record
-                if (!status->has_value()) return report(status->error());
-                complete->stored.durable = true;
-                complete->has_journal = false;
-                // Of when versions were in memory.
-                if (log_.anchor() != kNoVersion) {
-                  log_ = VersionLog(options_.log);
-                  serial_.run([layout = layout_] { static_cast<void>(drop_log(layout, kNoVersion)); }, [] {});
-                }
-                forget_old();
-              });
+  serial_.run(
+      [layout = layout_, version, files = complete->files] { return sync_names_and_mark(layout, version, *files); },
+      [this, complete, report](const Status& synced) {
+        if (is_forgotten(complete)) return;
+        complete->sync_failed = !synced.has_value();  // perhaps that of the record
+        if (!synced.has_value()) return report(synced.error());
+        complete->stored.durable = true;
+        complete->has_journal = false;
+        // Of when versions were in memory.
+        if (log_.anchor() != kNoVersion) {
+          log_ = VersionLog(options_.log);
+          serial_.run([layout = layout_] { static_cast<void>(drop_log(layout, kNoVersion)); }, [] {});
+        }
+        forget_old();
+      });
 }
 
 }  // namespace weightcast

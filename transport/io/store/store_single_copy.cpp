@@ -27,33 +27,30 @@ void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(
     set_pending_in_place_update(kNoVersion);
     if (!incoming->changes) return done(std::move(result));
     incoming->changes.reset();
-    serial_.run(
-        [layout = layout_, id = incoming->id()] {
-          if (const Status gone = abandon_in_place(layout, id); !gone.has_value()) {
-            log_warning("store: {}", gone.error().message());
-          }
-        },
-        [done, result] { done(result); });
+    serial_.run([layout = layout_, id = incoming->id()] { return abandon_in_place(layout, id); },
+                [done, result](const Status& gone) {
+                  if (!gone.has_value()) log_warning("store: {}", gone.error().message());
+                  done(result);
+                });
   });
 }
 
 /// The journal still has all of it: only the disk refused.
 void StoreImpl::restore_base() {
   const auto [payload, base] = *unrestored_;
-  auto restored = std::make_shared<Result<bool>>(false);
   serial_.run(
-      [layout = layout_, threads = loop_.threads_per_job_max(), version = payload.base, restored] {
-        const Status settled = settle_in_place(layout, threads);
-        *restored = settled.has_value() ? is_there(layout.files(), layout.complete(version)) : settled.error();
+      [layout = layout_, threads = loop_.threads_per_job_max(), version = payload.base]() -> Result<bool> {
+        WC_TRY(settle_in_place(layout, threads));
+        return is_there(layout.files(), layout.complete(version));
       },
-      [this, payload = payload, base = base, restored] {
-        if (!restored->has_value()) {
+      [this, payload = payload, base = base](const Result<bool>& restored) {
+        if (!restored.has_value()) {
           log_error("store: version {} cannot be put back: {}; trying again in {:.3g} s", payload.base.value,
-                    restored->error().message(), to_seconds(kRestoreRetry));
+                    restored.error().message(), to_seconds(kRestoreRetry));
           return restore_timer_.arm(loop_.now() + kRestoreRetry);
         }
         unrestored_.reset();
-        if (!**restored) return;
+        if (!*restored) return;
         complete_[payload.base] = base;
         forget_old();
       });
@@ -61,25 +58,19 @@ void StoreImpl::restore_base() {
 
 /// Of a version that is deleted before it was durable.
 void StoreImpl::drop_journal(Version version) {
-  serial_.run(
-      [layout = layout_, version] {
-        const Status ended = end_in_place(layout, version);
-        if (!ended.has_value()) log_warning("store: {}", ended.error().message());
-      },
-      [] {});
+  run_unawaited(serial_, [layout = layout_, version] { return end_in_place(layout, version); });
 }
 
 /// While others still read the base.
 void StoreImpl::prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
-  auto changes = std::make_shared<std::optional<Result<InPlaceChanges>>>();
-  serial_.run([layout = layout_, work = work_of(*incoming), wanted = incoming->wanted,
-               changes] { *changes = prepare_in_place(layout, work, *wanted); },
-              [this, incoming, changes, done = std::move(done)]() mutable {
-                if (!(*changes)->has_value()) {
+  serial_.run([layout = layout_, work = work_of(*incoming),
+               wanted = incoming->wanted] { return prepare_in_place(layout, work, *wanted); },
+              [this, incoming, done = std::move(done)](Result<InPlaceChanges> changes) mutable {
+                if (!changes.has_value()) {
                   if (incoming->discarded) return done(no_such(incoming->id()));
-                  return give_up(incoming, (*changes)->error(), done);
+                  return give_up(incoming, changes.error(), done);
                 }
-                incoming->changes = std::move(**changes).value();
+                incoming->changes = std::move(changes).value();
                 incoming->waits_since.reset();
                 if (incoming->discarded) return done(no_such(incoming->id()));
                 take_place(incoming, std::move(done));
@@ -106,24 +97,23 @@ void StoreImpl::wait_for_place(const IncomingRef& incoming, const std::string& w
 void StoreImpl::give_up_waiting(const IncomingRef& incoming, const std::string& why,
                                 std::function<void(Result<StoredVersion>)> done) {
   incoming->waits_since.reset();
-  auto users = std::make_shared<std::string>();
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
   serial_.run(
-      [layout = layout_, version, base, users] {
+      [layout = layout_, version, base] {
         base->files->close_editors();  // else they would be named as those of a user
         std::vector<std::filesystem::path> paths;
         for (const SnapshotFile& file : base->files->table().files())
           paths.push_back(layout.complete(version) / file.name);
-        *users = layout.files().users_of(paths);
+        return layout.files().users_of(paths);
       },
-      [this, incoming, version, why, users, done = std::move(done)] {
+      [this, incoming, version, why, done = std::move(done)](const std::string& users) {
         if (incoming->discarded) return done(no_such(incoming->id()));
         give_up(incoming,
                 fail(Errc::kTimedOut, Op::kInstall,
                      fmt::format("waited {:.3g} s for version {}, which stays: {}{}{}",
                                  to_seconds(options_.single_copy_wait), version.value, why,
-                                 users->empty() ? "" : "; in use by ", *users)),
+                                 users.empty() ? "" : "; in use by ", users)),
                 done);
       });
 }
@@ -149,44 +139,42 @@ void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Resul
   // Nobody has to let go while this store itself needs the files for long.
   if (incoming->changes && !is_being_anchored(*base)) set_pending_in_place_update(incoming->manifest().version);
   if (std::string why = why_in_use(*base); !why.empty()) return wait_for_place(incoming, why, std::move(done));
-  auto status = std::make_shared<Status>();
-  serial_.run([layout = layout_, version, base,
-               status] { *status = base->files->check_unused(layout.files(), layout.complete(version)); },
-              [this, incoming, base, version, status, done = std::move(done)]() mutable {
-                if (incoming->discarded) return done(no_such(incoming->id()));
-                std::string why = why_in_use(*base);
-                if (status->has_value() && why.empty()) return change_place(incoming, std::move(done));
-                if (!status->has_value() && status->error().code == Errc::kBusy) why = status->error().detail;
-                if (!why.empty()) return wait_for_place(incoming, why, std::move(done));
-                const bool cannot_tell = status->error().code == Errc::kUnsupported;
-                Error error = status->error();
-                if (cannot_tell) {
-                  error = fail(
-                      Errc::kWrongBase, Op::kOpen,
-                      fmt::format("version {}: this file system cannot tell whether somebody reads it", version.value));
-                }
-                give_up(incoming, error, done);
-              });
+  serial_.run(
+      [layout = layout_, version, base] { return base->files->check_unused(layout.files(), layout.complete(version)); },
+      [this, incoming, base, version, done = std::move(done)](const Status& unused) mutable {
+        if (incoming->discarded) return done(no_such(incoming->id()));
+        std::string why = why_in_use(*base);
+        if (unused.has_value() && why.empty()) return change_place(incoming, std::move(done));
+        if (!unused.has_value() && unused.error().code == Errc::kBusy) why = unused.error().detail;
+        if (!why.empty()) return wait_for_place(incoming, why, std::move(done));
+        const bool cannot_tell = unused.error().code == Errc::kUnsupported;
+        Error error = unused.error();
+        if (cannot_tell) {
+          error =
+              fail(Errc::kWrongBase, Op::kOpen,
+                   fmt::format("version {}: this file system cannot tell whether somebody reads it", version.value));
+        }
+        give_up(incoming, error, done);
+      });
 }
 
 void StoreImpl::change_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
   complete_.erase(version);
-  auto result = std::make_shared<InPlaceResult>();
-  serial_.run([layout = layout_, work = work_of(*incoming), incoming,
-               result] { *result = install_in_place(layout, work, *incoming->changes, *incoming->wanted); },
-              [this, incoming, base, version, result, done = std::move(done)]() mutable {
-                const bool busy = !result->status.has_value() && result->status.error().code == Errc::kBusy;
-                if (result->status.has_value()) {
+  serial_.run([layout = layout_, work = work_of(*incoming),
+               incoming] { return install_in_place(layout, work, *incoming->changes, *incoming->wanted); },
+              [this, incoming, base, version, done = std::move(done)](const InPlaceResult& result) mutable {
+                const bool busy = !result.status.has_value() && result.status.error().code == Errc::kBusy;
+                if (result.status.has_value()) {
                   log_info("store: version {} has taken the place of version {}; nobody could open it for {:.3f} s",
-                           incoming->manifest().version.value, version.value, result->hidden_s);
+                           incoming->manifest().version.value, version.value, result.hidden_s);
                   incoming->target = base->files;
-                  return handle_moved(incoming, result->switch_s, done);
+                  return handle_moved(incoming, result.switch_s, done);
                 }
                 if (!busy) incoming->changes.reset();
-                if (result->base_lost) {
-                  log_error("store: {}", result->status.error().message());
+                if (result.base_lost) {
+                  log_error("store: {}", result.status.error().message());
                   unrestored_ = {incoming->id(), base};
                   restore_timer_.arm(loop_.now() + kRestoreRetry);
                 } else {
@@ -194,9 +182,9 @@ void StoreImpl::change_place(const IncomingRef& incoming, std::function<void(Res
                 }
                 if (incoming->discarded) return done(no_such(incoming->id()));
                 if (busy) {
-                  return wait_for_place(incoming, result->status.error().detail, std::move(done));
+                  return wait_for_place(incoming, result.status.error().detail, std::move(done));
                 }
-                give_up(incoming, result->status.error(), done);
+                give_up(incoming, result.status.error(), done);
               });
 }
 

@@ -6,16 +6,6 @@
 
 namespace weightcast {
 
-std::string_view to_string(PublicationRecord::End end) {
-  switch (end) {
-    case PublicationRecord::End::kUnderWay: return "under way";
-    case PublicationRecord::End::kComplete: return "complete";
-    case PublicationRecord::End::kSuperseded: return "superseded";
-    case PublicationRecord::End::kGivenUp: return "given up";
-  }
-  return "";
-}
-
 PublicationRecord& PublicationHistory::add(Instant now, Version version) {
   // First, so that what is added is not what goes: its number may be the least.
   if (const auto before = records_.find(version); before != records_.end()) {

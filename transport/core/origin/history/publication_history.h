@@ -81,7 +81,7 @@ struct PublicationRecord {
     return found == made.rend() ? Making() : found->second;
   }
 };
-[[nodiscard]] std::string_view to_string(PublicationRecord::End end);
+constexpr Words<4> words_of(PublicationRecord::End) { return {"under way", "complete", "superseded", "given up"}; }
 
 /// The last publications of an origin, with each worker's way to each. In memory alone: it ends with the process. Pure.
 /// Owned by a Publications, which tells it what happens. Invariants: at most kVersionsMax versions, of which the oldest

@@ -209,25 +209,6 @@ SlowestWorker explain(const Courses& courses, PeerId last, const WorkerCourse& c
 
 }  // namespace
 
-std::string_view to_string(SlowCause cause) {
-  switch (cause) {
-    case SlowCause::kUnknown: return "unknown";
-    case SlowCause::kJoinedLate: return "joined late";
-    case SlowCause::kReconnected: return "reconnected";
-    case SlowCause::kFailed: return "failed before";
-    case SlowCause::kVersionBefore: return "version before";
-    case SlowCause::kGaveUp: return "gave up";
-    case SlowCause::kOrigin: return "origin";
-    case SlowCause::kParent: return "parent";
-    case SlowCause::kLink: return "link";
-    case SlowCause::kLostParents: return "lost parents";
-    case SlowCause::kDisk: return "disk";
-    case SlowCause::kApplying: return "applying";
-    case SlowCause::kLeft: return "left";
-  }
-  return "";
-}
-
 std::optional<SlowestWorker> slowest_worker(const PublicationRecord& record, std::string_view origin_name) {
   const auto awaited_until = [](const WorkerCourse& course) {
     return course.installed_at ? course.installed_at : course.left_at;

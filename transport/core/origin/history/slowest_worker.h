@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/settings/words.h"
 #include "transport/core/origin/history/publication_history.h"
 
 namespace weightcast {
@@ -24,7 +25,10 @@ enum class SlowCause : std::uint8_t {
   kApplying,       ///< checking, decoding, switching
   kLeft,           ///< it was lost, or released, and the others had the version before that
 };
-[[nodiscard]] std::string_view to_string(SlowCause cause);
+constexpr Words<13> words_of(SlowCause) {
+  return {"unknown", "joined late", "reconnected",  "failed before", "version before", "gave up", "origin",
+          "parent",  "link",        "lost parents", "disk",          "applying",       "left"};
+}
 
 struct SlowestWorker {
   PeerId id{};

@@ -4,31 +4,6 @@
 
 namespace weightcast {
 
-std::string_view to_string(CatchUpPath path) {
-  switch (path) {
-    case CatchUpPath::kUnknown: return "";
-    case CatchUpPath::kFull: return "full";
-    case CatchUpPath::kPacked: return "packed";
-    case CatchUpPath::kDirect: return "direct";
-    case CatchUpPath::kFolded: return "folded";
-    case CatchUpPath::kChain: return "chain";
-  }
-  return "";
-}
-
-std::string_view to_string(MemberState state) {
-  switch (state) {
-    case MemberState::kIdle: return "idle";
-    case MemberState::kReceiving: return "receiving";
-    case MemberState::kStale: return "stale";
-    case MemberState::kFailed: return "failed";
-    case MemberState::kForeign: return "foreign";
-    case MemberState::kStandby: return "standby";
-    case MemberState::kLost: return "lost";
-  }
-  return "";
-}
-
 MemberState Member::state(Version latest) const {
   if (!connected()) return MemberState::kLost;
   if (standby) return MemberState::kStandby;

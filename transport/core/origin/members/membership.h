@@ -11,6 +11,7 @@
 #include "base/digest/checksum.h"
 #include "base/ids.h"
 #include "base/peer_identity.h"
+#include "base/settings/words.h"
 #include "base/time.h"
 #include "base/units.h"
 #include "proto/limits.h"
@@ -30,7 +31,7 @@ enum class CatchUpPath : std::uint8_t {
   kFolded,  ///< by one patch over several versions
   kChain,   ///< by stored patches in turn
 };
-[[nodiscard]] std::string_view to_string(CatchUpPath path);
+constexpr Words<6> words_of(CatchUpPath) { return {"", "full", "packed", "direct", "folded", "chain"}; }
 
 /// What a member is doing, for status.
 enum class MemberState : std::uint8_t {
@@ -42,7 +43,9 @@ enum class MemberState : std::uint8_t {
   kStandby,
   kLost,
 };
-[[nodiscard]] std::string_view to_string(MemberState state);
+constexpr Words<7> words_of(MemberState) {
+  return {"idle", "receiving", "stale", "failed", "foreign", "standby", "lost"};
+}
 
 /// One that a member cannot dial, by its own word.
 struct UnreachedPeer {

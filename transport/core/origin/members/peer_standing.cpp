@@ -12,15 +12,6 @@ constexpr double kScoreStep = 0.05;
 
 }  // namespace
 
-std::string_view to_string(Standing standing) {
-  switch (standing) {
-    case Standing::kSeed: return "seed";
-    case Standing::kTail: return "tail";
-    case Standing::kRolloutOnly: return "rollout-only";
-  }
-  return "unknown";
-}
-
 PeerStanding::PeerStanding(const PeerStandingRecord& record) : record_(record) {
   if (record_.standing > Standing::kRolloutOnly || barred()) record_.standing = Standing::kRolloutOnly;
   record_.strikes = std::min(record_.strikes, kStrikesToDemote - 1);

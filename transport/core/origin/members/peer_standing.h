@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/settings/words.h"
 
 namespace weightcast {
 
@@ -15,7 +16,7 @@ enum class Standing : std::uint8_t {
   kRolloutOnly,  ///< receives as a leaf and keeps rolling out
 };
 
-[[nodiscard]] std::string_view to_string(Standing standing);
+constexpr Words<3> words_of(Standing) { return {"seed", "tail", "rollout-only"}; }
 
 /// What a member did wrong. Its children say so; if two parents fed it slowly, its own reports do.
 enum class PeerFault : std::uint8_t { kClosed, kSlow, kCorrupt };
