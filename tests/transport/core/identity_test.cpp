@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/transport/core/origin/origin_fixture.h"
-#include "tests/transport/core/worker_fixture.h"
-#include "transport/core/worker/worker_core.h"
+#include "tests/transport/core/worker/worker_core_fixture.h"
 
 namespace weightcast {
 namespace {
@@ -299,28 +298,16 @@ TEST_F(OriginIdentity, BeforeAnIntroductionNothingElseIsHeard) {
   EXPECT_TRUE(origin.members().all().empty());
 }
 
-struct WorkerIdentity : ::testing::Test {
-  WorkerConfig config = worker_config();
-  WorkerCore worker{config};
-  Instant now{1h};
-  std::vector<action::Connect> dialled;
-  std::vector<action::Send> said;
-  std::vector<ConnId> closed;
-  std::vector<std::string> warnings;
+/// One that has not joined yet.
+struct WorkerIdentity : WorkerCoreTest {
   std::vector<std::string> lists;
 
   void SetUp() override {
     worker.start(now);
     run();
   }
-  void run() {
-    for (Action& action : drain([&] { return worker.poll_action(); })) {
-      if (auto* connect = std::get_if<action::Connect>(&action)) dialled.push_back(*connect);
-      if (auto* send = std::get_if<action::Send>(&action)) said.push_back(*send);
-      if (auto* close = std::get_if<action::Close>(&action)) closed.push_back(close->conn);
-      if (auto* log = std::get_if<action::Log>(&action)) warnings.push_back(log->text);
-      if (auto* take = std::get_if<action::TakeRevocations>(&action)) lists.push_back(take->list);
-    }
+  void note(const Action& action) override {
+    if (const auto* take = std::get_if<action::TakeRevocations>(&action)) lists.push_back(take->list);
   }
   [[nodiscard]] bool said_on(ConnId conn, wire::Message::KindCase kind) const {
     return std::ranges::any_of(
@@ -333,21 +320,7 @@ struct WorkerIdentity : ::testing::Test {
     wire::Message joined;
     joined.mutable_joined()->set_peer_id(5);
     worker.handle_message(now, control, joined);
-    wire::Message message;
-    const auto manifest = manifest_of(Version{1}, 100);
-    *message.mutable_announce()->mutable_manifest() = manifest_to_wire(*manifest);
-    wire::Assignment* assignment = message.mutable_announce()->mutable_assignment();
-    assignment->set_epoch(1);
-    set_payload(*assignment, manifest->version);
-    wire::StripeSource* stripe = assignment->add_stripes();
-    wire::NodeAddress* parent = stripe->add_ancestors();
-    parent->set_peer_id(6);
-    parent->set_name("p");
-    parent->mutable_address()->set_host("p");
-    parent->mutable_address()->set_port(1);
-    stripe->add_ancestors()->set_peer_id(0);
-    assignment->add_stripe_weights(1);
-    worker.handle_message(now, control, message);
+    worker.handle_message(now, control, announce_message(*manifest_of(Version{1}, 100), 1, "p"));
     worker.handle_payload_begun(now, Version{1}, RestoredPayload{});
     run();
   }
@@ -403,12 +376,7 @@ TEST_F(WorkerIdentity, OnlyTheOriginsConnectionPlansAnnouncesGrowsAndWithdraws) 
   worker.handle_accepted(now, child, "host", identity(Role::kWorker, "c"));
   worker.handle_message(now, child, hello_message("c"));
   run();
-  wire::Message announce;
-  *announce.mutable_announce()->mutable_manifest() = manifest_to_wire(*manifest_of(Version{2}, 100));
-  set_payload(*announce.mutable_announce()->mutable_assignment(), Version{2});
-  announce.mutable_announce()->mutable_assignment()->set_epoch(9);
-  announce.mutable_announce()->mutable_assignment()->add_stripes()->add_ancestors()->set_peer_id(0);
-  announce.mutable_announce()->mutable_assignment()->add_stripe_weights(1);
+  const wire::Message announce = announce_message(*manifest_of(Version{2}, 100), 9);
   wire::Message assignment;
   *assignment.mutable_assignment() = announce.announce().assignment();
   set_payload(*assignment.mutable_assignment(), Version{1});
