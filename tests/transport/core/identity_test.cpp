@@ -19,29 +19,11 @@ PeerIdentity identity(Role role, const std::string& name, unsigned key = 1) {
   return made;
 }
 
-wire::Message hello_message(const std::string& name, std::uint32_t id = 7) {
-  wire::Message message;
-  message.mutable_hello()->set_protocol(kProtocolVersion);
-  message.mutable_hello()->set_name(name);
-  message.mutable_hello()->set_peer_id(id);
-  return message;
-}
-
 struct OriginIdentity : OriginCoreTest {
-  /// Accepts a connection whose other end is `peer`, and hears `message` on it. Returns it.
-  ConnId hear(const PeerIdentity& peer, const wire::Message& message) {
-    const ConnId conn = origin.next_conn();
-    origin.handle_accepted(now, conn, "host", peer);
-    origin.handle_message(now, conn, message);
-    run();
-    return conn;
+  ConnId hear(const std::optional<PeerIdentity>& peer, const wire::Message& message) {
+    return OriginCoreTest::hear(message, peer);
   }
   [[nodiscard]] bool joined(ConnId conn) { return said_on(conn, Kind::kJoined) != nullptr; }
-  /// Why `conn` was closed; "" if it was not.
-  [[nodiscard]] std::string refusal(ConnId conn) {
-    const wire::Message* bye = said_on(conn, Kind::kBye);
-    return bye == nullptr ? "" : bye->bye().reason();
-  }
   const wire::Message* said_on(ConnId conn, Kind kind) {
     for (const wire::Message& message : said[conn]) {
       if (message.kind_case() == kind) return &message;
@@ -215,65 +197,56 @@ struct OriginEnrolment : OriginIdentity {
   /// Whom the origin wants enrolled.
   std::vector<ConnId> asked;
 
-  ConnId ask(const std::optional<PeerIdentity>& peer, const wire::Message& message) {
-    const ConnId conn = origin.next_conn();
-    origin.handle_accepted(now, conn, "host", peer);
-    say(conn, message);
-    return conn;
+  void note(const Action& action) override {
+    if (const auto* enroll = std::get_if<action::Enroll>(&action)) asked.push_back(enroll->conn);
   }
   void say(ConnId conn, const wire::Message& message) {
     origin.handle_message(now, conn, message);
-    drain();
-  }
-  void drain() {
-    for (const Action& action : weightcast::drain([&] { return origin.poll_action(); })) {
-      if (const auto* send = std::get_if<action::Send>(&action)) said[send->conn].push_back(send->message);
-      if (const auto* enroll = std::get_if<action::Enroll>(&action)) asked.push_back(enroll->conn);
-    }
+    run();
   }
 };
 
 TEST_F(OriginEnrolment, AStrangerGetsItsCertificatesOrWhatIsWrong) {
-  const ConnId good = ask(identity(Role::kStranger, ""), enroll_message());
-  const ConnId bad = ask(identity(Role::kStranger, ""), enroll_message());
-  const ConnId unlucky = ask(identity(Role::kStranger, ""), enroll_message());
+  const ConnId good = hear(identity(Role::kStranger, ""), enroll_message());
+  const ConnId bad = hear(identity(Role::kStranger, ""), enroll_message());
+  const ConnId unlucky = hear(identity(Role::kStranger, ""), enroll_message());
   ASSERT_EQ(asked, (std::vector<ConnId>{good, bad, unlucky}));
   origin.handle_enrolled(good, EnrolledWorker{"w1", "the certificates"});
   origin.handle_enrolled(bad, fail(Errc::kNotAllowed, Op::kVerify, "no such token"));
   origin.handle_enrolled(unlucky, fail(Errc::kIo, Op::kWrite, "/a/path: disk on fire"));
-  drain();
+  run();
   ASSERT_NE(said_on(good, Kind::kEnrolled), nullptr);
   EXPECT_EQ(said_on(good, Kind::kEnrolled)->enrolled().certificates(), "the certificates");
   EXPECT_EQ(refusal(bad), "no such token");
   EXPECT_THAT(refusal(unlucky), HasSubstr("cannot enrol now")) << "and nothing of the origin's own files";
   origin.handle_enrolled(good, EnrolledWorker{"w1", "again"});
-  drain();
+  run();
   EXPECT_EQ(said[good].size(), 1u);
 }
 
 TEST_F(OriginEnrolment, AStrangerMayDoNothingElse) {
   for (const wire::Message& message : {join_message("a"), hello_message("a"), hello_message(""), join_message("")}) {
-    const ConnId conn = ask(identity(Role::kStranger, ""), message);
+    const ConnId conn = hear(identity(Role::kStranger, ""), message);
     EXPECT_NE(refusal(conn), "") << message.ShortDebugString();
   }
   EXPECT_TRUE(origin.members().all().empty());
   // While it waits for its certificates, too.
-  const ConnId waiting = ask(identity(Role::kStranger, ""), enroll_message());
+  const ConnId waiting = hear(identity(Role::kStranger, ""), enroll_message());
   say(waiting, enroll_message());
   EXPECT_EQ(asked.size(), 1u) << "once";
   say(waiting, join_message("a"));
   EXPECT_THAT(refusal(waiting), HasSubstr("may only enrol"));
   origin.handle_enrolled(waiting, EnrolledWorker{"w1", "too late"});
-  drain();
+  run();
   EXPECT_EQ(said_on(waiting, Kind::kEnrolled), nullptr);
 }
 
 TEST_F(OriginEnrolment, OnlyAStrangerEnrols) {
-  EXPECT_THAT(refusal(ask(identity(Role::kWorker, "a"), enroll_message())), HasSubstr("has a certificate"));
-  EXPECT_THAT(refusal(ask(std::nullopt, enroll_message())), HasSubstr("needs encryption"));
+  EXPECT_THAT(refusal(hear(identity(Role::kWorker, "a"), enroll_message())), HasSubstr("has a certificate"));
+  EXPECT_THAT(refusal(hear(std::nullopt, enroll_message())), HasSubstr("needs encryption"));
   wire::Message old = enroll_message();
   old.mutable_enroll()->set_protocol(kProtocolVersionMin - 1);
-  EXPECT_THAT(refusal(ask(identity(Role::kStranger, ""), old)), HasSubstr("speaks protocol"));
+  EXPECT_THAT(refusal(hear(identity(Role::kStranger, ""), old)), HasSubstr("speaks protocol"));
   EXPECT_TRUE(asked.empty());
 }
 

@@ -15,6 +15,15 @@ inline WorkerConfig worker_config() {
   return config;
 }
 
+/// What a child says first.
+inline wire::Message hello_message(const std::string& name, std::uint32_t peer_id = 7) {
+  wire::Message message;
+  message.mutable_hello()->set_protocol(kProtocolVersion);
+  message.mutable_hello()->set_name(name);
+  message.mutable_hello()->set_peer_id(peer_id);
+  return message;
+}
+
 /// Announces what comes from the origin; or, where `parent_host` is given, from "p" there and, behind it, the origin.
 inline wire::Message announce_message(const Manifest& manifest, std::uint64_t epoch,
                                       const std::string& parent_host = "") {

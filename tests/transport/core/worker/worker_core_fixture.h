@@ -82,9 +82,7 @@ struct WorkerCoreTest : testing::Test {
   ConnId accept_child() {
     const ConnId child = worker.next_conn();
     worker.handle_accepted(now, child, "host");
-    wire::Message hello;
-    hello.mutable_hello()->set_protocol(kProtocolVersion);
-    worker.handle_message(now, child, hello);
+    worker.handle_message(now, child, hello_message("child"));
     return child;
   }
   /// The origin says that there is no such version any more.
