@@ -66,58 +66,6 @@ TEST_F(PublicationsTest, VersionThatTheDiskLostIsWithdrawn) {
   EXPECT_EQ(origin.publications().check_version(Version{1}).error().code, Errc::kAlreadyExists);
 }
 
-TEST_F(PublicationsTest, ParentThatHasNotGotTheVersionKeepsItsScore) {
-  join("a"), join("b"), join("c");
-  publish(1);
-  const double before = member("a").score_at(now);
-  complain("b", "a", wire::FAULT_KIND_NOT_AVAILABLE);
-  EXPECT_EQ(member("a").score_at(now), before);
-  EXPECT_TRUE(children_of(*origin.publications().latest_plan(), member("a").id, 0).empty())
-      << "but it feeds nobody this time";
-}
-
-TEST_F(PublicationsTest, ChildThatFindsItsParentSlowIsFedByAnotherAndBlamesNobodyAlone) {
-  join("a"), join("b"), join("c");
-  publish(1);
-  const double before = member("b").score_at(now);
-  complain("c", "b", wire::FAULT_KIND_SLOW);
-  EXPECT_EQ(member("b").score_at(now), before) << "it may be the leaf that is slow";
-  EXPECT_NE(parent_of("c"), member("b").id);
-}
-
-TEST_F(PublicationsTest, RelayThatTheOriginItselfFeedsSlowlyIsPassedBy) {
-  join("a"), join("b"), join("c");
-  publish(1);
-  const double before = member("a").score_at(now);
-  ASSERT_EQ(children_of(*origin.publications().latest_plan(), member("a").id, 0).size(), 1u);
-  complain("a", kOriginId, wire::FAULT_KIND_SLOW);
-  EXPECT_TRUE(children_of(*origin.publications().latest_plan(), member("a").id, 0).empty());
-  EXPECT_EQ(member("a").score_at(now), before) << "it has failed nobody";
-}
-
-TEST_F(PublicationsTest, ToWhomTwoAreSilentIsPassedByItselfAndNobodyElseIs) {
-  join("a"), join("b"), join("c"), join("d");
-  publish(1);
-  complain("b", parent_of("b"), wire::FAULT_KIND_SILENT);
-  EXPECT_FALSE(children_of(*origin.publications().latest_plan(), member("b").id, 0).empty());
-  const PeerId second = parent_of("b");
-  const double before = member("b").score_at(now);
-  complain("b", second, wire::FAULT_KIND_SILENT);
-  EXPECT_TRUE(children_of(*origin.publications().latest_plan(), member("b").id, 0).empty());
-  EXPECT_EQ(member("b").score_at(now), before) << "both may have stopped";
-}
-
-TEST_F(PublicationsTest, SilentParentIsPassedByAndItsChildIsNot) {
-  join("a"), join("b"), join("c");
-  publish(1);
-  ASSERT_EQ(parent_of("b"), member("a").id);
-  const double before = member("a").score_at(now);
-  complain("b", "a", wire::FAULT_KIND_SILENT);
-  EXPECT_EQ(member("a").score_at(now), before);
-  EXPECT_TRUE(children_of(*origin.publications().latest_plan(), member("a").id, 0).empty());
-  EXPECT_FALSE(children_of(*origin.publications().latest_plan(), member("b").id, 0).empty());
-}
-
 TEST_F(PublicationsTest, ClosedConnectionLowersTheScoreIfTheOriginLosesThatWorkerToo) {
   join("a"), join("b"), join("c");
   publish(1);
