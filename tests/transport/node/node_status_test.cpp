@@ -127,19 +127,6 @@ TEST_F(NodeStatusTest, TellsMembersTheirStateAndWhyTheyWereLost) {
   EXPECT_LE(node->status().nodes[1].last_error.size(), kReasonBytesMax);
 }
 
-TEST_F(NodeStatusTest, NamesThatCannotBeShownNeverBecomeMembers) {
-  const auto node = open(config("origin", Role::kOrigin));
-  for (const char* name : {"gpu-\xff", "a\nb", "\x1b[2J", "origin", ""}) {
-    Peer peer(net, node->endpoint(), join_message(name));
-    ASSERT_TRUE(run_until([&] { return peer.closed.has_value(); })) << name;
-    ASSERT_EQ(peer.controls.size(), 1u);
-    wire::Message bye;
-    ASSERT_TRUE(bye.ParseFromString(peer.controls[0]));
-    EXPECT_FALSE(bye.bye().reason().empty());
-  }
-  EXPECT_EQ(node->status().nodes.size(), 1u);
-}
-
 // The origin remembers some of those that were lost.
 TEST_F(NodeStatusTest, OfManyThatCameAndWentIsReadInParts) {
   const auto node = open(config("origin", Role::kOrigin));
