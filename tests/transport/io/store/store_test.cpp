@@ -1,7 +1,5 @@
 #include "transport/io/store/store.h"
 
-#include <sys/resource.h>
-
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 #include <filesystem>
 
 #include "base/files/posix_file_system.h"
+#include "tests/base/descriptor_limit.h"
 #include "tests/transport/io/disk/faulty_disk.h"
 #include "tests/transport/io/store/store_fixture.h"
 
@@ -154,21 +153,11 @@ TEST_P(StoreTest, KeepsPinnedVersionsBesideTheLast) {
 }
 
 /// Few descriptors for this process, and a file system that knows it.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(rlim_t count) {
-    WC_CHECK(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    rlimit few = before_;
-    few.rlim_cur = count;
-    WC_CHECK(::setrlimit(RLIMIT_NOFILE, &few) == 0);
-    files_.emplace();
-  }
-  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  [[nodiscard]] FileSystem& files() { return *files_; }
+struct FewDescriptors {
+  explicit FewDescriptors(rlim_t count) : limit(count) {}
 
- private:
-  rlimit before_{};
-  std::optional<PosixFileSystem> files_;
+  DescriptorLimit limit;
+  PosixFileSystem files;
 };
 
 TEST_P(StoreTest, SnapshotMayHaveMoreFilesThanTheProcessMayOpen) {
@@ -177,10 +166,10 @@ TEST_P(StoreTest, SnapshotMayHaveMoreFilesThanTheProcessMayOpen) {
   std::vector<SnapshotFile> table;
   for (int i = 0; i < 4'000; ++i) table.push_back({"file-" + std::to_string(i), 3});
   const Publication p = publication(1, table);  // a chunk spans some 1,400 files
-  store_ = std::move(*Store::open(loop_, few->files(), options_));
+  store_ = std::move(*Store::open(loop_, few->files, options_));
   const Result<StoredVersion> stored = install(p);
   ASSERT_TRUE(stored.has_value()) << stored.error().message();
-  EXPECT_LE(few->files().open_files().size(), few->files().open_files().files_max());
+  EXPECT_LE(few->files.open_files().size(), few->files.open_files().files_max());
   EXPECT_TRUE(holds(directory() / "current", p));
   const Result<BufferRef> chunk = read(Version{1}, 1);
   ASSERT_TRUE(chunk.has_value()) << chunk.error().message();
@@ -192,7 +181,7 @@ TEST_P(StoreTest, ManyVersionsTakeFewDescriptors) {
   const auto few = std::make_shared<FewDescriptors>(256);
   outlives_loop_ = few;
   options_.versions_kept = 100;
-  store_ = std::move(*Store::open(loop_, few->files(), options_));
+  store_ = std::move(*Store::open(loop_, few->files, options_));
   for (std::uint64_t v = 1; v <= 100; ++v) {
     const Result<StoredVersion> stored = install(publication(v));
     ASSERT_TRUE(stored.has_value()) << stored.error().message();
