@@ -1,7 +1,7 @@
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include "base/files/posix_file_system.h"
+#include "tests/base/descriptor_limit.h"
 #include "tests/http/server_fixture.h"
 
 namespace weightcast {
@@ -17,12 +17,10 @@ TEST_F(ServerTest, RefusesConnectionsAboveTheCap) {
   start(HttpLimits{.connections_max = 3});
   std::deque<RawClient> held;
   for (int i = 0; i < 3; ++i) {
-    held.push_back(dial());
-    ASSERT_TRUE(held.back().say(kHello));
+    held.push_back(ask("/hello"));
     EXPECT_THAT(held.back().hear_until("hello"), StartsWith("HTTP/1.1 200"));
   }
-  RawClient above = dial();
-  ASSERT_TRUE(above.say(kHello));
+  RawClient above = ask("/hello");
   const std::string refusal = above.hear_all();
   EXPECT_THAT(refusal, StartsWith("HTTP/1.1 503"));
   EXPECT_THAT(refusal, HasSubstr("Retry-After: 1\r\n"));
@@ -48,15 +46,13 @@ TEST_F(ServerTest, StaysWithinItsCapUnderAFlood) {
 
 TEST_F(ServerTest, SilentConnectionsMakeWayAndOthersDoNot) {
   start(HttpLimits{.connections_max = 16});  // 12 of one host, 2 of them silent
-  RawClient first = dial();
-  ASSERT_TRUE(first.say(kHello));
+  RawClient first = ask("/hello");
   first.hear_until("hello");
   std::deque<RawClient> flood;
   for (int i = 0; i < 200; ++i) flood.push_back(dial());
   EXPECT_TRUE(eventually([&] { return server_->stats().crowded_out == 198 && server_->stats().connections == 3; }));
   EXPECT_TRUE(flood.front().ended());
-  RawClient next = dial();
-  ASSERT_TRUE(next.say(kHello));
+  RawClient next = ask("/hello");
   EXPECT_THAT(next.hear_until("hello"), StartsWith("HTTP/1.1 200"));
   ASSERT_TRUE(first.say(kHello));
   EXPECT_THAT(first.hear_until("hello"), StartsWith("HTTP/1.1 200"));
@@ -66,31 +62,18 @@ TEST_F(ServerTest, OneHostLeavesRoomForOthers) {
   start(HttpLimits{.connections_max = 8});
   std::deque<RawClient> held;
   for (int i = 0; i < 6; ++i) {
-    held.push_back(dial());
-    ASSERT_TRUE(held.back().say(kHello));
+    held.push_back(ask("/hello"));
     EXPECT_THAT(held.back().hear_until("hello"), StartsWith("HTTP/1.1 200"));
   }
-  RawClient above = dial();
-  ASSERT_TRUE(above.say(kHello));
+  RawClient above = ask("/hello");
   EXPECT_THAT(above.hear_all(), StartsWith("HTTP/1.1 503"));
   RawClient other(port(), 0, INADDR_LOOPBACK + 1);
   ASSERT_TRUE(other.say(kHello));
   EXPECT_THAT(other.hear_until("hello"), StartsWith("HTTP/1.1 200"));
 }
 
-/// Restores the limit of open files.
-struct FewDescriptors {
-  explicit FewDescriptors(rlim_t count) {
-    ::getrlimit(RLIMIT_NOFILE, &before);
-    const rlimit few{count, before.rlim_max};
-    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-  }
-  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before); }
-  rlimit before{};
-};
-
 TEST_F(ServerTest, ConnectionsLeaveDescriptorsForFiles) {
-  const FewDescriptors few(256);
+  const DescriptorLimit few(256);
   start();  // 128 connections, of which 16 may be silent ones of one host
   std::deque<RawClient> flood;
   for (int i = 0; i < 150; ++i) flood.push_back(dial());
@@ -176,8 +159,7 @@ TEST_F(ServerTest, ADripOfBytesBuysNoTime) {
 
 TEST_F(ServerTest, ClosesWhoDoesNotReadItsAnswer) {
   start(HttpLimits{.body_bytes_max = 64 * kMiB, .stall_time_max = milliseconds(100)});
-  RawClient client = dial(4096);
-  ASSERT_TRUE(client.say("GET /large HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/large", 4096);
   take().responder.send({.body = std::string(32 * kMiB, 'x')});
   EXPECT_TRUE(eventually([&] { return server_->stats().connections == 0; }));
   EXPECT_EQ(server_->stats().timed_out, 1u);
@@ -185,8 +167,7 @@ TEST_F(ServerTest, ClosesWhoDoesNotReadItsAnswer) {
 
 TEST_F(ServerTest, CutsAStreamThatItsClientDoesNotRead) {
   start(HttpLimits{.stream_bytes_max = kMiB});
-  RawClient client = dial(4096);
-  ASSERT_TRUE(client.say("GET /stream HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/stream", 4096);
   HttpStream stream = take().responder.stream({});
   const std::string chunk(64 * kKiB, 'x');
   std::uint64_t written = 0;
@@ -200,8 +181,7 @@ TEST_F(ServerTest, CutsAStreamThatItsClientDoesNotRead) {
 TEST_F(ServerTest, EndsAStreamThatIsWrittenAndNotReadWithinItsTime) {
   start(HttpLimits{
       .stream_bytes_max = 512 * kMiB, .streams_bytes_max = 1024 * kMiB, .stall_time_max = milliseconds(100)});
-  RawClient client = dial(4096);
-  ASSERT_TRUE(client.say("GET /stream HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/stream", 4096);
   HttpStream stream = take().responder.stream({});
   const std::string chunk(4096, 'x');
   std::uint64_t written = 0;
@@ -217,8 +197,7 @@ TEST_F(ServerTest, EndsAStreamThatIsWrittenAndNotReadWithinItsTime) {
 
 TEST_F(ServerTest, AnswersWithoutTheHandlerInTheEnd) {
   start(HttpLimits{.answer_time_max = milliseconds(50)});
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("GET /never HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/never");
   Held held = take();
   EXPECT_THAT(client.hear_all(), StartsWith("HTTP/1.1 504"));
   EXPECT_TRUE(held.responder.gone());

@@ -36,16 +36,14 @@ TEST_F(ServerTest, AnswersPipelinedRequestsInOrder) {
 
 TEST_F(ServerTest, AnswersFromAnotherThread) {
   start();
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("GET /later HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/later");
   std::thread([held = take()]() mutable { held.responder.send({.body = "at last"}); }).join();
   EXPECT_THAT(client.hear_until("at last"), StartsWith("HTTP/1.1 200"));
 }
 
 TEST_F(ServerTest, AnswersAClientThatHalfCloses) {
   start();
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("GET /later HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/later");
   Held held = take();
   client.end_writing();
   ASSERT_TRUE(eventually([&] { return held.responder.gone(); }));
@@ -82,8 +80,7 @@ TEST_F(ServerTest, TellsAClientThatWaitsToGoOn) {
 
 TEST_F(ServerTest, StreamsInChunks) {
   start();
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("GET /stream HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/stream");
   HttpStream stream = take().responder.stream({.content_type = "text/event-stream"});
   ASSERT_TRUE(stream.write("data: 1\n\n"));
   EXPECT_THAT(client.hear_until("data: 1\n\n\r\n"), HasSubstr("Transfer-Encoding: chunked\r\n"));
@@ -98,8 +95,7 @@ TEST_F(ServerTest, StreamsInChunks) {
 
 TEST_F(ServerTest, AStreamWithoutNewsCostsNoTime) {
   start();
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("GET /stream HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/stream");
   HttpStream stream = take().responder.stream({});
   ASSERT_TRUE(stream.write("data"));
   EXPECT_THAT(client.hear_until("data"), HasSubstr("data"));
@@ -123,8 +119,7 @@ TEST_F(ServerTest, EndsAStreamWithItsHandle) {
 
 TEST_F(ServerTest, TellsAHandlerWhoseClientHasGone) {
   start();
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("GET /later HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/later");
   Held held = take();
   std::atomic<int> calls = 0;
   held.responder.on_gone([&] { ++calls; });
@@ -138,8 +133,7 @@ TEST_F(ServerTest, TellsAHandlerWhoseClientHasGone) {
 
 TEST_F(ServerTest, TellsAStreamWhoseClientHasGone) {
   start();
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("GET /stream HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/stream");
   HttpStream stream = take().responder.stream({});
   client.close();
   EXPECT_TRUE(eventually([&] { return !stream.write("data"); }));
@@ -147,16 +141,14 @@ TEST_F(ServerTest, TellsAStreamWhoseClientHasGone) {
 
 TEST_F(ServerTest, AnswersForAHandlerThatDoesNot) {
   start();
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("GET /forgotten HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/forgotten");
   { const Held held = take(); }
   EXPECT_THAT(client.hear_until("\r\n\r\n"), StartsWith("HTTP/1.1 500"));
 }
 
 TEST_F(ServerTest, KeepsLineEndsOutOfHeaders) {
   start();
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("GET /header HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/header");
   take().responder.send({.headers = {{"X-Echo", "a\r\nSet-Cookie: b"}}});
   EXPECT_THAT(client.hear_until("\r\n\r\n"), HasSubstr("X-Echo: a  Set-Cookie: b\r\n"));
 }
@@ -175,8 +167,7 @@ TEST_F(ServerTest, StopLetsRequestsEnd) {
 
 TEST_F(ServerTest, StopEndsStreamsThatGoOn) {
   start();
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("GET /stream HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/stream");
   HttpStream stream = take().responder.stream({});
   ASSERT_TRUE(stream.write("data"));
   EXPECT_THAT(client.hear_until("data"), HasSubstr("data"));
@@ -187,8 +178,7 @@ TEST_F(ServerTest, StopEndsStreamsThatGoOn) {
 
 TEST_F(ServerTest, RespondersOutliveTheServer) {
   start();
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("GET /a HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/a");
   Held held = take();
   server_.reset();
   EXPECT_TRUE(held.responder.gone());
@@ -202,8 +192,7 @@ TEST_F(ServerTest, AnswersWhoCameBeforeItServed) {
   auto listening = HttpServer::listen({});
   ASSERT_TRUE(listening.has_value());
   server_ = std::move(*listening);
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("GET /stats HTTP/1.1\r\n\r\n"));
+  RawClient client = ask("/stats");
   // The handler may use the server: it is in its place before the first request.
   server_->serve([this](HttpRequest, HttpResponder responder) {
     responder.send({.body = std::to_string(server_->stats().accepted) + " accepted"});

@@ -6,7 +6,6 @@
 
 #include <filesystem>
 
-#include "security/revocations.h"
 #include "tests/security/cluster_keys.h"
 
 namespace weightcast {
@@ -129,10 +128,7 @@ TEST(Authority, RevokesAllKeysOfANameAndNoOthers) {
   const NodeKeys old = cluster.worker("w1");
   const NodeKeys renewed = cluster.read(cluster.issue("w1", 365, true));
   const NodeKeys other = cluster.worker("w2");
-  const auto list = [&] {
-    const auto secret = read_owner_only(cluster.revoked_file());
-    return std::move(*Revocations::parse(secret->text(), old.authority.get()));
-  };
+  const auto list = [&] { return cluster.revocations(old); };
   cluster.revoke("w1");
   EXPECT_EQ(list().number(), 1u);
   EXPECT_TRUE(list().contains(old.info.serial, cluster.now_unix_s));
@@ -157,9 +153,7 @@ TEST(Authority, ForgetsWhatHasExpiredFromTheList) {
     auto authority = Authority::open(cluster.directory(), later);
     ASSERT_TRUE(authority->revoke("origin", later).has_value());
   }
-  const auto secret = read_owner_only(cluster.revoked_file());
-  const auto list = Revocations::parse(secret->text(), old.authority.get());
-  EXPECT_FALSE(list->contains(old.info.serial, later));
+  EXPECT_FALSE(cluster.revocations(old).contains(old.info.serial, later));
 }
 
 TEST(Authority, DamagedFilesAreRefusedByName) {

@@ -7,6 +7,7 @@
 
 #include "security/authority.h"
 #include "security/node_keys.h"
+#include "security/revocations.h"
 #include "tests/patch/temp_dir.h"
 
 namespace weightcast {
@@ -42,6 +43,13 @@ class ClusterKeys {
   void revoke(const std::string& name) const {
     const auto path = open().revoke(name, now_unix_s);
     EXPECT_TRUE(path.has_value()) << path.error().message();
+  }
+  /// As `node` reads the list of them.
+  [[nodiscard]] Revocations revocations(const NodeKeys& node) const {
+    const auto text = read_owner_only(revoked_file());
+    auto list = Revocations::parse(text->text(), node.authority.get());
+    EXPECT_TRUE(list.has_value()) << list.error().message();
+    return std::move(*list);
   }
   [[nodiscard]] NodeKeys read(const std::string& path) const {
     auto keys = read_node_keys(path, now_unix_s);

@@ -8,7 +8,6 @@
 
 #include "base/files/posix_file_system.h"
 #include "base/text.h"
-#include "security/revocations.h"
 #include "tests/security/cluster_keys.h"
 
 namespace weightcast {
@@ -167,9 +166,8 @@ TEST_F(Enrolment, RevokingTheEnrolmentKeyEndsAllThatItMade) {
   const auto vouched = check_chain(keys->certificate.get(), keys->issuers(), keys->authority.get(), now);
   ASSERT_TRUE(vouched.has_value());
   cluster.revoke(kEnrolmentName);
-  PosixFileSystem files;
-  const auto list = Revocations::parse(*read_file(files, cluster.revoked_file(), kMiB), keys->authority.get());
-  EXPECT_TRUE(std::ranges::any_of(vouched->serials, [&](const std::string& s) { return list->contains(s, now); }));
+  const Revocations list = cluster.revocations(*keys);
+  EXPECT_TRUE(std::ranges::any_of(vouched->serials, [&](const std::string& s) { return list.contains(s, now); }));
   // The next token brings another key.
   const JoinToken next = token("w2");
   const Applicant other;
@@ -177,7 +175,7 @@ TEST_F(Enrolment, RevokingTheEnrolmentKeyEndsAllThatItMade) {
   ASSERT_TRUE(after.has_value()) << after.error().message();
   const auto fresh = other.keys_from(after->certificates, next, now);
   const auto good = check_chain(fresh->certificate.get(), fresh->issuers(), fresh->authority.get(), now);
-  EXPECT_TRUE(std::ranges::none_of(good->serials, [&](const std::string& s) { return list->contains(s, now); }));
+  EXPECT_TRUE(std::ranges::none_of(good->serials, [&](const std::string& s) { return list.contains(s, now); }));
 }
 
 TEST_F(Enrolment, ATokenIsBounded) {

@@ -2,9 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/files/posix_file_system.h"
 #include "security/manifest_signature.h"
-#include "security/revocations.h"
 #include "tests/security/cluster_keys.h"
 
 namespace weightcast {
@@ -47,12 +45,6 @@ class Rotation : public ::testing::Test {
     for (X509* one : peer.issuers()) between.push_back(one);
     return check_chain(peer.certificate.get(), between, node.authority.get(), unix_s);
   }
-  [[nodiscard]] Revocations revocations(const NodeKeys& node) const {
-    PosixFileSystem files;
-    auto list = Revocations::parse(*read_file(files, cluster.revoked_file(), kMiB), node.authority.get());
-    EXPECT_TRUE(list.has_value()) << list.error().message();
-    return std::move(*list);
-  }
   static std::string signer_of(const NodeKeys& keys) {
     return read_certificate(keys.signing_certificate.get())->serial;
   }
@@ -65,20 +57,21 @@ TEST_F(Rotation, AnotherSigningKeyCountsAtOnceAndTheOneBeforeForTheOverlap) {
   EXPECT_EQ(fresh.info.key, origin.info.key) << "its key for connections is the same";
   EXPECT_TRUE(believes(worker, fresh, now).has_value());
   EXPECT_TRUE(believes(worker, origin, now).has_value());
-  const Revocations list = revocations(worker);
+  const Revocations list = cluster.revocations(worker);
   EXPECT_FALSE(list.contains(signer_of(origin), end - 1)) << "what was signed before the end stays good";
   EXPECT_TRUE(list.contains(signer_of(origin), end));
   EXPECT_FALSE(list.contains(signer_of(fresh), end));
   // Stolen rather than old: nothing that it ever signed counts.
   cluster.revoke("origin");
-  for (const NodeKeys* keys : {&origin, &fresh}) EXPECT_TRUE(revocations(worker).contains(signer_of(*keys), now));
+  for (const NodeKeys* keys : {&origin, &fresh})
+    EXPECT_TRUE(cluster.revocations(worker).contains(signer_of(*keys), now));
 }
 
 TEST_F(Rotation, TwoSigningKeysInARowEndEachInItsTime) {
   rotate_signing();
   const NodeKeys second = cluster.origin();
   ASSERT_TRUE(cluster.open().rotate_signing(2 * kOverlapDays, now).has_value());
-  const Revocations list = revocations(worker);
+  const Revocations list = cluster.revocations(worker);
   EXPECT_TRUE(list.contains(signer_of(origin), end));
   EXPECT_FALSE(list.contains(signer_of(second), end));
   EXPECT_TRUE(list.contains(signer_of(second), now + 2 * kOverlapDays * kDay_s));
@@ -113,15 +106,15 @@ TEST_F(Rotation, NodesOfBothAuthoritiesAcceptEachOtherForTheOverlap) {
 
 TEST_F(Rotation, OneListOfRevokedKeysIsReadUnderEitherAuthority) {
   cluster.revoke("a");
-  const std::uint64_t before = revocations(worker).number();
+  const std::uint64_t before = cluster.revocations(worker).number();
   rotate_authority();
   const NodeKeys fresh = cluster.worker("b");
   cluster.revoke("b");
-  EXPECT_EQ(revocations(worker).number(), revocations(fresh).number());
-  EXPECT_GT(revocations(worker).number(), before);
+  EXPECT_EQ(cluster.revocations(worker).number(), cluster.revocations(fresh).number());
+  EXPECT_GT(cluster.revocations(worker).number(), before);
   for (const NodeKeys* node : {&worker, &fresh}) {
     for (const NodeKeys* revoked : {&worker, &fresh}) {
-      EXPECT_TRUE(revocations(*node).contains(revoked->info.serial, now));
+      EXPECT_TRUE(cluster.revocations(*node).contains(revoked->info.serial, now));
     }
   }
 }

@@ -82,6 +82,15 @@ struct Pair {
   }
 };
 
+/// The same after the handshake.
+struct Met : Pair {
+  Met(const std::shared_ptr<TlsContext>& dialler_context, const std::shared_ptr<TlsContext>& acceptor_context,
+      const std::string& target = "a:1")
+      : Pair(dialler_context, acceptor_context, target) {
+    shake_hands();
+  }
+};
+
 iovec piece_of(std::string& text) { return {.iov_base = text.data(), .iov_len = text.size()}; }
 
 /// What can be read now, in pieces of `piece_bytes`.
@@ -118,8 +127,7 @@ class Tls : public ::testing::Test {
 };
 
 TEST_F(Tls, TellsBothEndsWhoTheOtherIs) {
-  Pair pair(worker, origin);
-  pair.shake_hands();
+  Met pair(worker, origin);
   ASSERT_TRUE(pair.done());
   EXPECT_EQ(pair.dialler->peer().role, Role::kOrigin);
   EXPECT_EQ(pair.dialler->peer().name, "origin");
@@ -158,8 +166,7 @@ TEST_F(Tls, CarriesBytesBothWaysWhateverTheWireMovesAtOnce) {
 }
 
 TEST_F(Tls, PiecesOfAnySizeArriveInOrder) {
-  Pair pair(worker, origin);
-  pair.shake_hands();
+  Met pair(worker, origin);
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     std::vector<std::string> texts;
@@ -186,8 +193,7 @@ TEST_F(Tls, PiecesOfAnySizeArriveInOrder) {
 }
 
 TEST_F(Tls, AWireThatTakesLittleHoldsWritesUpAndLosesNothing) {
-  Pair pair(worker, origin);
-  pair.shake_hands();
+  Met pair(worker, origin);
   pair.forth.capacity = 1000;
   std::string sent = noise(100'000, 2), received;
   std::size_t at = 0;
@@ -207,8 +213,7 @@ TEST_F(Tls, AWireThatTakesLittleHoldsWritesUpAndLosesNothing) {
 }
 
 TEST_F(Tls, ARecordAddsLittleToWhatItCarries) {
-  Pair pair(worker, origin);
-  pair.shake_hands();
+  Met pair(worker, origin);
   const std::uint64_t before = pair.forth.total;
   constexpr std::size_t kBytes = kMiB;
   ASSERT_TRUE(write_all(*pair.dialler, noise(kBytes, 3), pair.dialler_wire).has_value());
@@ -220,8 +225,7 @@ TEST_F(Tls, ARecordAddsLittleToWhatItCarries) {
 }
 
 TEST_F(Tls, ReadsSeveralRecordsByOneCallOfTheWireAndLeavesNoneBehind) {
-  Pair pair(worker, origin);
-  pair.shake_hands();
+  Met pair(worker, origin);
   constexpr std::size_t kRecords = 64;
   const std::string sent = noise(kRecords * TlsSession::kRecordBytesMax, 3);
   ASSERT_TRUE(write_all(*pair.dialler, sent, pair.dialler_wire).has_value());
@@ -242,8 +246,7 @@ TEST_F(Tls, ReadsSeveralRecordsByOneCallOfTheWireAndLeavesNoneBehind) {
 
 TEST_F(Tls, MeetsAgainByATicketThatIsUsedOnce) {
   const auto meet = [&](const std::string& target) {
-    Pair pair(worker, origin, target);
-    pair.shake_hands();
+    Met pair(worker, origin, target);
     EXPECT_TRUE(pair.done());
     EXPECT_TRUE(read_all(*pair.dialler, pair.dialler_wire).has_value());  // the ticket comes behind the handshake
     EXPECT_EQ(pair.dialler->peer().role, Role::kOrigin);
@@ -287,14 +290,12 @@ TEST_F(Tls, TheDiallersFirstMessageLeavesAfterOneRoundTrip) {
 
 TEST_F(Tls, KeepsTicketsOfABoundedNumberOfPeers) {
   for (std::size_t i = 0; i < TlsContext::kTicketsMax + 20; ++i) {
-    Pair pair(worker, origin, "host:" + std::to_string(i));
-    pair.shake_hands();
+    Met pair(worker, origin, "host:" + std::to_string(i));
     ASSERT_TRUE(read_all(*pair.dialler, pair.dialler_wire).has_value());
   }
   std::size_t kept = 0;
   for (std::size_t i = 0; i < TlsContext::kTicketsMax + 20; ++i) {
-    Pair pair(worker, origin, "host:" + std::to_string(i));
-    pair.shake_hands();
+    Met pair(worker, origin, "host:" + std::to_string(i));
     kept += pair.dialler->resumed() ? 1 : 0;
   }
   EXPECT_LE(kept, TlsContext::kTicketsMax);
@@ -303,16 +304,14 @@ TEST_F(Tls, KeepsTicketsOfABoundedNumberOfPeers) {
 
 TEST_F(Tls, ATicketDoesNotOutliveARevocation) {
   const auto meet = [&] {
-    auto pair = std::make_unique<Pair>(worker, origin);
-    pair->shake_hands();
+    auto pair = std::make_unique<Met>(worker, origin);
     if (pair->dialler->done()) static_cast<void>(read_all(*pair->dialler, pair->dialler_wire));
     return pair;
   };
   EXPECT_TRUE(meet()->done());
   EXPECT_TRUE(meet()->acceptor->resumed());
   cluster.revoke("w1");
-  const auto text = read_owner_only(cluster.revoked_file());
-  origin->set_revocations(std::move(*Revocations::parse(text->text(), origin->keys().authority.get())));
+  origin->set_revocations(cluster.revocations(origin->keys()));
   const auto pair = meet();
   ASSERT_TRUE(pair->acceptor_error.has_value());
   EXPECT_EQ(pair->acceptor_error->code, Errc::kNotAllowed);
@@ -321,8 +320,7 @@ TEST_F(Tls, ATicketDoesNotOutliveARevocation) {
 
 TEST_F(Tls, OtherKeysCountForConnectionsThatAreMadeFromThenOn) {
   const auto meet = [&] {
-    auto pair = std::make_unique<Pair>(worker, origin);
-    pair->shake_hands();
+    auto pair = std::make_unique<Met>(worker, origin);
     EXPECT_TRUE(pair->done());
     EXPECT_TRUE(read_all(*pair->dialler, pair->dialler_wire).has_value());  // the ticket
     return pair;
@@ -347,8 +345,7 @@ TEST_F(Tls, OtherKeysCountForConnectionsThatAreMadeFromThenOn) {
 
 TEST_F(Tls, OtherKeysOfTheAcceptorEndTheTicketsThatItGave) {
   const auto resumes = [&] {
-    Pair pair(worker, origin);
-    pair.shake_hands();
+    Met pair(worker, origin);
     EXPECT_TRUE(pair.done());
     EXPECT_TRUE(read_all(*pair.dialler, pair.dialler_wire).has_value());
     return pair.dialler->resumed();
@@ -380,8 +377,7 @@ void expect_refused(Pair& pair, const std::string& reason, const std::string& to
 TEST_F(Tls, TheDiallerRefusesAnotherCluster) {
   const ClusterKeys other;
   const auto stranger = TlsContext::make(other.origin());
-  Pair pair(worker, stranger);
-  pair.shake_hands();
+  Met pair(worker, stranger);
   ASSERT_TRUE(pair.dialler_error.has_value());
   EXPECT_EQ(pair.dialler_error->code, Errc::kNotAllowed);
   EXPECT_THAT(pair.dialler_error->detail, HasSubstr("another cluster's"));
@@ -409,8 +405,7 @@ TEST_F(Tls, AnExpiredCertificateIsRefusedOnBothSides) {
   const auto good_origin = TlsContext::make(past.origin());
   Pair dials(old_worker, good_origin);
   expect_refused(dials, "expired on", "as expired");
-  Pair accepts(good_origin, old_worker);
-  accepts.shake_hands();
+  Met accepts(good_origin, old_worker);
   ASSERT_TRUE(accepts.dialler_error.has_value());
   EXPECT_EQ(accepts.dialler_error->code, Errc::kTimedOut);
   EXPECT_THAT(accepts.dialler_error->detail, HasSubstr("expired on"));
@@ -419,8 +414,7 @@ TEST_F(Tls, AnExpiredCertificateIsRefusedOnBothSides) {
 
 TEST_F(Tls, ARevokedCertificateIsRefused) {
   cluster.revoke("w1");
-  const auto text = read_owner_only(cluster.revoked_file());
-  origin->set_revocations(std::move(*Revocations::parse(text->text(), origin->keys().authority.get())));
+  origin->set_revocations(cluster.revocations(origin->keys()));
   Pair pair(worker, origin);
   expect_refused(pair, "w1 is revoked", "as revoked");
 }
@@ -452,21 +446,18 @@ struct TlsEnrolment : Tls {
 };
 
 TEST_F(TlsEnrolment, AMachineWithoutKeysProvesNothingAndKnowsWhomItSpeaksTo) {
-  Pair pair(TlsContext::make_enrolling(authority), enrolling_origin);
-  pair.shake_hands();
+  Met pair(TlsContext::make_enrolling(authority), enrolling_origin);
   ASSERT_TRUE(pair.done()) << pair.dialler_error->message() << pair.acceptor_error->message();
   EXPECT_EQ(pair.acceptor->peer().role, Role::kStranger);
   EXPECT_EQ(pair.acceptor->peer().name, "");
   EXPECT_EQ(pair.dialler->peer().role, Role::kOrigin);
   // Workers meet the same origin as ever.
-  Pair known(worker, enrolling_origin);
-  known.shake_hands();
+  Met known(worker, enrolling_origin);
   EXPECT_EQ(known.acceptor->peer().role, Role::kWorker);
 }
 
 TEST_F(TlsEnrolment, AnOriginThatDoesNotEnrolWantsACertificate) {
-  Pair pair(TlsContext::make_enrolling(authority), origin);
-  pair.shake_hands();
+  Met pair(TlsContext::make_enrolling(authority), origin);
   EXPECT_FALSE(pair.acceptor->done());
   ASSERT_TRUE(pair.acceptor_error.has_value());
 }
@@ -480,8 +471,7 @@ TEST_F(TlsEnrolment, WhoAnswersInTheOriginsPlaceIsRefusedBeforeTheSecretLeaves) 
   borrowed.between.emplace_back(X509_dup(cluster.origin().authority.get()));
   const auto with_borrowed = TlsContext::make(std::move(borrowed), {.enrols = true});
   for (const auto& false_origin : {other_origin, worker_as_origin, with_borrowed}) {
-    Pair pair(TlsContext::make_enrolling(authority), false_origin);
-    pair.shake_hands();
+    Met pair(TlsContext::make_enrolling(authority), false_origin);
     EXPECT_FALSE(pair.dialler->done());
     ASSERT_TRUE(pair.dialler_error.has_value());
     EXPECT_EQ(pair.dialler_error->code, Errc::kNotAllowed) << pair.dialler_error->message();
@@ -504,22 +494,18 @@ TEST_F(TlsEnrolment, AnEnrolledWorkerMeetsOthersAgainByTickets) {
   ASSERT_TRUE(made.has_value()) << made.error().message();
   const auto enrolled = TlsContext::make(*machine.keys_from(made->certificates, token, unix_now_s()));
   for (const bool resumes : {false, true}) {
-    Pair pair(enrolled, origin);
-    pair.shake_hands();
+    Met pair(enrolled, origin);
     ASSERT_TRUE(pair.done());
     EXPECT_EQ(pair.acceptor->peer().name, "w7");
     EXPECT_EQ(pair.acceptor->resumed(), resumes);
     EXPECT_TRUE(read_all(*pair.dialler, pair.dialler_wire).has_value());
   }
   // Both ways, and between two that were not made by the same key.
-  Pair accepts(worker, enrolled);
-  accepts.shake_hands();
+  Met accepts(worker, enrolled);
   EXPECT_EQ(accepts.dialler->peer().name, "w7");
   cluster.revoke(kEnrolmentName);
-  const auto text = read_owner_only(cluster.revoked_file());
-  origin->set_revocations(std::move(*Revocations::parse(text->text(), origin->keys().authority.get())));
-  Pair revoked(enrolled, origin);
-  revoked.shake_hands();
+  origin->set_revocations(cluster.revocations(origin->keys()));
+  Met revoked(enrolled, origin);
   ASSERT_TRUE(revoked.acceptor_error.has_value());
   EXPECT_THAT(revoked.acceptor_error->detail, HasSubstr("w7 is revoked"));
 }
@@ -640,8 +626,7 @@ TEST_F(Tls, AHandshakeWithoutEndIsCutOff) {
 
 TEST_F(Tls, AChangedByteAnywhereIsFoundAndNothingOfItsRecordIsRead) {
   for (std::size_t at = 0; at < 60; ++at) {
-    Pair pair(worker, origin);
-    pair.shake_hands();
+    Met pair(worker, origin);
     ASSERT_TRUE(pair.done());
     ASSERT_TRUE(write_all(*pair.dialler, "a secret of thirty-eight bytes or such", pair.dialler_wire).has_value());
     ASSERT_EQ(pair.forth.bytes.size(), 60u);
@@ -655,8 +640,7 @@ TEST_F(Tls, AChangedByteAnywhereIsFoundAndNothingOfItsRecordIsRead) {
 }
 
 TEST_F(Tls, RecordsAreNeitherRepeatedNorReordered) {
-  Pair pair(worker, origin);
-  pair.shake_hands();
+  Met pair(worker, origin);
   ASSERT_TRUE(write_all(*pair.dialler, "one", pair.dialler_wire).has_value());
   const std::string record = pair.forth.bytes;
   EXPECT_EQ(*read_all(*pair.acceptor, pair.acceptor_wire), "one");
@@ -665,8 +649,7 @@ TEST_F(Tls, RecordsAreNeitherRepeatedNorReordered) {
 }
 
 TEST_F(Tls, EndsInOrderAndWithoutAWord) {
-  Pair pair(worker, origin);
-  pair.shake_hands();
+  Met pair(worker, origin);
   ASSERT_TRUE(write_all(*pair.dialler, "last", pair.dialler_wire).has_value());
   pair.dialler->end_writing(pair.dialler_wire);
   std::string into(100, '\0');
@@ -681,8 +664,7 @@ TEST_F(Tls, EndsInOrderAndWithoutAWord) {
 
 TEST_F(Tls, KeysAreUpdatedOnTheWay) {
   const auto updating = TlsContext::make(cluster.worker("w7"), {.key_update_bytes = 50'000});
-  Pair pair(updating, origin);
-  pair.shake_hands();
+  Met pair(updating, origin);
   const std::uint64_t before = pair.forth.total;
   const std::string sent = noise(kMiB, 5);
   ASSERT_TRUE(write_all(*pair.dialler, sent, pair.dialler_wire).has_value());

@@ -26,6 +26,12 @@ WorkerConfig archive_worker(ArchiveLimits limits = {}) {
 struct ArchiveFleet : testing::Test {
   Fleet fleet{chain_config(kLine)};
 
+  ArchiveFleet() { fleet.archive().rate = kLine; }
+  Fleet::Node& add(const std::string& name, const WorkerConfig& config = archive_worker()) {
+    Fleet::Node& node = fleet.add(name, config);
+    fleet.run_for(100ms);
+    return node;
+  }
   /// Seconds from the announcement until all that live have it.
   double install(std::uint32_t chunks = kMany) {
     const Instant begun = fleet.now();
@@ -42,9 +48,7 @@ struct ArchiveFleet : testing::Test {
 };
 
 TEST_F(ArchiveFleet, JoinerHasAVersionInTheTimeThatPeersAndArchiveTakeTogether) {
-  Fleet::Node& a = fleet.add("a", archive_worker());
-  fleet.archive().rate = kLine;
-  fleet.run_for(100ms);
+  Fleet::Node& a = add("a");
   const double took_s = install();
   EXPECT_LT(took_s, 1.15 * kAlone_s / 2);
   EXPECT_NEAR(double(archived_chunks(a)), kMany / 2.0, kMany / 10.0);
@@ -55,7 +59,6 @@ TEST_F(ArchiveFleet, JoinerHasAVersionInTheTimeThatPeersAndArchiveTakeTogether) 
 }
 
 TEST_F(ArchiveFleet, ChainOfJoinersGetsNothingTwice) {
-  fleet.archive().rate = kLine;
   for (const char* name : {"a", "b", "c"}) {
     // Its link has room for what it has from the archive, which its child gets there itself.
     fleet.set_chunk_time(fleet.add(name, archive_worker()), 200us);
@@ -68,13 +71,10 @@ TEST_F(ArchiveFleet, ChainOfJoinersGetsNothingTwice) {
 }
 
 TEST_F(ArchiveFleet, ChildrenWithoutAnArchiveGetWhatTheirParentHasFromIt) {
-  fleet.archive().rate = kLine;
-  fleet.add("a", archive_worker());
-  fleet.run_for(100ms);
+  add("a");
   WorkerConfig without;
   without.uplink = kLine;
-  Fleet::Node& b = fleet.add("b", without);
-  fleet.run_for(100ms);
+  Fleet::Node& b = add("b", without);
   install();
   EXPECT_EQ(archived_chunks(b), 0u);
   EXPECT_EQ(fleet.deliveries_to("b"), kMany);
@@ -100,10 +100,8 @@ TEST(PackedArchiveFleet, JoinerWithAnArchiveGetsTheVersionAsItIs) {
 struct ArchiveFaults : ArchiveFleet, testing::WithParamInterface<ArchiveOptions::Fault> {};
 
 TEST_P(ArchiveFaults, PeersBringAllAndTheWorkerSaysSoOnce) {
-  fleet.archive().rate = kLine;
   fleet.archive().fault = GetParam();
-  Fleet::Node& a = fleet.add("a", archive_worker());
-  fleet.run_for(100ms);
+  Fleet::Node& a = add("a");
   // Whoever stalls has a little of it expected of it until that is left to the parent.
   EXPECT_LT(install(), kAlone_s + 1.5);
   EXPECT_EQ(archived_chunks(a), 0u);
@@ -121,26 +119,21 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ArchiveFaults,
                                          ArchiveOptions::Fault::kStalls, ArchiveOptions::Fault::kUnranged));
 
 TEST_F(ArchiveFleet, OneThatFailsNowAndThenStillHelps) {
-  fleet.archive().rate = kLine;
   fleet.archive().fault = ArchiveOptions::Fault::kFails;
   fleet.archive().fault_probability = 0.2;
-  Fleet::Node& a = fleet.add("a", archive_worker());
-  fleet.run_for(100ms);
+  Fleet::Node& a = add("a");
   install();
   EXPECT_GT(archived_chunks(a), 0u);
 }
 
 TEST_F(ArchiveFleet, SlowOneCostsNoTime) {
   fleet.archive().rate = Rate{kLine.bytes_per_s / 100};
-  fleet.add("a", archive_worker());
-  fleet.run_for(100ms);
+  add("a");
   EXPECT_LT(install(), kAlone_s + 1.5);
 }
 
 TEST_F(ArchiveFleet, CompletesAVersionWhoseOriginIsGone) {
-  fleet.archive().rate = kLine;
-  Fleet::Node& a = fleet.add("a", archive_worker());
-  fleet.run_for(100ms);
+  Fleet::Node& a = add("a");
   fleet.publish(1, kMany);
   ASSERT_TRUE(fleet.run_until([&] { return archived_chunks(a) > 100; }));
   fleet.freeze_origin();
@@ -150,11 +143,9 @@ TEST_F(ArchiveFleet, CompletesAVersionWhoseOriginIsGone) {
 }
 
 TEST_F(ArchiveFleet, IsNotReadWhereParentsBringAsMuchAsItIsWorth) {
-  fleet.archive().rate = kLine;
   ArchiveLimits limits;
   limits.below = Rate{kLine.bytes_per_s / 2};
-  Fleet::Node& a = fleet.add("a", archive_worker(limits));
-  fleet.run_for(100ms);
+  Fleet::Node& a = add("a", archive_worker(limits));
   install();
   EXPECT_EQ(archived_chunks(a), 0u);
 }
@@ -162,8 +153,7 @@ TEST_F(ArchiveFleet, IsNotReadWhereParentsBringAsMuchAsItIsWorth) {
 TEST_F(ArchiveFleet, NoParentIsBlamedForTheLinkThatItsReadsTake) {
   fleet.archive().rate = Rate{4 * kLine.bytes_per_s};
   for (const char* name : {"a", "b", "c"}) {
-    fleet.add(name, archive_worker());
-    fleet.run_for(100ms);
+    add(name);
   }
   install();
   for (const char* name : {"a", "b", "c"}) EXPECT_EQ(fleet.member(name).offence, "") << name;

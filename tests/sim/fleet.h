@@ -137,6 +137,31 @@ class Fleet {
   Simulation simulation_;
 };
 
+/// An origin and `a`, `b` in one chain.
+struct ChainOfTwo : testing::Test {
+  explicit ChainOfTwo(Fleet::PatchChunks patch_chunks = nullptr, const OriginConfig& origin_config = chain_config(),
+                      WorkerConfig config_of_workers = {})
+      : fleet(origin_config, std::move(patch_chunks)), config(std::move(config_of_workers)) {}
+
+  Fleet fleet;
+  const WorkerConfig config;  ///< of workers
+  Fleet::Node& a = fleet.add("a", config);
+  Fleet::Node& b = (fleet.run_for(std::chrono::milliseconds(10)), fleet.add("b", config));
+
+  void SetUp() override {
+    ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
+  }
+  /// Until every worker has it, and the origin knows that.
+  void publish(std::uint64_t version) {
+    ASSERT_TRUE(fleet.install(version, kChunks));
+    fleet.run_for(std::chrono::milliseconds(10));
+  }
+  [[nodiscard]] bool is_open(PayloadId payload) {
+    const auto held = fleet.origin().holdings().find(payload);
+    return held != fleet.origin().holdings().end() && held->second.open();
+  }
+};
+
 /// An origin and `a`, `b`, `c` in one chain, which is in that order because that is the order of joining.
 struct ChainOfThree : testing::Test {
   Fleet fleet{chain_config(kLine)};

@@ -276,21 +276,6 @@ TEST(Fleet, TwoRelaysInARowThatWithholdEverythingDelayLittle) {
   EXPECT_TRUE(fleet.run_until_installed(1, 7s));
 }
 
-TEST(Fleet, StandbyWorkerIsGivenNothingUntilItTakesALostOnesPlace) {
-  Fleet fleet;
-  Fleet::Node& a = fleet.add("a");
-  WorkerConfig config;
-  config.standby = true;
-  Fleet::Node& spare = fleet.add("spare", config);
-  fleet.run_for(1s);
-  fleet.publish(1, 100);
-  ASSERT_TRUE(fleet.run_until([&] { return a.installed() == Version{1}; }));
-  fleet.run_for(1s);
-  EXPECT_EQ(fleet.deliveries_to("spare"), 0u);
-  fleet.kill(a);
-  EXPECT_TRUE(fleet.run_until([&] { return spare.installed() == Version{1}; }, 2s));
-}
-
 TEST(Fleet, SecondWorkerOfOneNameIsRefusedAndTheFirstStays) {
   Fleet fleet;
   Fleet::Node& first = fleet.add("a");

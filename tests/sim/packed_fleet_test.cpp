@@ -13,7 +13,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr std::uint32_t kFullChunks = 100;
 constexpr std::uint32_t kPackedChunks = 66;
 
 PayloadId packed(std::uint64_t version) { return packed_of(Version{version}); }
@@ -35,18 +34,8 @@ WorkerConfig worker_config(Rate rate = Rate::bits(100e6)) {
 
 std::uint32_t chunks_of(PayloadId payload) { return payload.is_packed() ? kPackedChunks : 2; }
 
-struct PackedFleet : testing::Test {
-  Fleet fleet{origin_config(), chunks_of};
-  Fleet::Node& a = fleet.add("a", worker_config());
-  Fleet::Node& b = (fleet.run_for(10ms), fleet.add("b", worker_config()));
-
-  void SetUp() override {
-    ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
-  }
-  void publish(std::uint64_t version) {
-    ASSERT_TRUE(fleet.install(version, kFullChunks));
-    fleet.run_for(10ms);  // so that the origin knows
-  }
+struct PackedFleet : ChainOfTwo {
+  PackedFleet() : ChainOfTwo(chunks_of, origin_config(), worker_config()) {}
 };
 
 /// What one worker on such a link receives of a first version.
@@ -54,7 +43,7 @@ std::vector<PayloadId> first_payloads(const OriginConfig& config, const WorkerCo
   Fleet fleet(config, chunks_of);
   Fleet::Node& w = fleet.add("w", worker);
   EXPECT_TRUE(fleet.run_until([&] { return w.worker->joined(); }));
-  EXPECT_TRUE(fleet.install(1, kFullChunks));
+  EXPECT_TRUE(fleet.install(1, kChunks));
   return fleet.payloads_to("w");
 }
 
@@ -99,7 +88,7 @@ TEST(Packing, IsTriedByRatesThatWereMeasured) {
     const Duration chunk_time = slow ? 5ms : 5us;  // 105 Mbit/s, and 105 Gbit/s
     for (const std::string& name : {config.name, w.name}) fleet.set_chunk_time(fleet[name], chunk_time);
     ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().planned_uplink().limited(); }));
-    ASSERT_TRUE(fleet.install(1, kFullChunks));
+    ASSERT_TRUE(fleet.install(1, kChunks));
     EXPECT_THAT(fleet.payloads_to("w"), ElementsAre(slow ? packed(1) : full(1)));
   }
 }
@@ -112,7 +101,7 @@ TEST(Packing, ThatIsOfNoUseIsTriedOncePerVersion) {
   });
   fleet.join("w", worker_config());
   for (std::uint64_t version = 1; version <= 2; ++version) {
-    ASSERT_TRUE(fleet.install(version, kFullChunks));
+    ASSERT_TRUE(fleet.install(version, kChunks));
   }
   fleet.add("late", worker_config());
   ASSERT_TRUE(fleet.run_until_installed(2));
@@ -131,7 +120,7 @@ TEST_F(PackedFleet, LateJoinerGetsWhatWasPackedForTheOthers) {
 TEST_F(PackedFleet, WhoGetsTheVersionAsItIsGoesOnWithThat) {
   Fleet other(origin_config(Rate::bits(10e9)), chunks_of);
   Fleet::Node& fast = other.join("fast", worker_config(Rate::bits(10e9)));
-  other.publish(1, kFullChunks);
+  other.publish(1, kChunks);
   ASSERT_TRUE(other.run_until([&] { return fast.worker->intake().chunks_verified() > 10; }));
   other.add("slow", worker_config());
   ASSERT_TRUE(other.run_until_installed(1));
@@ -151,7 +140,7 @@ TEST_F(PackedFleet, WorkerThatCannotUnpackGetsTheVersionAsItIs) {
 
 TEST_F(PackedFleet, WorkerWithoutRoomForBothGetsTheVersionAsItIs) {
   fleet.fill_disk(a);
-  fleet.publish(1, kFullChunks);
+  fleet.publish(1, kChunks);
   ASSERT_TRUE(fleet.run_until([&] { return !a.worker->last_error().empty(); }));
   fleet.clear_disk(a);
   ASSERT_TRUE(fleet.run_until_installed(1, 5s)) << "not ten seconds later, and the same again";
@@ -178,7 +167,7 @@ TEST_F(PackedFleet, WhoWouldGetItPackedWaitsUntilItIsTakenOver) {
 TEST_F(PackedFleet, WhatIsNotPackableIsSentWhileItIsTakenOver) {
   fleet.grow_versions(4);
   fleet.set_packable(false);
-  fleet.publish(1, kFullChunks);
+  fleet.publish(1, kChunks);
   ASSERT_TRUE(fleet.run_until([&] { return b.worker->intake().chunks_verified() > 0; }));
   EXPECT_TRUE(fleet.origin().holdings().at(full(1)).open());
   ASSERT_TRUE(fleet.run_until_installed(1));
@@ -193,7 +182,7 @@ TEST_F(PackedFleet, RefusedVersionMayBePackableUnderItsNumberTheNextTime) {
   fleet.grow_versions(4);
   fleet.set_packable(false);
   fleet.refuse_versions(true);
-  fleet.publish(1, kFullChunks);
+  fleet.publish(1, kChunks);
   fleet.run_for(1s);
   fleet.set_packable(true);
   fleet.refuse_versions(false);
@@ -211,7 +200,7 @@ TEST_F(PackedFleet, ThatIsWithdrawnIsMadeUpForByTheVersionAsItIs) {
 
 TEST_F(PackedFleet, WorkerThatRestartsInTheMiddleGetsAllOfIt) {
   fleet.grow_patches(4);
-  fleet.publish(1, kFullChunks);
+  fleet.publish(1, kChunks);
   ASSERT_TRUE(fleet.run_until([&] { return b.worker->intake().chunks_verified() > 10; }));
   fleet.kill(b);
   fleet.run_for(20ms);

@@ -13,23 +13,15 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr std::uint32_t kFullChunks = 100;
+/// Two for a step, and less for a fold than for the steps that it stands for.
+std::uint32_t chunks_of_patch(PayloadId p) { return std::uint32_t(1 + p.version.value - p.base.value); }
 
-struct PatchFleet : testing::Test {
-  OriginConfig config = chain_config();
-  // Two chunks for a step, and less for a fold than for the steps that it stands for.
-  Fleet fleet{config, [](PayloadId p) { return std::uint32_t(1 + p.version.value - p.base.value); }};
-  Fleet::Node& a = fleet.add("a");
-  Fleet::Node& b = (fleet.run_for(10ms), fleet.add("b"));
-
+struct PatchFleet : ChainOfTwo {
+  PatchFleet() : ChainOfTwo(chunks_of_patch) {}
   void SetUp() override {
-    ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
+    ChainOfTwo::SetUp();
     fleet.run_for(1s);  // until the links are probed
     publish(1);
-  }
-  void publish(std::uint64_t version) {
-    ASSERT_TRUE(fleet.install(version, kFullChunks));
-    fleet.run_for(10ms);  // so that the origin knows
   }
 };
 
@@ -71,10 +63,10 @@ TEST_F(PatchFleet, WorkerThatIsTwoVersionsBehindGetsOneFold) {
   fleet.restart(a);
   ASSERT_TRUE(fleet.run_until_installed(2));
   fleet.kill(a);
-  fleet.publish(3, kFullChunks);
+  fleet.publish(3, kChunks);
   ASSERT_TRUE(fleet.run_until([&] { return b.installed() == Version{3}; }));
   fleet.run_for(10ms);
-  fleet.publish(4, kFullChunks);
+  fleet.publish(4, kChunks);
   ASSERT_TRUE(fleet.run_until([&] { return b.installed() == Version{4}; }));
   fleet.restart(a);
   ASSERT_TRUE(fleet.run_until_installed(4));
@@ -85,14 +77,14 @@ TEST_F(PatchFleet, WorkerThatIsTwoVersionsBehindGetsOneFold) {
 TEST(PatchFleetKept, WorkerThatIsBehindGetsOneFoldFromAVersionThatIsKept) {
   OriginConfig config;
   config.versions_kept = 4;
-  Fleet fleet(config, [](PayloadId p) { return std::uint32_t(1 + p.version.value - p.base.value); });
+  Fleet fleet(config, chunks_of_patch);
   Fleet::Node& a = fleet.add("a");
   Fleet::Node& b = fleet.add("b");
   ASSERT_TRUE(fleet.run_until([&] { return a.worker->joined() && b.worker->joined(); }));
-  ASSERT_TRUE(fleet.install(1, kFullChunks));
+  ASSERT_TRUE(fleet.install(1, kChunks));
   fleet.kill(a);
   for (std::uint64_t version = 2; version <= 4; ++version) {
-    ASSERT_TRUE(fleet.install(version, kFullChunks));
+    ASSERT_TRUE(fleet.install(version, kChunks));
   }
   fleet.restart(a);
   ASSERT_TRUE(fleet.run_until_installed(4));
@@ -101,7 +93,7 @@ TEST(PatchFleetKept, WorkerThatIsBehindGetsOneFoldFromAVersionThatIsKept) {
 
 TEST_F(PatchFleet, WorkerWithADamagedBaseIsGivenTheFullPayloadAndTakesPatchesAgain) {
   fleet.disk(a).damages_bases = true;
-  ASSERT_TRUE(fleet.install(2, kFullChunks));
+  ASSERT_TRUE(fleet.install(2, kChunks));
   EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(full(1), patch(1, 2), full(2)));
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2)));
   fleet.disk(a).damages_bases = false;
@@ -111,7 +103,7 @@ TEST_F(PatchFleet, WorkerWithADamagedBaseIsGivenTheFullPayloadAndTakesPatchesAga
 
 TEST_F(PatchFleet, DamagedBaseIsToldAgainWhenTheOriginDidNotHearOfIt) {
   fleet.disk(a).damages_bases = true;
-  fleet.publish(2, kFullChunks);
+  fleet.publish(2, kChunks);
   ASSERT_TRUE(fleet.run_until([&] { return !a.worker->last_error().empty(); }));
   fleet.kill(b);
   fleet.restart(b);
@@ -124,38 +116,38 @@ TEST_F(PatchFleet, SupersededFullPayloadIsGivenUpForAPatchOfFewerBytes) {
   OriginConfig c;
   Fleet other(c, [](PayloadId p) { return p == patch(1, 3) ? 2u : 0u; });
   Fleet::Node& w = other.join("w");
-  ASSERT_TRUE(other.install(1, kFullChunks));
-  other.publish(2, kFullChunks);
+  ASSERT_TRUE(other.install(1, kChunks));
+  other.publish(2, kChunks);
   ASSERT_TRUE(other.run_until([&] { return w.worker->intake().chunks_verified() > 5; }));
-  ASSERT_TRUE(other.install(3, kFullChunks));
+  ASSERT_TRUE(other.install(3, kChunks));
   EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2), patch(1, 3)));
   EXPECT_THAT(w.log, Contains(HasSubstr("fewer bytes")));
-  EXPECT_LT(other.deliveries_to("w"), 2 * kFullChunks);
+  EXPECT_LT(other.deliveries_to("w"), 2 * kChunks);
 }
 
 TEST_F(PatchFleet, PayloadThatIsNearlyCompleteIsFinishedFirst) {
   OriginConfig c;
   Fleet other(c, [](PayloadId p) { return p == patch(1, 3) ? 20u : p == patch(2, 3) ? 2u : 0u; });
   Fleet::Node& w = other.join("w");
-  ASSERT_TRUE(other.install(1, kFullChunks));
-  other.publish(2, kFullChunks);
+  ASSERT_TRUE(other.install(1, kChunks));
+  other.publish(2, kChunks);
   ASSERT_TRUE(other.run_until([&] { return w.worker->intake().chunks_verified() > 90; }));
-  ASSERT_TRUE(other.install(3, kFullChunks));
+  ASSERT_TRUE(other.install(3, kChunks));
   EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2), patch(2, 3)));
 }
 
 TEST_F(PatchFleet, VersionOfWhichNoPatchIsWorthItTravelsWhole) {
-  Fleet other(config, [](PayloadId) { return 0u; });
+  Fleet other(chain_config(), [](PayloadId) { return 0u; });
   Fleet::Node& w = other.join("w");
   for (std::uint64_t version = 1; version <= 2; ++version) {
-    ASSERT_TRUE(other.install(version, kFullChunks));
+    ASSERT_TRUE(other.install(version, kChunks));
   }
   EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2)));
   EXPECT_EQ(w.installed(), Version{2});
 }
 
 TEST_F(PatchFleet, PublicationIsUndecidedUntilThePatchIsMade) {
-  fleet.publish(2, kFullChunks);
+  fleet.publish(2, kChunks);
   EXPECT_TRUE(fleet.origin().publications().progress(Version{2})->undecided);
   ASSERT_TRUE(fleet.run_until_installed(2));
   EXPECT_FALSE(fleet.origin().publications().progress(Version{2})->undecided);
@@ -168,39 +160,31 @@ TEST_F(PatchFleet, VersionThatAWorkerIsStillReceivingIsKept) {
   Fleet::Node& w = other.add("w");
   Fleet::Node& fast = other.add("fast");
   ASSERT_TRUE(other.run_until([&] { return w.worker->joined() && fast.worker->joined(); }));
-  other.publish(1, kFullChunks);
+  other.publish(1, kChunks);
   ASSERT_TRUE(other.run_until([&] { return w.worker->intake().chunks_verified() > 50; }));
-  ASSERT_TRUE(other.install(2, kFullChunks));
+  ASSERT_TRUE(other.install(2, kChunks));
   EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2)));
-  EXPECT_EQ(other.deliveries_to("w"), 2 * kFullChunks) << "what it had of version 1 was not thrown away";
+  EXPECT_EQ(other.deliveries_to("w"), 2 * kChunks) << "what it had of version 1 was not thrown away";
   EXPECT_EQ(other.origin().holdings().size(), 1u) << "and then it went";
 }
 
 /// Patches of 16 chunks that grow four times while they are made.
-struct OpenPatchFleet : testing::Test {
-  Fleet fleet{chain_config(), [](PayloadId) { return 16u; }};
-  Fleet::Node& a = fleet.add("a");
-  Fleet::Node& b = (fleet.run_for(10ms), fleet.add("b"));
-
+struct OpenPatchFleet : ChainOfTwo {
+  OpenPatchFleet() : ChainOfTwo([](PayloadId) { return 16u; }) {}
   void SetUp() override {
-    ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
-    ASSERT_TRUE(fleet.install(1, kFullChunks));
-    fleet.run_for(10ms);
+    ChainOfTwo::SetUp();
+    publish(1);
     fleet.grow_patches(4);
   }
   std::size_t patch_chunks_to(const std::string& name) {
     return static_cast<std::size_t>(std::ranges::count_if(
         fleet.deliveries(), [&](const Fleet::Arrival& d) { return d.to == name && d.payload == patch(1, 2); }));
   }
-  bool is_open() {
-    const auto held = fleet.origin().holdings().find(patch(1, 2));
-    return held != fleet.origin().holdings().end() && held->second.open();
-  }
   /// Publishes version 2 and waits until the last in the chain has this much of the patch, while it is being made.
   void publish_until(std::size_t chunks) {
-    fleet.publish(2, kFullChunks);
+    fleet.publish(2, kChunks);
     ASSERT_TRUE(fleet.run_until([&] { return patch_chunks_to("b") >= chunks; }));
-    ASSERT_TRUE(is_open());
+    ASSERT_TRUE(is_open(patch(1, 2)));
   }
 };
 
@@ -209,7 +193,7 @@ TEST_F(OpenPatchFleet, ChunksTravelDownTheChainWhileThePatchIsMadeAndNobodyInsta
   EXPECT_EQ(a.installed(), Version{1});
   EXPECT_EQ(b.installed(), Version{1});
   ASSERT_TRUE(fleet.run_until_installed(2));
-  EXPECT_FALSE(is_open());
+  EXPECT_FALSE(is_open(patch(1, 2)));
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2)));
   EXPECT_EQ(patch_chunks_to("a"), 16u);
   EXPECT_EQ(patch_chunks_to("b"), 16u) << "each once";
@@ -222,7 +206,7 @@ TEST_F(OpenPatchFleet, WithdrawnPatchIsMadeUpForByTheFullPayload) {
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2), full(2)));
   EXPECT_FALSE(fleet.origin().holdings().contains(patch(1, 2)));
   fleet.withdraw_patches(false);
-  ASSERT_TRUE(fleet.install(3, kFullChunks));
+  ASSERT_TRUE(fleet.install(3, kChunks));
   EXPECT_THAT(fleet.payloads_to("b"), Contains(patch(2, 3)));
 }
 
@@ -238,7 +222,7 @@ TEST_F(OpenPatchFleet, WorkerThatRestartsInTheMiddleGetsAllOfIt) {
 TEST_F(OpenPatchFleet, WorkerThatMissedTheEndHearsOfItWhenItJoinsAgain) {
   publish_until(4);
   fleet.freeze(b);
-  ASSERT_TRUE(fleet.run_until([&] { return !is_open(); }));
+  ASSERT_TRUE(fleet.run_until([&] { return !is_open(patch(1, 2)); }));
   fleet.run_for(10s);  // the origin gives it up for lost
   fleet.thaw(b);
   ASSERT_TRUE(fleet.run_until_installed(2));

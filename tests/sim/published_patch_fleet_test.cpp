@@ -11,25 +11,18 @@ using namespace std::chrono_literals;
 using testing::ElementsAre;
 
 /// Two workers in a chain that have version 1, which came whole. What follows is published by patches of two chunks.
-struct PublishedPatchFleet : testing::Test {
-  Fleet fleet{chain_config(), [](PayloadId) { return 2u; }};
-  Fleet::Node& a = fleet.add("a");
-  Fleet::Node& b = (fleet.run_for(10ms), fleet.add("b"));
-
+struct PublishedPatchFleet : ChainOfTwo {
+  PublishedPatchFleet() : ChainOfTwo([](PayloadId) { return 2u; }) {}
   void SetUp() override {
-    ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
+    ChainOfTwo::SetUp();
     fleet.run_for(1s);  // until the links are probed
     ASSERT_TRUE(fleet.install(1, kChunks));
     fleet.publish_by_patches(true);
   }
   void publish_until(std::uint64_t version) {
-    for (std::uint64_t v = fleet.origin().publications().latest().value + 1; v <= version; ++v) {
-      ASSERT_TRUE(fleet.install(v, kChunks));
-      fleet.run_for(10ms);
-    }
+    for (std::uint64_t v = fleet.origin().publications().latest().value + 1; v <= version; ++v) publish(v);
   }
   bool holds(PayloadId payload) { return fleet.origin().holdings().contains(payload); }
-  bool is_open(PayloadId payload) { return holds(payload) && fleet.origin().holdings().at(payload).open(); }
 };
 
 TEST_F(PublishedPatchFleet, WhoHasTheBaseGetsThePatchAndNothingElseIsMade) {

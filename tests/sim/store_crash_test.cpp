@@ -94,26 +94,19 @@ void expect_catches_up(StoreHost& host, std::uint64_t version) {
   const Status received = host.receive(snapshot(version));
   ASSERT_TRUE(received.has_value()) << received.error().message();
   EXPECT_TRUE(host.holds(kState / "current", snapshot(version)));
-  const Status patched = host.await_durable(Version{version});
-  ASSERT_TRUE(patched.has_value());
-  const Status next = host.receive(patch_to(version + 1));
+  ASSERT_TRUE(host.await_durable(Version{version}).has_value());
+  const Status next = host.receive_durably(patch_to(version + 1));
   ASSERT_TRUE(next.has_value()) << next.error().message();
-  ASSERT_TRUE(host.await_durable(Version{version + 1}).has_value());
   EXPECT_TRUE(host.holds(kState / "current", snapshot(version + 1)));
   expect_recovered(host);
 }
 
 using Scenario = std::function<Status(StoreHost&)>;
 
-Status receive_and_settle(StoreHost& host, const Publication& p) {
-  WC_TRY(host.receive(p));
-  return host.await_durable(p.manifest.version);
-}
-
 const std::map<std::string, Scenario> kScenarios{
     {"Full",
      [](StoreHost& host) -> Status {
-       for (const std::uint64_t v : {1, 2, 3}) WC_TRY(receive_and_settle(host, snapshot(v)));
+       for (const std::uint64_t v : {1, 2, 3}) WC_TRY(host.receive_durably(snapshot(v)));
        WC_TRY(host.receive(snapshot(4)));  // written to the files of version 2 or 1
        return host.receive(snapshot(5));   // while version 4 is being synced
      }},
@@ -129,21 +122,21 @@ const std::map<std::string, Scenario> kScenarios{
      }},
     {"Patches",
      [](StoreHost& host) -> Status {
-       WC_TRY(receive_and_settle(host, snapshot(1)));
+       WC_TRY(host.receive_durably(snapshot(1)));
        host.store->retain({});
        WC_TRY(host.receive(patch_to(2)));
        host.store->retain({patch_to(2).manifest.id()});
-       WC_TRY(receive_and_settle(host, patch_to(3)));
+       WC_TRY(host.receive_durably(patch_to(3)));
        host.store->retain({patch_to(3).manifest.id()});
-       return receive_and_settle(host, patch_to(4));
+       return host.receive_durably(patch_to(4));
      }},
     {"PatchesToSpareFiles",
      [](StoreHost& host) -> Status {
-       WC_TRY(receive_and_settle(host, snapshot(1)));
+       WC_TRY(host.receive_durably(snapshot(1)));
        host.store->retain({});
-       for (const std::uint64_t v : {2, 3, 4}) WC_TRY(receive_and_settle(host, patch_to(v)));
+       for (const std::uint64_t v : {2, 3, 4}) WC_TRY(host.receive_durably(patch_to(v)));
        host.await_spare();
-       return receive_and_settle(host, patch_to(5));
+       return host.receive_durably(patch_to(5));
      }},
     {"OriginImportsAndMakesPatches",
      [](StoreHost& host) -> Status {
@@ -159,11 +152,11 @@ const std::map<std::string, Scenario> kScenarios{
      }},
     {"InMemory",
      [](StoreHost& host) -> Status {
-       WC_TRY(receive_and_settle(host, snapshot(1)));
+       WC_TRY(host.receive_durably(snapshot(1)));
        host.store->retain({});
-       for (const std::uint64_t v : {2, 3}) WC_TRY(receive_and_settle(host, patch_to(v)));
+       for (const std::uint64_t v : {2, 3}) WC_TRY(host.receive_durably(patch_to(v)));
        WC_TRY(host.receive(patch_to(4)));  // while version 3 becomes the next anchor
-       WC_TRY(receive_and_settle(host, patch_to(5)));
+       WC_TRY(host.receive_durably(patch_to(5)));
        host.await_spare();
        WC_TRY(host.receive(snapshot(6)));
        return host.receive(patch_to(7));
@@ -186,20 +179,20 @@ const std::map<std::string, Scenario> kScenarios{
      }},
     {"InMemorySingleCopy",
      [](StoreHost& host) -> Status {
-       WC_TRY(receive_and_settle(host, snapshot(1)));
+       WC_TRY(host.receive_durably(snapshot(1)));
        host.store->retain({});
-       for (const std::uint64_t v : {2, 3}) WC_TRY(receive_and_settle(host, patch_to(v)));
+       for (const std::uint64_t v : {2, 3}) WC_TRY(host.receive_durably(patch_to(v)));
        WC_TRY(host.receive(patch_to(4)));  // while version 3 becomes the next anchor
-       WC_TRY(receive_and_settle(host, patch_to(5)));
+       WC_TRY(host.receive_durably(patch_to(5)));
        WC_TRY(host.receive(snapshot(6)));  // beside the only copy
        return host.receive(patch_to(7));   // which waits for an anchor: no patch leads to version 6
      }},
     {"SingleCopy",
      [](StoreHost& host) -> Status {
-       WC_TRY(receive_and_settle(host, snapshot(1)));
-       WC_TRY(receive_and_settle(host, patch_to(2)));
+       WC_TRY(host.receive_durably(snapshot(1)));
+       WC_TRY(host.receive_durably(patch_to(2)));
        WC_TRY(host.receive(patch_to(3)));
-       return receive_and_settle(host, patch_to(4));
+       return host.receive_durably(patch_to(4));
      }},
 };
 
@@ -217,6 +210,28 @@ class StoreCrash : public testing::TestWithParam<std::string> {
     if (!host.start()) return *host.open_error;
     return kScenarios.at(GetParam())(host);
   }
+  /// After `crash` before each change of the disk that the scenario makes, of hosts with those seeds.
+  static void expect_recovery(const std::vector<std::uint64_t>& seeds, const std::function<void(StoreHost&)>& crash) {
+    StoreHost whole(1, disk());
+    prepare(whole);
+    EXPECT_TRUE(run(whole).has_value());
+    for (std::uint64_t change = 1; change <= whole.files.changes(); ++change) {
+      for (const std::uint64_t seed : seeds) {
+        SCOPED_TRACE(testing::Message() << "change " << change << ", seed " << seed);
+        StoreHost host(seed, disk());
+        prepare(host);
+        host.files.kill_before_change(change);
+        static_cast<void>(run(host));
+        if (host.store) host.note_durable();
+        host.end_process();
+        crash(host);
+        ASSERT_TRUE(host.start()) << host.open_error->message();
+        expect_recovered(host);
+        expect_catches_up(host, 8);
+        if (HasFailure()) return;
+      }
+    }
+  }
 };
 
 TEST_P(StoreCrash, EndsWellWithoutACrash) {
@@ -229,52 +244,15 @@ TEST_P(StoreCrash, EndsWellWithoutACrash) {
   expect_recovered(host);
 }
 
-/// How many changes of the disk the scenario makes.
-std::uint64_t count_changes(SimFileSystem::Options disk, const std::function<void(StoreHost&)>& prepare,
-                            const std::function<Status(StoreHost&)>& run) {
-  StoreHost host(1, disk);
-  prepare(host);
-  EXPECT_TRUE(run(host).has_value());
-  return host.files.changes();
-}
-
 TEST_P(StoreCrash, RecoversFromAKillBeforeAnyChange) {
-  const std::uint64_t changes = count_changes(disk(), prepare, run);
-  for (std::uint64_t change = 1; change <= changes; ++change) {
-    SCOPED_TRACE(change);
-    StoreHost host(1, disk());
-    prepare(host);
-    host.files.kill_before_change(change);
-    static_cast<void>(run(host));
-    if (host.store) host.note_durable();
-    host.end_process();
+  expect_recovery({1}, [](StoreHost& host) {
     host.files.restart();
     expect_current_whole(host);
-    ASSERT_TRUE(host.start()) << host.open_error->message();
-    expect_recovered(host);
-    expect_catches_up(host, 8);
-    if (HasFailure()) return;
-  }
+  });
 }
 
 TEST_P(StoreCrash, RecoversFromAPowerCutBeforeAnyChange) {
-  const std::uint64_t changes = count_changes(disk(), prepare, run);
-  for (std::uint64_t change = 1; change <= changes; ++change) {
-    for (std::uint64_t cut = 0; cut < 6; ++cut) {
-      SCOPED_TRACE(testing::Message() << "change " << change << ", cut " << cut);
-      StoreHost host(1 + 1000 * cut, disk());
-      prepare(host);
-      host.files.kill_before_change(change);
-      static_cast<void>(run(host));
-      if (host.store) host.note_durable();
-      host.end_process();
-      host.files.power_cut();
-      ASSERT_TRUE(host.start()) << host.open_error->message();
-      expect_recovered(host);
-      expect_catches_up(host, 8);
-      if (HasFailure()) return;
-    }
-  }
+  expect_recovery({1, 1001, 2001, 3001, 4001, 5001}, [](StoreHost& host) { host.files.power_cut(); });
 }
 
 INSTANTIATE_TEST_SUITE_P(, StoreCrash,

@@ -49,8 +49,7 @@ Publication golden_snapshot(std::uint64_t version) {
   made.manifest.run = RunId{0xa};
   made.manifest.signature = {std::string(kSignatureBytesMax, 's'), "certificate"};
   made.manifest.published_unix_ms = 1'700'000'000'000 + static_cast<std::int64_t>(version);
-  made.digest_chunks();
-  made.digest_snapshot();
+  made.digest();
   return made;
 }
 
@@ -63,11 +62,6 @@ Publication golden_packed(std::uint64_t version) {
   Publication made = packed_payload(golden_snapshot(version), 8192);
   made.digest_chunks();
   return made;
-}
-
-Status receive_durably(StoreHost& host, const Publication& p) {
-  WC_TRY(host.receive(p));
-  return host.await_durable(p.manifest.version);
 }
 
 /// `p` arrives as far as these parts and chunks.
@@ -100,48 +94,41 @@ Status make_origin(StoreHost& host) {
 }
 
 Status make_worker_full(StoreHost& host) {
-  WC_TRY(receive_durably(host, golden_snapshot(1)));
+  WC_TRY(host.receive_durably(golden_snapshot(1)));
   return receive_partly(host, golden_snapshot(2), {0, 1}, {0, 1, 3});
 }
 
 Status make_worker_patch(StoreHost& host) {
-  WC_TRY(receive_durably(host, golden_snapshot(1)));
-  WC_TRY(receive_durably(host, golden_patch(2)));
-  WC_TRY(receive_durably(host, golden_patch(3)));
+  WC_TRY(host.receive_durably(golden_snapshot(1)));
+  WC_TRY(host.receive_durably(golden_patch(2)));
+  WC_TRY(host.receive_durably(golden_patch(3)));
   return receive_partly(host, golden_patch(4), {0}, {0, 1});
 }
 
 Status make_worker_packed(StoreHost& host) {
-  WC_TRY(receive_durably(host, golden_packed(1)));
+  WC_TRY(host.receive_durably(golden_packed(1)));
   return receive_partly(host, golden_packed(2), {0}, {0});
 }
 
 /// The newest version was complete, and not durable yet.
 Status make_worker_not_synced(StoreHost& host) {
-  WC_TRY(receive_durably(host, golden_snapshot(1)));
+  WC_TRY(host.receive_durably(golden_snapshot(1)));
   return host.receive(golden_snapshot(2));
 }
 
 Status make_in_place(StoreHost& host) {
   host.store_options.single_copy = true;
   if (!host.start()) return *host.open_error;
-  WC_TRY(receive_durably(host, golden_snapshot(1)));
+  WC_TRY(host.receive_durably(golden_snapshot(1)));
   return host.receive(golden_patch(2));
-}
-
-Status follow_run(StoreHost& host, std::uint64_t run, bool anew) {
-  WC_TRY(host.await<bool>([&](auto done) {
-    host.store->follow_run(RunId{run}, anew, [done](const Status& s) { s.has_value() ? done(true) : done(s.error()); });
-  }));
-  if (anew && !host.start()) return *host.open_error;
-  return {};
 }
 
 /// It follows its second run, and has nothing whole of that.
 Status make_worker_second_run(StoreHost& host) {
-  WC_TRY(follow_run(host, 0xa, false));
-  WC_TRY(receive_durably(host, golden_snapshot(2)));
-  WC_TRY(follow_run(host, 0xb, true));
+  WC_TRY(host.follow_run(0xa, false));
+  WC_TRY(host.receive_durably(golden_snapshot(2)));
+  WC_TRY(host.follow_run(0xb, true));
+  if (!host.start()) return *host.open_error;
   return receive_partly(host, golden_snapshot(1), {0, 1}, {0, 3});
 }
 
@@ -256,8 +243,7 @@ class StoreGoldenState : public OneStore, public testing::WithParamInterface<fs:
     const Result<PartialVersion> begun = begin(p);
     ASSERT_TRUE(begun.has_value()) << begun.error().message();
     EXPECT_EQ(begun->held.count(), partial.held.count());
-    put_digests(p);
-    ASSERT_TRUE(write(p).has_value());
+    ASSERT_TRUE(put(p).has_value());
     const Result<StoredVersion> stored = finish(p);
     ASSERT_TRUE(stored.has_value()) << stored.error().message();
   }

@@ -80,6 +80,12 @@ class StoreHost {
     return *result;
   }
 
+  Status await_status(const std::function<void(std::function<void(Status)>)>& ask) {
+    WC_TRY(await<bool>(
+        [&](auto done) { ask([done](const Status& s) { s.has_value() ? done(true) : done(s.error()); }); }));
+    return {};
+  }
+
   Result<PartialVersion> begin(const Manifest& manifest) {
     return await<PartialVersion>([&](auto done) { store->begin(manifest, std::move(done)); });
   }
@@ -102,16 +108,26 @@ class StoreHost {
         --left;
       });
     }
-    if (!clock->run_until([&] { return left == 0; })) return fail(Errc::kTimedOut, Op::kVerify, "writes that never end");
+    if (!clock->run_until([&] { return left == 0; }))
+      return fail(Errc::kTimedOut, Op::kVerify, "writes that never end");
     return status;
+  }
+
+  Result<StoredVersion> finish(const Publication& p) {
+    return await<StoredVersion>([&](auto done) { store->finish(p.manifest.id(), std::move(done)); });
   }
 
   Status receive(const Publication& p) {
     WC_TRY(begin(p.manifest));
     WC_TRY(put(p));
-    WC_TRY(await<StoredVersion>([&](auto done) { store->finish(p.manifest.id(), std::move(done)); }));
+    WC_TRY(finish(p));
     note_durable();
     return {};
+  }
+
+  Status receive_durably(const Publication& p) {
+    WC_TRY(receive(p));
+    return await_durable(p.manifest.version);
   }
 
   Status import(const Publication& p) {
@@ -129,11 +145,11 @@ class StoreHost {
               await<std::filesystem::path>([&](auto done) { store->begin_patch(p.manifest.id(), std::move(done)); }));
     WC_ASSIGN(const std::unique_ptr<File> file, files.open(path, {.write = true}));
     WC_TRY(write_fully(*file, 0, p.bytes(), path.native()));
-    WC_TRY(await<bool>([&](auto done) {
-      store->finish_patch(p.manifest, p.digests,
-                          [done](const Status& s) { s.has_value() ? done(true) : done(s.error()); });
-    }));
-    return {};
+    return await_status([&](auto done) { store->finish_patch(p.manifest, p.digests, std::move(done)); });
+  }
+
+  Status follow_run(std::uint64_t run, bool anew) {
+    return await_status([&](auto done) { store->follow_run(RunId{run}, anew, std::move(done)); });
   }
 
   Status await_durable(Version version) {

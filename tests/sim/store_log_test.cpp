@@ -17,9 +17,8 @@ struct StoreLogTest : testing::Test {
     host.store_options.place.memory_directory = memory ? kVersionsInMemory : std::filesystem::path();
   }
   void receive(const Publication& p) {
-    const Status received = host.receive(p);
+    const Status received = host.receive_durably(p);
     ASSERT_TRUE(received.has_value()) << received.error().message();
-    ASSERT_TRUE(host.await_durable(p.manifest.version).has_value());
   }
   /// Version 1, which is the anchor, and patches up to `version`.
   void receive_up_to(std::uint64_t version) {
@@ -267,9 +266,7 @@ TEST_F(StoreLogSingleCopyTest, AStepThatWaitsTooLongSaysForWhatAndTheOnlyCopySta
   // A full disk takes neither the record of the patch nor an anchor: version 2 is in use, and not durable.
   ASSERT_TRUE(host.begin(patch_to(2).manifest).has_value());
   ASSERT_TRUE(host.put(patch_to(2)).has_value());
-  ASSERT_TRUE(
-      host.await<StoredVersion>([&](auto done) { host.store->finish(patch_to(2).manifest.id(), std::move(done)); })
-          .has_value());
+  ASSERT_TRUE(host.finish(patch_to(2)).has_value());
   host.files.set_faults({.no_space = 1});
   static_cast<void>(host.clock->run_until([] { return false; }, std::chrono::seconds(1)));
   EXPECT_FALSE(host.store->find(Version{2})->durable);
@@ -277,8 +274,7 @@ TEST_F(StoreLogSingleCopyTest, AStepThatWaitsTooLongSaysForWhatAndTheOnlyCopySta
   ASSERT_TRUE(host.begin(patch_to(3).manifest).has_value());
   ASSERT_TRUE(host.put(patch_to(3)).has_value());
   host.files.set_faults({.no_space = 1});
-  const auto refused =
-      host.await<StoredVersion>([&](auto done) { host.store->finish(patch_to(3).manifest.id(), std::move(done)); });
+  const auto refused = host.finish(patch_to(3));
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::kTimedOut);
   EXPECT_NE(refused.error().detail.find("it is not on the disk yet"), std::string::npos) << refused.error().message();
@@ -294,8 +290,7 @@ TEST_F(StoreLogSingleCopyTest, AJournalThatFindsNoRoomLeavesTheOnlyCopy) {
   ASSERT_TRUE(host.begin(patch_to(3).manifest).has_value());
   ASSERT_TRUE(host.put(patch_to(3)).has_value());
   host.files.set_capacity(host.files.used_bytes());
-  const auto refused =
-      host.await<StoredVersion>([&](auto done) { host.store->finish(patch_to(3).manifest.id(), std::move(done)); });
+  const auto refused = host.finish(patch_to(3));
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::kNoSpace) << refused.error().message();
   expect_current(2);
@@ -335,8 +330,7 @@ TEST_F(StoreLogSingleCopyTest, WhatRotsInTheMiddleOfAStepIsMadeAnewFromTheLog) {
     dying.store_options = host.store_options;
     ASSERT_TRUE(dying.start());
     dying.store->retain({});
-    ASSERT_TRUE(dying.receive(snapshot(1)).has_value());
-    ASSERT_TRUE(dying.await_durable(Version{1}).has_value());
+    ASSERT_TRUE(dying.receive_durably(snapshot(1)).has_value());
     dying.files.kill_before_change(dying.files.changes() + change);
     static_cast<void>(dying.receive(patch_to(2)));
     if (!dying.files.killed()) break;
@@ -384,11 +378,9 @@ TEST_F(StoreLogSingleCopyTest, TheOnlyCopyMovesAfterAKillBeforeAnyChange) {
       use(from_memory);
       ASSERT_TRUE(moving.start());
       moving.store->retain({});
-      ASSERT_TRUE(moving.receive(snapshot(1)).has_value());
-      ASSERT_TRUE(moving.await_durable(Version{1}).has_value());
+      ASSERT_TRUE(moving.receive_durably(snapshot(1)).has_value());
       moving.files.kill_before_change(moving.files.changes() + change);
-      const Status received = moving.receive(patch_to(2));
-      if (received.has_value()) static_cast<void>(moving.await_durable(Version{2}));
+      static_cast<void>(moving.receive_durably(patch_to(2)));
       const bool ended = !moving.files.killed();
       if (moving.store && !ended) moving.note_durable();
       moving.end_process();
@@ -413,16 +405,14 @@ TEST_F(StoreLogSingleCopyTest, AFailedCallAfterAStepCostsNothing) {
     failing.store_options = host.store_options;
     ASSERT_TRUE(failing.start());
     failing.store->retain({});
-    ASSERT_TRUE(failing.receive(snapshot(1)).has_value());
-    ASSERT_TRUE(failing.await_durable(Version{1}).has_value());
+    ASSERT_TRUE(failing.receive_durably(snapshot(1)).has_value());
     ASSERT_TRUE(failing.receive(patch_to(2)).has_value());
     failing.files.set_faults({.lossy_sync = 1});
     failing.files.fail_call(call, call % 2 == 0 ? EIO : ENOSPC);
     ASSERT_TRUE(failing.await_durable(Version{2}).has_value());
     failing.files.set_faults({});
     failing.files.fail_call(1'000'000, EIO);
-    ASSERT_TRUE(failing.receive(patch_to(3)).has_value());
-    ASSERT_TRUE(failing.await_durable(Version{3}).has_value());
+    ASSERT_TRUE(failing.receive_durably(patch_to(3)).has_value());
     ASSERT_TRUE(failing.holds(kState / "current", snapshot(3)));
     failing.end_process();
     call % 3 == 0 ? failing.files.kill() : failing.files.power_cut();

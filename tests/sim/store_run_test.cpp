@@ -32,12 +32,6 @@ struct RunHost : StoreHost {
     const StoredVersion* earlier = store->earlier();
     return earlier == nullptr ? RunVersion() : RunVersion(earlier->run, earlier->manifest.version);
   }
-  Status follow(std::uint64_t run, bool anew) {
-    WC_TRY(await<bool>([&](auto done) {
-      store->follow_run(RunId{run}, anew, [done](const Status& s) { s.has_value() ? done(true) : done(s.error()); });
-    }));
-    return {};
-  }
   Status get(RunVersion which, bool synced) {
     WC_TRY(receive(published(which)));
     if (!synced) return {};
@@ -51,7 +45,7 @@ struct RunHost : StoreHost {
 
 Status second_run(RunHost& host) {
   if (host.store->run().count == 1) {
-    WC_TRY(host.follow(0xb, true));
+    WC_TRY(host.follow_run(0xb, true));
     if (!host.start()) return *host.open_error;
   }
   if (host.store->current() < Version{1}) WC_TRY(host.get({2, Version{1}}, true));
@@ -61,7 +55,7 @@ Status second_run(RunHost& host) {
 
 Status both_runs(RunHost& host) {
   if (!host.start()) return *host.open_error;
-  WC_TRY(host.follow(0xa, false));
+  WC_TRY(host.follow_run(0xa, false));
   WC_TRY(host.get({1, Version{5}}, true));
   WC_TRY(host.get({1, Version{6}}, false));
   // Some of the next, which will never be complete.
@@ -87,11 +81,11 @@ TEST(StoreRun, FollowsAnotherRunAndKeepsTheVersionInUseUntilItHasOneOfThat) {
   RunHost host(1);
   ASSERT_TRUE(host.start());
   EXPECT_EQ(host.store->run(), StoreRun{});
-  ASSERT_TRUE(host.follow(0xa, false).has_value());
+  ASSERT_TRUE(host.follow_run(0xa, false).has_value());
   EXPECT_EQ(host.store->run(), (StoreRun{RunId{0xa}, 1}));
   ASSERT_TRUE(host.get({1, Version{5}}, true).has_value());
   ASSERT_TRUE(host.get({1, Version{6}}, true).has_value());
-  ASSERT_TRUE(host.follow(0xb, true).has_value());
+  ASSERT_TRUE(host.follow_run(0xb, true).has_value());
   EXPECT_EQ(host.in_use(), RunVersion(1, Version{6})) << "until it is opened again";
   ASSERT_TRUE(host.start());
   EXPECT_EQ(host.store->run(), (StoreRun{RunId{0xb}, 2}));
@@ -117,7 +111,7 @@ TEST(StoreRun, AVersionOfTheRunBeforeStaysWhileItIsPinned) {
   RunHost host(1);
   ASSERT_TRUE(host.start());
   ASSERT_TRUE(host.get({1, Version{5}}, true).has_value());
-  ASSERT_TRUE(host.follow(0xb, true).has_value());
+  ASSERT_TRUE(host.follow_run(0xb, true).has_value());
   ASSERT_TRUE(host.start());
   host.store->pin({Version{5}});
   ASSERT_TRUE(host.get({2, Version{1}}, true).has_value());
@@ -144,9 +138,9 @@ TEST(StoreRun, MakesARunOfItsOwnIfAskedToAndKeepsIt) {
 TEST(StoreRun, ADamagedFileIsWrittenAnewAsTheVersionsAndTheirRecordsSay) {
   RunHost host(1);
   ASSERT_TRUE(host.start());
-  ASSERT_TRUE(host.follow(0xa, false).has_value());
+  ASSERT_TRUE(host.follow_run(0xa, false).has_value());
   ASSERT_TRUE(host.get({1, Version{5}}, true).has_value());
-  ASSERT_TRUE(host.follow(0xb, true).has_value());
+  ASSERT_TRUE(host.follow_run(0xb, true).has_value());
   ASSERT_TRUE(host.start());
   Publication of_second = published({2, Version{6}});
   of_second.manifest.run = RunId{0xb};
@@ -176,7 +170,7 @@ TEST(StoreRun, ACallThatFailsWhenTheNextRunBeginsLosesNothing) {
     ASSERT_TRUE(host.start());
     ASSERT_TRUE(host.get({1, Version{5}}, true).has_value());
     ASSERT_TRUE(host.get({1, Version{6}}, true).has_value());
-    ASSERT_TRUE(host.follow(0xb, true).has_value());
+    ASSERT_TRUE(host.follow_run(0xb, true).has_value());
     host.end_process();
   };
   std::uint64_t calls = 0;

@@ -13,28 +13,19 @@ using testing::ElementsAre;
 using testing::Not;
 
 /// Two workers in a chain, and versions that take 200 ms to take over, with three steps between.
-struct TakeoverFleet : testing::Test {
-  explicit TakeoverFleet(Fleet::PatchChunks patch_chunks = nullptr) : fleet(chain_config(), std::move(patch_chunks)) {}
-
-  Fleet fleet;
-  Fleet::Node& a = fleet.add("a");
-  Fleet::Node& b = (fleet.run_for(10ms), fleet.add("b"));
-
+struct TakeoverFleet : ChainOfTwo {
+  using ChainOfTwo::ChainOfTwo;
   void SetUp() override {
-    ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
+    ChainOfTwo::SetUp();
     fleet.run_for(1s);  // until the links are probed
     fleet.grow_versions(4);
-  }
-  bool is_open(std::uint64_t version) {
-    const auto held = fleet.origin().holdings().find(full(version));
-    return held != fleet.origin().holdings().end() && held->second.open();
   }
   /// Publishes a version and waits until the last in the chain has this much of it, while it is being taken over.
   void publish_until(std::uint64_t version, std::uint32_t chunks) {
     fleet.publish(version, kChunks);
     ASSERT_TRUE(fleet.run_until(
         [&] { return b.worker->receiving() == full(version) && b.worker->intake().chunks_verified() >= chunks; }));
-    ASSERT_TRUE(is_open(version));
+    ASSERT_TRUE(is_open(full(version)));
   }
 };
 
@@ -43,7 +34,7 @@ TEST_F(TakeoverFleet, ChunksTravelDownTheChainBeforeTheVersionIsWhole) {
   EXPECT_EQ(fleet.origin().publications().latest(), Version{1});
   EXPECT_FALSE(fleet.origin().publications().progress(Version{1}).has_value()) << "nobody can have it yet";
   ASSERT_TRUE(fleet.run_until_installed(1));
-  EXPECT_FALSE(is_open(1));
+  EXPECT_FALSE(is_open(full(1)));
   fleet.run_for(10ms);
   EXPECT_TRUE(fleet.origin().publications().progress(Version{1})->reached(1.0));
   EXPECT_EQ(fleet.deliveries_to("a"), kChunks) << "each once";
@@ -69,7 +60,7 @@ TEST_F(TakeoverFleet, AfterARefusedVersionTheOneBeforeGoesOn) {
   fleet.set_chunk_time(fleet["origin"], 5ms);
   fleet.publish(1, kChunks);
   ASSERT_TRUE(fleet.run_until([&] { return b.worker->intake().chunks_verified() >= 50; }));
-  ASSERT_FALSE(is_open(1));
+  ASSERT_FALSE(is_open(full(1)));
   fleet.refuse_versions(true);
   fleet.publish(2, kChunks);
   fleet.run_for(1ms);
@@ -98,7 +89,7 @@ TEST_F(TakeoverFleet, WorkerThatRestartsInTheMiddleGetsAllOfIt) {
 TEST_F(TakeoverFleet, WorkerThatMissedTheEndHearsOfItWhenItJoinsAgain) {
   publish_until(1, 20);
   fleet.freeze(b);
-  ASSERT_TRUE(fleet.run_until([&] { return !is_open(1); }));
+  ASSERT_TRUE(fleet.run_until([&] { return !is_open(full(1)); }));
   fleet.run_for(10s);  // the origin gives it up for lost
   fleet.publish(2, kChunks);
   fleet.run_for(1s);
@@ -120,8 +111,7 @@ struct PatchTakeoverFleet : TakeoverFleet {
   PatchTakeoverFleet() : TakeoverFleet([](PayloadId) { return 2u; }) {}
   void SetUp() override {
     TakeoverFleet::SetUp();
-    ASSERT_TRUE(fleet.install(1, kChunks));
-    fleet.run_for(10ms);
+    publish(1);
   }
 };
 
@@ -131,7 +121,7 @@ TEST_F(PatchTakeoverFleet, WhoCanTakeAPatchWaitsForItWhileAJoinerIsSentTheRest) 
   Fleet::Node& later = fleet.add("later");
   fleet.publish(2, kChunks);
   ASSERT_TRUE(fleet.run_until([&] { return later.worker->receiving() == full(2); }));
-  ASSERT_TRUE(is_open(2));
+  ASSERT_TRUE(is_open(full(2)));
   ASSERT_TRUE(fleet.run_until_installed(2));
   EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(full(1), patch(1, 2)));
   EXPECT_THAT(fleet.payloads_to("later"), Contains(full(2)));
@@ -144,18 +134,18 @@ TEST_F(PatchTakeoverFleet, PatchOfTheVersionBeforeIsSentWhileTheNextOneIsTakenOv
   fleet.grow_versions(100);  // 5 s
   fleet.publish(3, kChunks);
   ASSERT_TRUE(fleet.run_until_installed(2));
-  EXPECT_TRUE(is_open(3)) << "a trainer that publishes without a pause starves nobody";
+  EXPECT_TRUE(is_open(full(3))) << "a trainer that publishes without a pause starves nobody";
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2)));
   ASSERT_TRUE(fleet.run_until_installed(3));
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2), patch(2, 3)));
 }
 
 TEST_F(PatchTakeoverFleet, NothingIsForgottenForAVersionThatIsRefused) {
-  ASSERT_TRUE(fleet.install(2, kChunks));
-  fleet.run_for(10ms);
+  publish(2);
   fleet.refuse_versions(true);
   fleet.publish(3, kChunks);
-  ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().publications().latest() == Version{2} && !is_open(3); }));
+  ASSERT_TRUE(
+      fleet.run_until([&] { return fleet.origin().publications().latest() == Version{2} && !is_open(full(3)); }));
   fleet.refuse_versions(false);
   ASSERT_TRUE(fleet.install(3, kChunks));
   EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(full(1), patch(1, 2), patch(2, 3)));

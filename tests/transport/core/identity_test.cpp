@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/transport/core/origin/origin_fixture.h"
-#include "tests/transport/core/worker_fixture.h"
-#include "transport/core/worker/worker_core.h"
+#include "tests/transport/core/worker/worker_core_fixture.h"
 
 namespace weightcast {
 namespace {
@@ -20,29 +19,11 @@ PeerIdentity identity(Role role, const std::string& name, unsigned key = 1) {
   return made;
 }
 
-wire::Message hello_message(const std::string& name, std::uint32_t id = 7) {
-  wire::Message message;
-  message.mutable_hello()->set_protocol(kProtocolVersion);
-  message.mutable_hello()->set_name(name);
-  message.mutable_hello()->set_peer_id(id);
-  return message;
-}
-
 struct OriginIdentity : OriginCoreTest {
-  /// Accepts a connection whose other end is `peer`, and hears `message` on it. Returns it.
-  ConnId hear(const PeerIdentity& peer, const wire::Message& message) {
-    const ConnId conn = origin.next_conn();
-    origin.handle_accepted(now, conn, "host", peer);
-    origin.handle_message(now, conn, message);
-    run();
-    return conn;
+  ConnId hear(const std::optional<PeerIdentity>& peer, const wire::Message& message) {
+    return OriginCoreTest::hear(message, peer);
   }
   [[nodiscard]] bool joined(ConnId conn) { return said_on(conn, Kind::kJoined) != nullptr; }
-  /// Why `conn` was closed; "" if it was not.
-  [[nodiscard]] std::string refusal(ConnId conn) {
-    const wire::Message* bye = said_on(conn, Kind::kBye);
-    return bye == nullptr ? "" : bye->bye().reason();
-  }
   const wire::Message* said_on(ConnId conn, Kind kind) {
     for (const wire::Message& message : said[conn]) {
       if (message.kind_case() == kind) return &message;
@@ -216,65 +197,56 @@ struct OriginEnrolment : OriginIdentity {
   /// Whom the origin wants enrolled.
   std::vector<ConnId> asked;
 
-  ConnId ask(const std::optional<PeerIdentity>& peer, const wire::Message& message) {
-    const ConnId conn = origin.next_conn();
-    origin.handle_accepted(now, conn, "host", peer);
-    say(conn, message);
-    return conn;
+  void note(const Action& action) override {
+    if (const auto* enroll = std::get_if<action::Enroll>(&action)) asked.push_back(enroll->conn);
   }
   void say(ConnId conn, const wire::Message& message) {
     origin.handle_message(now, conn, message);
-    drain();
-  }
-  void drain() {
-    for (const Action& action : weightcast::drain([&] { return origin.poll_action(); })) {
-      if (const auto* send = std::get_if<action::Send>(&action)) said[send->conn].push_back(send->message);
-      if (const auto* enroll = std::get_if<action::Enroll>(&action)) asked.push_back(enroll->conn);
-    }
+    run();
   }
 };
 
 TEST_F(OriginEnrolment, AStrangerGetsItsCertificatesOrWhatIsWrong) {
-  const ConnId good = ask(identity(Role::kStranger, ""), enroll_message());
-  const ConnId bad = ask(identity(Role::kStranger, ""), enroll_message());
-  const ConnId unlucky = ask(identity(Role::kStranger, ""), enroll_message());
+  const ConnId good = hear(identity(Role::kStranger, ""), enroll_message());
+  const ConnId bad = hear(identity(Role::kStranger, ""), enroll_message());
+  const ConnId unlucky = hear(identity(Role::kStranger, ""), enroll_message());
   ASSERT_EQ(asked, (std::vector<ConnId>{good, bad, unlucky}));
   origin.handle_enrolled(good, EnrolledWorker{"w1", "the certificates"});
   origin.handle_enrolled(bad, fail(Errc::kNotAllowed, Op::kVerify, "no such token"));
   origin.handle_enrolled(unlucky, fail(Errc::kIo, Op::kWrite, "/a/path: disk on fire"));
-  drain();
+  run();
   ASSERT_NE(said_on(good, Kind::kEnrolled), nullptr);
   EXPECT_EQ(said_on(good, Kind::kEnrolled)->enrolled().certificates(), "the certificates");
   EXPECT_EQ(refusal(bad), "no such token");
   EXPECT_THAT(refusal(unlucky), HasSubstr("cannot enrol now")) << "and nothing of the origin's own files";
   origin.handle_enrolled(good, EnrolledWorker{"w1", "again"});
-  drain();
+  run();
   EXPECT_EQ(said[good].size(), 1u);
 }
 
 TEST_F(OriginEnrolment, AStrangerMayDoNothingElse) {
   for (const wire::Message& message : {join_message("a"), hello_message("a"), hello_message(""), join_message("")}) {
-    const ConnId conn = ask(identity(Role::kStranger, ""), message);
+    const ConnId conn = hear(identity(Role::kStranger, ""), message);
     EXPECT_NE(refusal(conn), "") << message.ShortDebugString();
   }
   EXPECT_TRUE(origin.members().all().empty());
   // While it waits for its certificates, too.
-  const ConnId waiting = ask(identity(Role::kStranger, ""), enroll_message());
+  const ConnId waiting = hear(identity(Role::kStranger, ""), enroll_message());
   say(waiting, enroll_message());
   EXPECT_EQ(asked.size(), 1u) << "once";
   say(waiting, join_message("a"));
   EXPECT_THAT(refusal(waiting), HasSubstr("may only enrol"));
   origin.handle_enrolled(waiting, EnrolledWorker{"w1", "too late"});
-  drain();
+  run();
   EXPECT_EQ(said_on(waiting, Kind::kEnrolled), nullptr);
 }
 
 TEST_F(OriginEnrolment, OnlyAStrangerEnrols) {
-  EXPECT_THAT(refusal(ask(identity(Role::kWorker, "a"), enroll_message())), HasSubstr("has a certificate"));
-  EXPECT_THAT(refusal(ask(std::nullopt, enroll_message())), HasSubstr("needs encryption"));
+  EXPECT_THAT(refusal(hear(identity(Role::kWorker, "a"), enroll_message())), HasSubstr("has a certificate"));
+  EXPECT_THAT(refusal(hear(std::nullopt, enroll_message())), HasSubstr("needs encryption"));
   wire::Message old = enroll_message();
   old.mutable_enroll()->set_protocol(kProtocolVersionMin - 1);
-  EXPECT_THAT(refusal(ask(identity(Role::kStranger, ""), old)), HasSubstr("speaks protocol"));
+  EXPECT_THAT(refusal(hear(identity(Role::kStranger, ""), old)), HasSubstr("speaks protocol"));
   EXPECT_TRUE(asked.empty());
 }
 
@@ -299,28 +271,16 @@ TEST_F(OriginIdentity, BeforeAnIntroductionNothingElseIsHeard) {
   EXPECT_TRUE(origin.members().all().empty());
 }
 
-struct WorkerIdentity : ::testing::Test {
-  WorkerConfig config = worker_config();
-  WorkerCore worker{config};
-  Instant now{1h};
-  std::vector<action::Connect> dialled;
-  std::vector<action::Send> said;
-  std::vector<ConnId> closed;
-  std::vector<std::string> warnings;
+/// One that has not joined yet.
+struct WorkerIdentity : WorkerCoreTest {
   std::vector<std::string> lists;
 
   void SetUp() override {
     worker.start(now);
     run();
   }
-  void run() {
-    for (Action& action : drain([&] { return worker.poll_action(); })) {
-      if (auto* connect = std::get_if<action::Connect>(&action)) dialled.push_back(*connect);
-      if (auto* send = std::get_if<action::Send>(&action)) said.push_back(*send);
-      if (auto* close = std::get_if<action::Close>(&action)) closed.push_back(close->conn);
-      if (auto* log = std::get_if<action::Log>(&action)) warnings.push_back(log->text);
-      if (auto* take = std::get_if<action::TakeRevocations>(&action)) lists.push_back(take->list);
-    }
+  void note(const Action& action) override {
+    if (const auto* take = std::get_if<action::TakeRevocations>(&action)) lists.push_back(take->list);
   }
   [[nodiscard]] bool said_on(ConnId conn, wire::Message::KindCase kind) const {
     return std::ranges::any_of(
@@ -333,21 +293,7 @@ struct WorkerIdentity : ::testing::Test {
     wire::Message joined;
     joined.mutable_joined()->set_peer_id(5);
     worker.handle_message(now, control, joined);
-    wire::Message message;
-    const auto manifest = manifest_of(Version{1}, 100);
-    *message.mutable_announce()->mutable_manifest() = manifest_to_wire(*manifest);
-    wire::Assignment* assignment = message.mutable_announce()->mutable_assignment();
-    assignment->set_epoch(1);
-    set_payload(*assignment, manifest->version);
-    wire::StripeSource* stripe = assignment->add_stripes();
-    wire::NodeAddress* parent = stripe->add_ancestors();
-    parent->set_peer_id(6);
-    parent->set_name("p");
-    parent->mutable_address()->set_host("p");
-    parent->mutable_address()->set_port(1);
-    stripe->add_ancestors()->set_peer_id(0);
-    assignment->add_stripe_weights(1);
-    worker.handle_message(now, control, message);
+    worker.handle_message(now, control, announce_message(*manifest_of(Version{1}, 100), 1, "p"));
     worker.handle_payload_begun(now, Version{1}, RestoredPayload{});
     run();
   }
@@ -403,12 +349,7 @@ TEST_F(WorkerIdentity, OnlyTheOriginsConnectionPlansAnnouncesGrowsAndWithdraws) 
   worker.handle_accepted(now, child, "host", identity(Role::kWorker, "c"));
   worker.handle_message(now, child, hello_message("c"));
   run();
-  wire::Message announce;
-  *announce.mutable_announce()->mutable_manifest() = manifest_to_wire(*manifest_of(Version{2}, 100));
-  set_payload(*announce.mutable_announce()->mutable_assignment(), Version{2});
-  announce.mutable_announce()->mutable_assignment()->set_epoch(9);
-  announce.mutable_announce()->mutable_assignment()->add_stripes()->add_ancestors()->set_peer_id(0);
-  announce.mutable_announce()->mutable_assignment()->add_stripe_weights(1);
+  const wire::Message announce = announce_message(*manifest_of(Version{2}, 100), 9);
   wire::Message assignment;
   *assignment.mutable_assignment() = announce.announce().assignment();
   set_payload(*assignment.mutable_assignment(), Version{1});

@@ -5,7 +5,6 @@
 
 #include "proto/limits.h"
 #include "tests/transport/core/origin/origin_fixture.h"
-#include "tests/transport/core/worker_fixture.h"
 #include "transport/core/budget.h"
 #include "transport/core/worker/worker_core.h"
 
@@ -34,12 +33,6 @@ struct PeerBudgetsTest : OriginCoreTest {
   static wire::Message ack() {
     wire::Message message;
     message.mutable_heartbeat_ack();
-    return message;
-  }
-  static wire::Message hello(const std::string& name) {
-    wire::Message message;
-    message.mutable_hello()->set_protocol(kProtocolVersion);
-    message.mutable_hello()->set_name(name);
     return message;
   }
   bool was_refused(ConnId conn) { return !said[conn].empty() && said[conn].back().has_bye(); }
@@ -73,7 +66,7 @@ TEST_F(PeerBudgetsTest, ChildThatSendsAWorkerTooManyMessagesIsClosed) {
   worker.start(now);
   const ConnId child = worker.next_conn();
   worker.handle_accepted(now, child, "host");
-  worker.handle_message(now, child, hello("child"));
+  worker.handle_message(now, child, hello_message("child"));
   std::size_t closed = 0;
   for (double i = 0; i < kPeerMessagesBurst && closed == 0; ++i) {
     worker.handle_message(now, child, ack());
@@ -114,15 +107,7 @@ TEST_F(PeerBudgetsTest, NameThatJoinsAgainAndAgainHasToWaitAndIsNamed) {
 
 TEST_F(PeerBudgetsTest, ChildHasNoMoreThanItsConnections) {
   join("a");
-  const auto greet = [&](const std::string& name) {
-    const ConnId conn = origin.next_conn();
-    origin.handle_accepted(now, conn, "host");
-    wire::Message message = hello(name);
-    message.mutable_hello()->set_peer_id(member("a").id.value);
-    origin.handle_message(now, conn, message);
-    run();
-    return conn;
-  };
+  const auto greet = [&](const std::string& name) { return hear(hello_message(name, member("a").id.value)); };
   std::vector<ConnId> of_a;
   for (std::size_t i = 0; i < kConnectionsPerPeerMax; ++i) of_a.push_back(greet("a"));
   for (const ConnId conn : of_a) ASSERT_FALSE(was_refused(conn));
@@ -134,20 +119,15 @@ TEST_F(PeerBudgetsTest, ChildHasNoMoreThanItsConnections) {
 
 struct PlacesTest : PeerBudgetsTest {
   ConnId subscribe(const std::string& name, std::uint64_t version = 1) {
-    const ConnId conn = origin.next_conn();
-    origin.handle_accepted(now, conn, "host");
-    origin.handle_message(now, conn, hello(name));
+    const ConnId conn = hear(hello_message(name));
     wire::Message message;
     set_payload(*message.mutable_subscribe(), Version{version});
     origin.handle_message(now, conn, message);
-    collect();
+    drain_actions();
     return conn;
   }
-  void collect() {
-    for (const Action& action : drain([&] { return origin.poll_action(); })) {
-      if (const auto* send = std::get_if<action::Send>(&action)) said[send->conn].push_back(send->message);
-      if (const auto* chunk = std::get_if<action::SendChunk>(&action)) ++chunks[chunk->conn];
-    }
+  void note(const Action& action) override {
+    if (const auto* chunk = std::get_if<action::SendChunk>(&action)) ++chunks[chunk->conn];
   }
   /// Until all deadlines up to then have passed.
   void wait(Duration span) {
@@ -155,7 +135,7 @@ struct PlacesTest : PeerBudgetsTest {
     for (auto due = origin.poll_deadline(); due && *due <= until; due = origin.poll_deadline()) {
       now = std::max(now, *due);
       origin.handle_timeout(now);
-      collect();
+      drain_actions();
     }
     now = until;
   }
@@ -192,9 +172,7 @@ TEST_F(PlacesTest, WhoSubscribesBeforeItHasJoinedAgainIsServedOnceItHas) {
   publish(1);
   const ConnId child = subscribe("a");
   EXPECT_EQ(chunks[child], 0);
-  const ConnId control = origin.next_conn();
-  origin.handle_accepted(now, control, "host");
-  origin.handle_message(now, control, join_message("a"));
+  join("a");
   wait(config.timeouts.unknown_version / 2);
   EXPECT_GT(chunks[child], 0);
   EXPECT_FALSE(was_refused(child));

@@ -345,14 +345,7 @@ TEST_F(ChainOfChangesTest, FindsTheChangesOfAWholeSnapshot) {
 TEST_F(ChainOfChangesTest, DoesNotCompareWithFilesThatHaveRotted) {
   go_on();
   go_on();
-  {
-    // Closed again: files that somebody has open are not used anew.
-    std::fstream damage(spare_file(), std::ios::binary | std::ios::in | std::ios::out);
-    damage.seekg(3'000'000);
-    const char was = char(damage.get());
-    damage.seekp(3'000'000);
-    damage.put(char(was ^ 4));
-  }
+  damage(spare_file(), 3'000'000);
   step(model_, 0.01, random_);
   const std::string after = write_model(model_, true, 5);
   const Version next{version_.value + 1};
@@ -370,14 +363,8 @@ TEST_F(ChainOfChangesTest, DoesNotCompareWithFilesThatHaveRotted) {
 TEST_F(ChainOfChangesTest, WritesTheChangedCellsAlone) {
   go_on();
   const std::filesystem::path file = spare_file();
-  const auto flip = [](const std::filesystem::path& path) {
-    std::fstream damage(path, std::ios::binary | std::ios::in | std::ios::out);
-    damage.seekg(40);  // in the header, which no list changes
-    const char was = char(damage.get());
-    damage.seekp(40);
-    damage.put(char(was ^ 1));
-  };
-  flip(file);
+  constexpr std::uint64_t kInHeader = 40;  // which no list changes
+  damage(file, kInHeader);
   step(model_, 0.01, random_);
   ChangesRequest request = request_of(changes_of(model_, 1000, false));
   request.base = version_;
@@ -385,7 +372,7 @@ TEST_F(ChainOfChangesTest, WritesTheChangedCellsAlone) {
   const Result<MadePayload> made = apply(std::move(request));
   ASSERT_TRUE(made.has_value()) << made.error().message();
   const std::filesystem::path installed = store_->find(made->manifest->version)->path / "model-1.safetensors";
-  flip(installed);
+  damage(installed, kInHeader);
   EXPECT_TRUE(content(installed) ==
               content(std::filesystem::path(write_model(model_, true, 5)) / "model-1.safetensors"));
 }
@@ -398,12 +385,7 @@ TEST_F(ChainOfChangesTest, NoticesABaseThatIsDamagedWhereItIsCopied) {
   request.version = Version{version_.value + 1};
   std::filesystem::remove_all(layout().spare());
   std::filesystem::create_directories(layout().spare());
-  std::fstream damage(store_->find(version_)->path / "model-1.safetensors",
-                      std::ios::binary | std::ios::in | std::ios::out);
-  damage.seekg(3'000'000);
-  const char was = char(damage.get());
-  damage.seekp(3'000'000);
-  damage.put(char(was ^ 1)).flush();
+  damage(store_->find(version_)->path / "model-1.safetensors", 3'000'000);
   const Result<MadePayload> made = apply(std::move(request));
   ASSERT_FALSE(made.has_value());
   EXPECT_EQ(made.error().code, Errc::kCorrupt);
@@ -469,11 +451,7 @@ TEST_F(ApplyChangesTest, DoNotTurnADamagedBaseIntoAnotherVersion) {
   const std::filesystem::path file = store_->find(Version{1})->path / "model.safetensors";
   const std::uint64_t bytes = std::filesystem::file_size(file);
   for (const std::uint64_t at : {std::uint64_t{0}, bytes / 2, bytes - 1}) {
-    std::fstream damage(file, std::ios::binary | std::ios::in | std::ios::out);
-    damage.seekg(std::streamoff(at));
-    const char was = char(damage.get());
-    damage.seekp(std::streamoff(at));
-    damage.put(char(was ^ 1)).flush();
+    damage(file, at);
     const Result<MadePayload> made = apply(request_of(changes));
     ASSERT_FALSE(made.has_value()) << at;
     if (at > 0) {
@@ -481,8 +459,7 @@ TEST_F(ApplyChangesTest, DoNotTurnADamagedBaseIntoAnotherVersion) {
       EXPECT_THAT(made.error().message(), HasSubstr("is damaged on this disk"));
     }
     EXPECT_EQ(store_->find(Version{2}), nullptr);
-    damage.seekp(std::streamoff(at));
-    damage.put(was).flush();
+    damage(file, at);
   }
   EXPECT_TRUE(apply(request_of(changes)).has_value()) << "after all of these";
 }

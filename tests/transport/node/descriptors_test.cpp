@@ -16,6 +16,7 @@
 #include "proto/frame.h"
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
+#include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"
 #include "transport/io/net/socket_network.h"
 #include "transport/node/node.h"
@@ -31,8 +32,6 @@ class LimitedOrigin : public testing::Test {
 #ifdef __SANITIZE_ADDRESS__
     GTEST_SKIP() << "UndefinedBehaviorSanitizer looks at objects through a pipe, which takes descriptors itself";
 #endif
-    std::string name = (std::filesystem::temp_directory_path() / "weightcast-node-XXXXXX").string();
-    directory_ = ::mkdtemp(name.data());
     int ends[2];
     ASSERT_EQ(::pipe(ends), 0);
     child_ = ::fork();
@@ -45,7 +44,6 @@ class LimitedOrigin : public testing::Test {
     if (child_ < 0) return;
     ::kill(child_, SIGKILL);
     ::waitpid(child_, nullptr, 0);
-    std::filesystem::remove_all(directory_);
   }
 
   [[nodiscard]] bool alive() const { return ::waitpid(child_, nullptr, WNOHANG) == 0; }
@@ -86,8 +84,8 @@ class LimitedOrigin : public testing::Test {
     char header[FrameHeader::kBytes];
     return ::recv(fd.get(), header, sizeof header, MSG_WAITALL) == ssize_t(sizeof header);
   }
-  /// Whether who joins is let in within some seconds, in which the origin gets on with the flood. Between its connection
-  /// and its first frame it is as silent as the flood, and may be refused for it: it tries anew.
+  /// Whether who joins is let in within some seconds, in which the origin gets on with the flood. Between its
+  /// connection and its first frame it is as silent as the flood, and may be refused for it: it tries anew.
   [[nodiscard]] bool comes_in(const char* from, const std::string& name) const {
     for (int attempt = 0; attempt < 200; ++attempt) {
       if (answered(say(from, join(name)))) return true;
@@ -108,7 +106,7 @@ class LimitedOrigin : public testing::Test {
     DaemonConfig config;
     config.role = Role::kOrigin;
     config.name = "origin";
-    config.state = (directory_ / "origin").string();
+    config.state = directory_.file("origin");
     config.disk = DiskBackend::kThreadPool;
     config.admission = AdmissionLimits::of_this_process();
     UvLoop loop;
@@ -122,7 +120,7 @@ class LimitedOrigin : public testing::Test {
     ::_exit(0);
   }
 
-  std::filesystem::path directory_;
+  const TempDir directory_;
   pid_t child_ = -1;
   std::uint16_t port_ = 0;
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/local_message.h"
+#include "tests/patch/temp_dir.h"
 #include "tests/transport/io/io_fixture.h"
 #include "transport/io/net/dial.h"
 #include "transport/io/net/socket_network.h"
@@ -111,10 +112,8 @@ inline local::WaitRequest wait_request(std::uint64_t version, double timeout_s =
 inline std::uint32_t number(Errc code) { return static_cast<std::uint32_t>(code); }
 
 struct LocalApiTest : testing::Test {
-  std::filesystem::path directory = [] {
-    std::string name = (std::filesystem::temp_directory_path() / "weightcast-api-XXXXXX").string();
-    return std::filesystem::path(::mkdtemp(name.data()));
-  }();
+  TempDir temp;
+  std::filesystem::path directory = temp.path();
   std::string path = (directory / "api.sock").string();
   Net net;
   SocketNetwork network{net.loop, Rate{}, Rate{}, SocketOptions{}};
@@ -124,8 +123,6 @@ struct LocalApiTest : testing::Test {
     EXPECT_TRUE(opened.has_value());
     return std::move(*opened);
   }();
-
-  ~LocalApiTest() override { std::filesystem::remove_all(directory); }
 
   [[nodiscard]] testing::AssertionResult answered(const Program& program, std::size_t count) {
     return net.run_until([&] { return program.controls.size() >= count || program.closed; });

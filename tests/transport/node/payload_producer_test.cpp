@@ -93,7 +93,7 @@ class MemorySnapshot final : public PayloadSource {
   std::atomic<unsigned> next_ = 0;
 };
 
-class PayloadProducerTest : public StoreFixture {
+class PayloadProducerTest : public OneStore {
  protected:
   struct Told {
     unsigned begun = 0;
@@ -129,7 +129,7 @@ class PayloadProducerTest : public StoreFixture {
   Jobs jobs_{loop_};
 };
 
-TEST_P(PayloadProducerTest, TellsHowFarAPayloadIsAndPutsItIntoTheStore) {
+TEST_F(PayloadProducerTest, TellsHowFarAPayloadIsAndPutsItIntoTheStore) {
   open();
   const Publication version = publication(1);
   const Told told = produce(version, Step::kNone);
@@ -142,7 +142,7 @@ TEST_P(PayloadProducerTest, TellsHowFarAPayloadIsAndPutsItIntoTheStore) {
   EXPECT_EQ(store_->current(), Version{1});
 }
 
-TEST_P(PayloadProducerTest, LeavesNothingWhicheverStepFails) {
+TEST_F(PayloadProducerTest, LeavesNothingWhicheverStepFails) {
   open();
   const Publication version = publication(1);
   for (const Step step : {Step::kOpen, Step::kAnnounce, Step::kBegin, Step::kProduce, Step::kEnd, Step::kFinish}) {
@@ -157,7 +157,7 @@ TEST_P(PayloadProducerTest, LeavesNothingWhicheverStepFails) {
   EXPECT_TRUE(produce(version, Step::kNone).done->has_value());
 }
 
-TEST_P(PayloadProducerTest, SaysNothingOnceItsJobsAreStopped) {
+TEST_F(PayloadProducerTest, SaysNothingOnceItsJobsAreStopped) {
   open();
   const Publication version = publication(1);
   bool told = false;
@@ -175,8 +175,6 @@ TEST_P(PayloadProducerTest, SaysNothingOnceItsJobsAreStopped) {
   }
   EXPECT_FALSE(told);
 }
-
-INSTANTIATE_TEST_SUITE_P(Disks, PayloadProducerTest, testing::Values(DiskBackend::kThreadPool));
 
 }  // namespace
 }  // namespace weightcast

@@ -50,14 +50,6 @@ class VerifyVersionTest : public OneStore {
     return verified.has_value() ? "" : verified.error().detail;
   }
 
-  /// Flips a bit of a file of the store.
-  static void damage(const std::filesystem::path& path, std::uint64_t offset) {
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(static_cast<std::streamoff>(offset));
-    const char byte = static_cast<char>(file.get() ^ 1);
-    file.seekp(static_cast<std::streamoff>(offset));
-    file.put(byte);
-  }
   /// The record of a version with another manifest.
   void rewrite(std::uint64_t version, const std::function<void(Manifest&)>& change) const {
     const std::filesystem::path path = layout().record(Version{version});
@@ -112,9 +104,8 @@ TEST_F(VerifyVersionTest, FindsARecordThatWasMadeToFit) {
   const std::filesystem::path file = layout().complete(Version{1}) / "model.safetensors";
   damage(file, 5);
   Publication forged = first_;
-  forged.stream[105] = static_cast<char>(forged.stream[105] ^ 1);
-  forged.digest_chunks();
-  forged.digest_snapshot();
+  forged.stream[105] = static_cast<char>(forged.stream[105] ^ 4);
+  forged.digest();
   rewrite(1, [&](Manifest& m) {
     m.part_digests = forged.manifest.part_digests;
     m.snapshot_digest = forged.manifest.snapshot_digest;
@@ -239,19 +230,14 @@ TEST_F(VerifyVersionTest, VersionThatWasPublishedByItsPatchIsProvenOnceItsOwnDig
   Manifest by_patch = patch_of(second_, third).manifest;
   by_patch.published_unix_ms = 1000 * cluster_.now_unix_s;
   ManifestAuthor{RunId{0xa}, signer_}.sign(by_patch);
-  std::optional<Result<ImportTarget>> target;
-  store_->begin_import(Version{3}, third.manifest.files, [&](auto r) { target = std::move(r); });
-  ASSERT_TRUE(await(target).has_value());
-  ASSERT_TRUE(write_stream(*(*target)->files, 0, third.bytes()).has_value());
-  std::optional<Result<StoredVersion>> stored;
-  store_->finish_import(by_patch, {}, [&](auto r) { stored = std::move(r); });
-  ASSERT_TRUE(await(stored).has_value());
+  const Result<ImportTarget> target = begin_import(third);
+  ASSERT_TRUE(target.has_value());
+  ASSERT_TRUE(write_stream(*target->files, 0, third.bytes()).has_value());
+  ASSERT_TRUE(finish_import(by_patch).has_value());
   EXPECT_THAT(error(3), HasSubstr("nothing here proves its bytes"));
 
   sign(third);
-  std::optional<Status> added;
-  store_->add_full_manifest(third.manifest, third.digests, [&](Status s) { added = std::move(s); });
-  ASSERT_TRUE(await(added).has_value());
+  ASSERT_TRUE(add_full(third.manifest, third.digests).has_value());
   EXPECT_EQ(error(3), "");
   damage(layout().complete(Version{3}) / "model.safetensors", kBytes / 2);
   EXPECT_THAT(error(3), HasSubstr("not those that were published"));

@@ -31,10 +31,7 @@ struct DownloadRate : DownloadTest {
     Assignment plan = assignment(1, {ancestors});
     plan.stripes[0].predicted_bytes_per_s = chunks_per_s * kChunkBytesMin;
     start(plan);
-    const ConnId parent = conn_to(ancestors[0]);
-    const wire::DigestPart part = part_of(kVersion, kManyChunks);
-    ASSERT_TRUE(
-        download.handle_digest_part(now, parent, part.part(), std::as_bytes(std::span(part.digests()))).has_value());
+    ASSERT_TRUE(take_part(ancestors[0], part_of(kVersion, kManyChunks)).has_value());
   }
   /// When from now on so much comes from parent 2.
   void expect_left(double chunks_per_s, Duration within, wire::FaultKind why) {

@@ -40,11 +40,11 @@ struct UploadsTest : testing::Test {
   }
   void hold_all() { hold(kVersion).restore(chunk_digests(kVersion, kChunks), ChunkSet(kChunks, true)); }
 
-  void subscribe(Version version = kVersion) {
-    wire::Subscribe request;
-    set_payload(request, version);
-    ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
+  Status ask(wire::Subscribe request, PayloadId payload = kVersion, ConnId conn = kChild) {
+    set_payload(request, payload);
+    return uploads.handle_subscribe(now, conn, request);
   }
+  void subscribe(Version version = kVersion) { ASSERT_TRUE(ask({}, version).has_value()); }
   void SetUp() override { uploads.handle_hello(kChild, {PeerId{1}, "child"}); }
 
   std::vector<Action> actions() {
@@ -121,9 +121,7 @@ TEST_F(UploadsTest, SkippedRangesAreBounded) {
 TEST_F(UploadsTest, RepeatedSubscribeIsRefused) {
   hold_all();
   subscribe();
-  wire::Subscribe again;
-  set_payload(again, kVersion);
-  const Status refused = uploads.handle_subscribe(now, kChild, again);
+  const Status refused = ask({});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::kAlreadyExists);
 }
@@ -134,9 +132,8 @@ TEST_F(UploadsTest, SubscriptionThatEndsWhenMoreIsKnownLeavesTheOthersAlone) {
   request.add_stripe_weights(1);
   request.add_stripe_weights(1);
   for (const std::uint32_t stripe : {0u, 1u, 2u}) {
-    set_payload(request, kVersion);
     request.set_stripe(stripe);
-    ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
+    ASSERT_TRUE(ask(request).has_value());
   }
   hold(Version{kVersion.value + 1});
   uploads.handle_known(kVersion);  // which will never come now
@@ -147,13 +144,10 @@ TEST_F(UploadsTest, SubscriptionThatEndsWhenMoreIsKnownLeavesTheOthersAlone) {
 }
 
 TEST_F(UploadsTest, ChildHasNoMoreThanItsSubscriptions) {
-  wire::Subscribe request;
   for (std::uint64_t version = 1; version <= 128; ++version) {
-    set_payload(request, Version{version});
-    ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value()) << version;
+    ASSERT_TRUE(ask({}, Version{version}).has_value()) << version;
   }
-  set_payload(request, Version{129});
-  EXPECT_EQ(uploads.handle_subscribe(now, kChild, request).error().code, Errc::kTooLarge);
+  EXPECT_EQ(ask({}, Version{129}).error().code, Errc::kTooLarge);
 }
 
 TEST_F(UploadsTest, SubscribingCostsNoMoreThanItsMessageSays) {
@@ -218,18 +212,16 @@ TEST_F(UploadsTest, ChunksThatWaitedForTheirDigestsAreSentThoughLaterOnesWentBef
 }
 
 TEST_F(UploadsTest, SubscriptionsOfAllConnectionsOfAChildAreBounded) {
-  wire::Subscribe request;
   std::size_t taken = 0;
   for (std::uint64_t conn = 100; conn < 100 + kConnectionsPerPeerMax; ++conn) {
     uploads.handle_hello(ConnId{conn}, {PeerId{1}, "child"});
     for (std::uint64_t version = 1; version <= 2 * kStripesMax; ++version) {
-      set_payload(request, Version{version});
-      taken += uploads.handle_subscribe(now, ConnId{conn}, request).has_value() ? 1 : 0;
+      taken += ask({}, Version{version}, ConnId{conn}).has_value() ? 1 : 0;
     }
   }
   EXPECT_EQ(taken, kSubscriptionsPerPeerMax);
   uploads.handle_hello(ConnId{99}, {PeerId{2}, "another"});
-  EXPECT_TRUE(uploads.handle_subscribe(now, ConnId{99}, request).has_value());
+  EXPECT_TRUE(ask({}, kVersion, ConnId{99}).has_value());
 }
 
 TEST_F(UploadsTest, SaysWhichChunksAreOfASecondCopyAndWhoTakesManyOnWhateverConnections) {
@@ -240,9 +232,7 @@ TEST_F(UploadsTest, SaysWhichChunksAreOfASecondCopyAndWhoTakesManyOnWhateverConn
     EXPECT_TRUE(uploads.take_greedy().empty()) << copy;
     const ConnId conn{100 + copy};
     uploads.handle_hello(conn, {PeerId{1}, "child"});
-    wire::Subscribe request;
-    set_payload(request, kVersion);
-    ASSERT_TRUE(uploads.handle_subscribe(now, conn, request).has_value());
+    ASSERT_TRUE(ask({}, kVersion, conn).has_value());
     for (std::uint32_t chunk = 0; chunk < kChunks; ++chunk) uploads.handle_chunk_sent(conn);
     for (const auto& chunk : only<action::SendChunk>(actions())) again += chunk.again_max == Rate{2e6} ? 1 : 0;
     EXPECT_EQ(again, (copy > 2 ? copy - 2 : 0) * kChunks);
@@ -266,11 +256,9 @@ TEST_F(UploadsTest, WhoHasNoPlaceWaitsForOneAndIsGivenUpIfThereIsNone) {
   const ConnId other{8};
   uploads.handle_hello(other, {PeerId{2}, "other"});
   wire::Subscribe request;
-  set_payload(request, kVersion);
   request.set_chunks_held(std::string(kUnknownBitmapBytesMax + 1, '\0'));
-  EXPECT_EQ(uploads.handle_subscribe(now, other, request).error().code, Errc::kBusy) << "which would have to be kept";
-  request.clear_chunks_held();
-  ASSERT_TRUE(uploads.handle_subscribe(now, other, request).has_value());
+  EXPECT_EQ(ask(request, kVersion, other).error().code, Errc::kBusy) << "which would have to be kept";
+  ASSERT_TRUE(ask({}, kVersion, other).has_value());
   uploads.handle_timeout(now + timeouts.unknown_version);
   EXPECT_EQ(uploads.take_placeless(), std::vector<ConnId>{other});
   EXPECT_TRUE(uploads.take_placeless().empty());
@@ -288,10 +276,9 @@ struct UploadsOfStripesTest : UploadsTest {
 
   void subscribe_to(std::uint32_t stripe) {
     wire::Subscribe request;
-    set_payload(request, kVersion);
     request.set_stripe(stripe);
     request.mutable_stripe_weights()->Add(weights.begin(), weights.end());
-    ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
+    ASSERT_TRUE(ask(request).has_value());
   }
   /// How many chunks of each stripe leave while `count` others do.
   std::array<int, 2> next(std::uint32_t count) {
@@ -387,10 +374,9 @@ TEST_F(UploadsTest, VersionThatDoesNotComeIsRefusedBeforeTheChildLosesPatience) 
 
 TEST_F(UploadsTest, StripesOutOfTheirLimitsAreRefused) {
   wire::Subscribe request;
-  set_payload(request, kVersion);
   request.set_stripe(1);
-  EXPECT_FALSE(uploads.handle_subscribe(now, kChild, request).has_value());
-  EXPECT_FALSE(uploads.handle_subscribe(now, ConnId{99}, request).has_value()) << "it never said hello";
+  EXPECT_FALSE(ask(request).has_value());
+  EXPECT_FALSE(ask({}, kVersion, ConnId{99}).has_value()) << "it never said hello";
 }
 
 TEST_F(UploadsTest, SendsWhatAnOpenPayloadGrowsByExceptWhatTheChildHad) {
@@ -403,12 +389,11 @@ TEST_F(UploadsTest, SendsWhatAnOpenPayloadGrowsByExceptWhatTheChildHad) {
   };
   grow(4, true);
   wire::Subscribe request;
-  set_payload(request, patch_of(kVersion, Version{2}));
   ChunkSet held(8);
   held.insert(ChunkIndex{1});
   held.insert(ChunkIndex{5});  // its other parent is further
   request.set_chunks_held(held.to_bytes());
-  ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
+  ASSERT_TRUE(ask(request, kPatch).has_value());
   EXPECT_THAT(sent(), testing::ElementsAre(0, 2, 3));
   grow(8, true);
   EXPECT_THAT(sent(), testing::ElementsAre(4, 6, 7));
@@ -421,11 +406,10 @@ TEST_F(UploadsTest, StripesOfAnOpenPayloadGrowTogether) {
   Holding& holding = holdings.emplace(kPatch, Holding(growing_manifest(kPatch, 0))).first->second;
   for (const std::uint32_t stripe : {0u, 1u}) {
     wire::Subscribe request;
-    set_payload(request, patch_of(kVersion, Version{2}));
     request.set_stripe(stripe);
     request.add_stripe_weights(1);
     request.add_stripe_weights(1);
-    ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
+    ASSERT_TRUE(ask(request, kPatch).has_value());
   }
   EXPECT_THAT(sent(), testing::ElementsAre());
   holding.grow(growing_manifest(kPatch, 4));
@@ -435,11 +419,10 @@ TEST_F(UploadsTest, StripesOfAnOpenPayloadGrowTogether) {
 }
 
 TEST_F(UploadsTest, BitmapsOfPayloadsThatAreNotHereAreKeptWithinBounds) {
-  const auto ask = [&](ConnId conn, std::uint64_t version, std::size_t bytes = kUnknownBitmapBytesMax) {
+  const auto ask_for = [&](ConnId conn, std::uint64_t version, std::size_t bytes = kUnknownBitmapBytesMax) {
     wire::Subscribe request;
-    set_payload(request, Version{version});
     request.set_chunks_held(std::string(bytes, '\1'));
-    ASSERT_TRUE(uploads.handle_subscribe(now, conn, request).has_value());
+    ASSERT_TRUE(ask(request, Version{version}, conn).has_value());
   };
   const auto refused = [&] {
     std::vector<ConnId> conns;
@@ -451,20 +434,20 @@ TEST_F(UploadsTest, BitmapsOfPayloadsThatAreNotHereAreKeptWithinBounds) {
   constexpr std::size_t kOfOne = Uploads::kKeptBitmapBytesMax / kUnknownBitmapBytesMax;
   constexpr std::size_t kOfAll = Uploads::kKeptBitmapsBytesMax / kUnknownBitmapBytesMax;
   for (std::uint64_t i = 0; i <= kOfOne; ++i) uploads.handle_hello(ConnId{100 + i}, {PeerId{1}, "child"});
-  ask(ConnId{100}, 7, kUnknownBitmapBytesMax + 1);
+  ask_for(ConnId{100}, 7, kUnknownBitmapBytesMax + 1);
   EXPECT_THAT(refused(), testing::ElementsAre(ConnId{100})) << "of a payload that nobody knows here";
-  for (std::uint64_t i = 0; i <= kOfOne; ++i) ask(ConnId{100 + i}, 8);
+  for (std::uint64_t i = 0; i <= kOfOne; ++i) ask_for(ConnId{100 + i}, 8);
   EXPECT_THAT(refused(), testing::ElementsAre(ConnId{100 + kOfOne})) << "one child has its share, on all connections";
   for (std::uint64_t i = kOfOne; i <= kOfAll; ++i) {
     uploads.handle_hello(ConnId{1000 + i}, {PeerId{static_cast<std::uint32_t>(2 + i)}, "another"});
-    ask(ConnId{1000 + i}, 8);
+    ask_for(ConnId{1000 + i}, 8);
   }
   EXPECT_THAT(refused(), testing::ElementsAre(ConnId{1000 + kOfAll})) << "and all together have theirs";
   uploads.handle_closed(ConnId{100});
   now += timeouts.unknown_version;
   uploads.handle_timeout(now);
   EXPECT_EQ(refused().size(), kOfAll - 1) << "the version did not come";
-  ask(ConnId{1000 + kOfAll}, 8);
+  ask_for(ConnId{1000 + kOfAll}, 8);
   EXPECT_TRUE(refused().empty()) << "there is room again";
 }
 

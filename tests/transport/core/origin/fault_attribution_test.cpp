@@ -34,6 +34,10 @@ struct FaultAttributionTest : testing::Test {
   bool report(PeerId child, PeerId parent, wire::FaultKind kind) {
     return faults.handle_report(now, plan, {kPayload, child, parent, 0, kind, false, {}});
   }
+  /// It has got nothing for so long, and stays.
+  bool report(PeerId child, PeerId parent, wire::FaultKind kind, Duration starving) {
+    return faults.handle_report(now, plan, {kPayload, child, parent, 0, kind, true, starving});
+  }
   /// As a child does that gets nothing: every half second, while it and others that say the same are heard.
   struct Saying {
     PeerId child, parent;
@@ -44,7 +48,7 @@ struct FaultAttributionTest : testing::Test {
     for (int i = 0; i < times; ++i) {
       for (auto& [id, member] : members.all()) member.heard_at = member.progress_at = now;
       for (const auto& [child, parent, kind, moves] : all) {
-        (void)faults.handle_report(now, plan, {kPayload, child, parent, 0, kind, true, 1s + (moves ? 0 : i) * 500ms});
+        (void)report(child, parent, kind, 1s + (moves ? 0 : i) * 500ms);
       }
       now += 500ms;
     }
@@ -317,14 +321,14 @@ TEST_F(FaultAttributionTest, WhenTheOriginStopsNobodyIsBlamed) {
 TEST_F(FaultAttributionTest, ReportsThatAllComeAtOnceAfterAStallOfTheOriginBlameNobody) {
   for (auto& [id, member] : members.all()) member.heard_at = now;
   for (int i = 0; i < 10; ++i) {
-    (void)faults.handle_report(now, plan, {kPayload, kC, kB, 0, wire::FAULT_KIND_STARVED, true, 1s + i * 500ms});
+    (void)report(kC, kB, wire::FAULT_KIND_STARVED, 1s + i * 500ms);
   }
   EXPECT_THAT(faults.apart(kPayload), IsEmpty());
 }
 
 TEST_F(FaultAttributionTest, RelayThatTheOriginDoesNotHearMayStarveForAllThatIsKnown) {
   for (int i = 0; i < 4; ++i) {
-    (void)faults.handle_report(now, plan, {kPayload, kC, kB, 0, wire::FAULT_KIND_STARVED, true, 1s + i * 500ms});
+    (void)report(kC, kB, wire::FAULT_KIND_STARVED, 1s + i * 500ms);
     now += 500ms;
   }
   EXPECT_THAT(faults.apart(kPayload), IsEmpty());
@@ -343,7 +347,7 @@ TEST_F(FaultAttributionTest, RelayIsNotBlamedForWhatOneChildSaysWhateverItHasByI
 TEST_F(FaultAttributionTest, SeedThatSaysThatItStarvesWhileTheOriginsChunksLeaveToItIsBlamed) {
   for (int i = 0; i < 6; ++i) {
     send_to_a(5);
-    (void)faults.handle_report(now, plan, {kPayload, kA, kOriginId, 0, wire::FAULT_KIND_WAITING, true, 5s + i * 500ms});
+    (void)report(kA, kOriginId, wire::FAULT_KIND_WAITING, 5s + i * 500ms);
     now += 500ms;
   }
   EXPECT_THAT(blamed(), ElementsAre(kA));
@@ -354,7 +358,7 @@ TEST_F(FaultAttributionTest, SeedThatSaysThatItStarvesWhileTheOriginsChunksLeave
 TEST_F(FaultAttributionTest, SeedThatNamesANewStarvationInEachReportIsDisprovedAllTheSame) {
   for (int i = 0; i < 4; ++i) {
     send_to_a(5);
-    (void)faults.handle_report(now, plan, {kPayload, kA, kOriginId, 0, wire::FAULT_KIND_WAITING, true, 1s});
+    (void)report(kA, kOriginId, wire::FAULT_KIND_WAITING, 1s);
     now += 500ms;
   }
   EXPECT_THAT(leaves(), ElementsAre(kA));
@@ -364,7 +368,7 @@ TEST_F(FaultAttributionTest, SeedThatNamesAnotherParentInEachReportIsDisprovedAl
   for (int i = 0; i < 4; ++i) {
     send_to_a(5);
     const PeerId parent = i % 2 == 0 ? kOriginId : PeerId{i % 4 == 1 ? 5u : 77u};
-    (void)faults.handle_report(now, plan, {kPayload, kA, parent, 0, wire::FAULT_KIND_WAITING, true, 1s + i * 500ms});
+    (void)report(kA, parent, wire::FAULT_KIND_WAITING, 1s + i * 500ms);
     now += 500ms;
   }
   EXPECT_THAT(leaves(), ElementsAre(kA));
@@ -387,8 +391,7 @@ TEST_F(FaultAttributionTest, SeedThatSaysSoTwiceInOneMomentIsNoLessDisproved) {
   for (int i = 0; i < 6; ++i) {
     send_to_a(5);
     for (int twice = 0; twice < 2; ++twice) {
-      (void)faults.handle_report(now, plan,
-                                 {kPayload, kA, kOriginId, 0, wire::FAULT_KIND_WAITING, true, 1s + i * 500ms});
+      (void)report(kA, kOriginId, wire::FAULT_KIND_WAITING, 1s + i * 500ms);
     }
     now += 500ms;
   }
@@ -409,8 +412,8 @@ TEST_F(FaultAttributionTest, RelayThatHasAChunkMoreThanItsChildIsExcusedWhileTha
   starve({{kB, kA}, {kA, kOriginId, wire::FAULT_KIND_WAITING}}, 2);
   for (int i = 0; i < 6; ++i) {
     for (auto& [id, member] : members.all()) member.heard_at = member.progress_at = now;
-    (void)faults.handle_report(now, plan, {kPayload, kA, kOriginId, 0, wire::FAULT_KIND_WAITING, true, 1s + i * 500ms});
-    (void)faults.handle_report(now, plan, {kPayload, kB, kA, 0, wire::FAULT_KIND_STARVED, true, 2s + i * 500ms});
+    (void)report(kA, kOriginId, wire::FAULT_KIND_WAITING, 1s + i * 500ms);
+    (void)report(kB, kA, wire::FAULT_KIND_STARVED, 2s + i * 500ms);
     now += 500ms;
   }
   EXPECT_THAT(blamed(), IsEmpty());
@@ -468,7 +471,7 @@ TEST_F(FaultAttributionTest, ReportOfAParentThatThePlanDoesNotNameExoneratesItsA
   for (int i = 0; i < 6; ++i, now += 500ms) {
     for (auto& [id, member] : members.all()) member.heard_at = member.progress_at = now;
     (void)report(kB, kOriginId, wire::FAULT_KIND_STARVED);  // B has left A on its own, and left the origin, too
-    (void)faults.handle_report(now, plan, {kPayload, kC, kB, 0, wire::FAULT_KIND_STARVED, true, 1s + i * 500ms});
+    (void)report(kC, kB, wire::FAULT_KIND_STARVED, 1s + i * 500ms);
   }
   EXPECT_THAT(apart_from(kC), IsEmpty());
 }

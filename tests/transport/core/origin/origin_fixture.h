@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/transport/core/payload_fixture.h"
+#include "tests/transport/core/worker_fixture.h"
 #include "transport/core/origin/origin_core.h"
 
 namespace weightcast {
@@ -33,6 +34,7 @@ struct OriginCoreTest : testing::Test {
   std::vector<std::string> warnings;
   std::vector<std::string> charged;  // who pays for each of them, beside whoever spoke
   std::vector<std::string> milestones;
+  std::vector<ConnId> closed;
 
   /// What has changed is settled a moment later, by the core's own deadline.
   void run() {
@@ -45,6 +47,8 @@ struct OriginCoreTest : testing::Test {
   }
   void drain_actions() {
     for (const Action& action : drain([&] { return origin.poll_action(); })) {
+      note(action);
+      if (const auto* close = std::get_if<action::Close>(&action)) closed.push_back(close->conn);
       if (const auto* send = std::get_if<action::Send>(&action)) said[send->conn].push_back(send->message);
       if (const auto* log = std::get_if<action::Log>(&action); log && log->level == action::Log::Level::kWarning) {
         warnings.push_back(log->text);
@@ -55,6 +59,8 @@ struct OriginCoreTest : testing::Test {
       if (const auto* connect = std::get_if<action::Connect>(&action)) probes[connect->conn] = *connect;
     }
   }
+  /// For a test that asks for more of what the origin does.
+  virtual void note(const Action& /*action*/) {}
   void SetUp() override { origin.start(now); }
 
   static wire::Message join_message(const std::string& name) {
@@ -69,13 +75,15 @@ struct OriginCoreTest : testing::Test {
     join->set_downlink_bytes_per_s(12.5e6);
     return message;
   }
-  void join(const std::string& name, wire::Message message) {
+  /// Accepts a connection, whose other end may have proven who it is, and hears `message` on it.
+  ConnId hear(const wire::Message& message, const std::optional<PeerIdentity>& peer = std::nullopt) {
     const ConnId conn = origin.next_conn();
-    conns[name] = conn;
-    origin.handle_accepted(now, conn, "host");
+    origin.handle_accepted(now, conn, "host", peer);
     origin.handle_message(now, conn, message);
     run();
+    return conn;
   }
+  void join(const std::string& name, const wire::Message& message) { conns[name] = hear(message); }
   void join(const std::string& name) { join(name, join_message(name)); }
   void answer_probes(bool reached) {
     for (const auto& [conn, connect] : std::exchange(probes, {})) {
@@ -106,6 +114,13 @@ struct OriginCoreTest : testing::Test {
     origin.handle_message(now, conns.at(name), message);
     run();
   }
+  /// It is in the middle of that.
+  void receives(const std::string& name, std::uint64_t version, std::uint32_t chunks_verified = 0) {
+    wire::Message message;
+    payload_to_wire(Version{version}, *message.mutable_heartbeat()->mutable_receiving());
+    message.mutable_heartbeat()->set_chunks_verified(chunks_verified);
+    tell(name, message);
+  }
   void lose(const std::string& name) {
     origin.handle_closed(now, conns.at(name), fail(Errc::kClosed, Op::kReceive, "gone"));
     run();
@@ -134,7 +149,10 @@ struct OriginCoreTest : testing::Test {
     const auto at = std::ranges::find(plan.members, member(name).id) - plan.members.begin();
     return plan.stripes.at(0).parents.at(std::size_t(at));
   }
-  std::vector<wire::Message> heard_by(const std::string& name, wire::Message::KindCase kind) {
+  /// Why `conn` was closed; "" if nobody said goodbye to it.
+  std::string refusal(ConnId conn) { return said[conn].empty() ? "" : said[conn].back().bye().reason(); }
+  std::string refusal(const std::string& name) { return refusal(conns.at(name)); }
+  std::vector<wire::Message> heard_by(const std::string& name, Kind kind) {
     std::vector<wire::Message> found;
     for (const auto& message : said[conns.at(name)]) {
       if (message.kind_case() == kind) found.push_back(message);

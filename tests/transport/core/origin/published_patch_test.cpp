@@ -24,19 +24,15 @@ struct PublishedPatchTest : OriginCoreTest {
   }
   void publish_patch(std::uint64_t version, std::uint64_t base) {
     origin.handle_publish(now, now, patch_made(version, base));
-    collect();
+    run();
   }
   /// So many versions in a row, so that no full payload of an older one is left.
   void publish_patches(std::uint64_t last) {
     publish(1);
     for (std::uint64_t version = 2; version <= last; ++version) publish_patch(version, version - 1);
   }
-  void collect() {
-    for (const Action& action : drain([&] { return origin.poll_action(); })) {
-      if (const auto* make = std::get_if<action::MakePayload>(&action)) asked.push_back(make->payload);
-      if (const auto* send = std::get_if<action::Send>(&action)) said[send->conn].push_back(send->message);
-    }
-    run();
+  void note(const Action& action) override {
+    if (const auto* make = std::get_if<action::MakePayload>(&action)) asked.push_back(make->payload);
   }
   std::vector<PayloadId> announced_to(const std::string& name) {
     std::vector<PayloadId> payloads;
@@ -44,13 +40,6 @@ struct PublishedPatchTest : OriginCoreTest {
       payloads.push_back(payload_from_wire(message.announce().manifest().payload()));
     }
     return payloads;
-  }
-  void join_and_collect(const std::string& name) {
-    const ConnId conn = origin.next_conn();
-    conns[name] = conn;
-    origin.handle_accepted(now, conn, "host");
-    origin.handle_message(now, conn, join_message(name));
-    collect();
   }
 
   std::vector<PayloadId> asked;
@@ -65,7 +54,7 @@ TEST_F(PublishedPatchTest, VersionIsItsPatchUntilSomebodyNeedsItWhole) {
   EXPECT_THAT(kept, testing::Not(testing::Contains(PayloadId(Version{1}))));
   EXPECT_TRUE(asked.empty());
 
-  join_and_collect("a");
+  join("a");
   ASSERT_EQ(asked, std::vector<PayloadId>{Version{4}});
   EXPECT_TRUE(heard_by("a", Kind::kAnnounce).empty());
   origin.handle_payload_begun(now, full_made(4, 0).manifest);
@@ -86,7 +75,7 @@ TEST_F(PublishedPatchTest, VersionIsItsPatchUntilSomebodyNeedsItWhole) {
 
 TEST_F(PublishedPatchTest, VersionWhoseHashIsAnotherIsWithdrawn) {
   publish_patches(4);
-  join_and_collect("a");
+  join("a");
   MadePayload other = full_made(4);
   Manifest manifest = *other.manifest;
   manifest.snapshot_digest = snapshot_digest(Version{77});
@@ -102,14 +91,14 @@ TEST_F(PublishedPatchTest, VersionWhoseHashIsAnotherIsWithdrawn) {
 
 TEST_F(PublishedPatchTest, VersionThatCannotBeReadIsWithdrawnAndOneThatIsTooLargeIsNot) {
   publish_patches(4);
-  join_and_collect("a");
+  join("a");
   origin.handle_payload_made(now, Version{4}, fail(Errc::kTooLarge, Op::kPublish, "its manifest cannot be sent"));
   run();
   EXPECT_EQ(origin.publications().latest(), Version{4});
   publish_patch(5, 4);
   ASSERT_EQ(asked.back(), PayloadId(Version{5}));
   origin.handle_payload_made(now, Version{5}, fail(Errc::kIo, Op::kRead, "the disk does not answer"));
-  collect();
+  run();
   EXPECT_EQ(origin.publications().latest(), Version{4});
   EXPECT_THAT(origin.last_error(), HasSubstr("the disk does not answer"));
   EXPECT_EQ(asked.back(), PayloadId(Version{4})) << "for the one before";
@@ -126,7 +115,7 @@ TEST_F(PublishedPatchTest, VersionThatTheDiskLostIsWithdrawnThoughItsFullPayload
 
 TEST_F(PublishedPatchTest, FullPayloadOfAVersionThatWasWithdrawnMeanwhileIsNotHeld) {
   publish_patches(4);
-  join_and_collect("a");
+  join("a");
   origin.handle_version_lost(now, Version{4}, nullptr, fail(Errc::kCorrupt, Op::kSync, "the disk refused its bytes"));
   origin.handle_payload_begun(now, full_made(4, 0).manifest);
   EXPECT_FALSE(origin.holdings().contains(Version{4}));
@@ -177,10 +166,10 @@ TEST_F(GrowingPatchTest, IsSentToWhoHasTheBase) {
   join("late");
   EXPECT_EQ(announced_to("late"), std::vector<PayloadId>{Version{1}}) << "from there the patch leads on";
   origin.handle_publish_grown(now, patch(kGrowingPartChunks, true));
-  collect();
+  run();
   EXPECT_EQ(heard_by("a", Kind::kGrowth).size(), 1u);
   origin.handle_publish(now, now, patch(2 * kGrowingPartChunks, false));
-  collect();
+  run();
   ASSERT_EQ(heard_by("a", Kind::kGrowth).size(), 2u);
   EXPECT_FALSE(heard_by("a", Kind::kGrowth).back().growth().open());
   EXPECT_TRUE(origin.holdings().at(kPatch).complete());
@@ -243,7 +232,7 @@ TEST_F(PublishedPatchTest, AfterARestartAVersionIsWhatItsPatchSays) {
 
 TEST_F(PublishedPatchTest, HistorySaysWhatWasMadeOfIt) {
   publish_patches(3);
-  join_and_collect("a");
+  join("a");
   now += 1s;
   origin.handle_payload_begun(now, full_made(3, 0).manifest);
   now += 2s;

@@ -197,19 +197,13 @@ TEST_F(RateProbesTest, GiveUpWhoDoesNotAnswer) {
 TEST_F(RateProbesTest, WaitWhileSomethingIsPublished) {
   const ConnId a = add("a", {.down = 12e6, .up = 3e6});
   beat();
-  core.handle_publish(now, now, {manifest_of(Version{1}, 100), chunk_digests(Version{1}, 100)});
+  publish();
   const std::uint32_t before = workers[a].bursts;
   const ConnId b = add("b", {.down = 12e6, .up = 3e6});
   beat(5s);
   EXPECT_EQ(workers[b].bursts, 0u);
   EXPECT_EQ(workers[a].bursts, before);
-  for (const ConnId conn : {a, b}) {
-    wire::Message message;
-    set_payload(*message.mutable_installed(), Version{1});
-    const Checksum digest = core.holdings().at(Version{1}).manifest().snapshot_digest;
-    message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Checksum::kBytes);
-    core.handle_message(now, conn, message);
-  }
+  for (const ConnId conn : {a, b}) receive(conn, 12e6);
   beat();
   EXPECT_GT(workers[b].bursts, 0u);
 }

@@ -32,20 +32,7 @@ struct PeerDialsTest : WorkerCoreTest {
     news.push_back(std::to_string(probed.peer_id()) + (probed.reached() ? " reached" : ": " + probed.reason()));
   }
   void announce(std::uint64_t version) {
-    wire::Message message;
-    *message.mutable_announce()->mutable_manifest() = manifest_to_wire(*manifest_of(Version{version}, 100));
-    wire::Assignment* assignment = message.mutable_announce()->mutable_assignment();
-    assignment->set_epoch(version);
-    set_payload(*assignment, Version{version});
-    wire::StripeSource* source = assignment->add_stripes();
-    wire::NodeAddress* parent = source->add_ancestors();
-    parent->set_peer_id(9);
-    parent->set_name("p");
-    parent->mutable_address()->set_host("10.0.0.4");
-    parent->mutable_address()->set_port(700);
-    source->add_ancestors()->set_peer_id(0);
-    assignment->add_stripe_weights(1);
-    tell(message);
+    tell(announce_message(*manifest_of(Version{version}, 100), version, "10.0.0.4"));
   }
   ConnId dialled_to(const std::string& host) {
     const auto found = std::ranges::find(dialled.rbegin(), dialled.rend(), host, &action::Connect::host);

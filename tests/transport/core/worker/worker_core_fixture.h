@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "tests/transport/core/payload_fixture.h"
 #include "tests/transport/core/worker_fixture.h"
 #include "transport/core/worker/worker_core.h"
@@ -18,6 +20,7 @@ struct WorkerCoreTest : testing::Test {
   ConnId origin{};
   std::vector<action::Connect> dialled;
   std::vector<action::Send> said;
+  std::vector<ConnId> closed;
   std::vector<Version> begun;
 
   void run() {
@@ -25,6 +28,7 @@ struct WorkerCoreTest : testing::Test {
       note(action);
       if (const auto* connect = std::get_if<action::Connect>(&action)) dialled.push_back(*connect);
       if (const auto* send = std::get_if<action::Send>(&action)) said.push_back(*send);
+      if (const auto* close = std::get_if<action::Close>(&action)) closed.push_back(close->conn);
       if (const auto* begin = std::get_if<action::BeginPayload>(&action)) begun.push_back(begin->manifest->version);
     }
   }
@@ -38,7 +42,18 @@ struct WorkerCoreTest : testing::Test {
       run();
     }
   }
-  void SetUp() override {
+  void SetUp() override { start(); }
+  /// Another process by `config`, which has not started yet.
+  void renew() {
+    std::destroy_at(&worker);
+    std::construct_at(&worker, config);
+  }
+  /// This version lies on its disk, whole.
+  void restore(std::uint64_t version) {
+    worker.restore(manifest_of(Version{version}, 100), chunk_digests(Version{version}, 100));
+  }
+  /// It joins its origin.
+  void start() {
     worker.start(now);
     run();
     join();
@@ -60,22 +75,28 @@ struct WorkerCoreTest : testing::Test {
     worker.handle_message(now, origin, message);
     run();
   }
-  void announce(std::shared_ptr<const Manifest> manifest, std::uint64_t epoch) {
-    wire::Message message;
-    *message.mutable_announce()->mutable_manifest() = manifest_to_wire(*manifest);
-    wire::Assignment* assignment = message.mutable_announce()->mutable_assignment();
-    assignment->set_epoch(epoch);
-    set_payload(*assignment, manifest->version);
-    assignment->add_stripes()->add_ancestors()->set_peer_id(0);
-    assignment->add_stripe_weights(1);
-    tell(message);
+  void announce(const std::shared_ptr<const Manifest>& manifest, std::uint64_t epoch) {
+    tell(announce_message(*manifest, epoch));
   }
   void announce(std::uint64_t version, std::uint64_t epoch) { announce(manifest_of(Version{version}, 100), epoch); }
-  const wire::Message* last_said(wire::Message::KindCase kind) {
+  ConnId accept_child() {
+    const ConnId child = worker.next_conn();
+    worker.handle_accepted(now, child, "host");
+    worker.handle_message(now, child, hello_message("child"));
+    return child;
+  }
+  /// The origin says that there is no such version any more.
+  void withdraw(std::uint64_t version) {
+    wire::Message message;
+    set_payload(*message.mutable_not_available(), Version{version});
+    tell(message);
+  }
+  /// Empty if it has said nothing of that kind.
+  wire::Message last_said(Kind kind) {
     for (auto send = said.rbegin(); send != said.rend(); ++send) {
-      if (send->message.kind_case() == kind) return &send->message;
+      if (send->message.kind_case() == kind) return send->message;
     }
-    return nullptr;
+    return {};
   }
 };
 

@@ -12,8 +12,7 @@ struct SuspiciousWorkerTest : WorkerCoreTest {
   SuspiciousWorkerTest() {
     config.trust = std::make_shared<sim::StandInTrust>();
     config.run = RunId{7};
-    std::destroy_at(&worker);
-    std::construct_at(&worker, config);
+    renew();
   }
 
   sim::StandInSigner key;
@@ -37,8 +36,7 @@ TEST_F(SuspiciousWorkerTest, BeginsOnlyWhatIsSignedAndSaysWhyItRefusesTheRest) {
   key.lie(true);
   announce(by_author(*manifest_of(Version{2}, 100)), 2);
   EXPECT_TRUE(begun.empty()) << "it is wrongly signed";
-  ASSERT_NE(last_said(Kind::kInstallFailed), nullptr);
-  EXPECT_EQ(last_said(Kind::kInstallFailed)->install_failed().code(), static_cast<std::uint32_t>(Errc::kNotAllowed));
+  EXPECT_EQ(last_said(Kind::kInstallFailed).install_failed().code(), static_cast<std::uint32_t>(Errc::kNotAllowed));
   EXPECT_NE(worker.last_error().find("its signature is not the origin's"), std::string::npos) << worker.last_error();
   EXPECT_EQ(worker.intake().refused_manifests(), 2u);
   key.lie(false);
@@ -62,7 +60,7 @@ TEST_F(SuspiciousWorkerTest, GivesAPayloadUpThatGrowsWithoutTheOriginsSignature)
   key.lie(true);
   tell(growth(*four));
   EXPECT_EQ(worker.receiving(), PayloadId{});
-  ASSERT_NE(last_said(Kind::kInstallFailed), nullptr);
+  ASSERT_TRUE(last_said(Kind::kInstallFailed).has_install_failed());
   EXPECT_EQ(worker.intake().refused_manifests(), 1u);
 }
 
@@ -81,8 +79,7 @@ struct RevocableTrust final : ManifestTrust {
 struct RevokedKeyTest : SuspiciousWorkerTest {
   RevokedKeyTest() {
     config.trust = trust;
-    std::destroy_at(&worker);
-    std::construct_at(&worker, config);
+    renew();
   }
 
   const std::shared_ptr<RevocableTrust> trust = std::make_shared<RevocableTrust>();
@@ -97,7 +94,7 @@ TEST_F(RevokedKeyTest, GivesUpWhatArrivesByAKeyThatIsRevokedMeanwhile) {
   run();
   EXPECT_EQ(worker.receiving(), PayloadId{});
   EXPECT_EQ(worker.intake().refused_manifests(), 2u);
-  ASSERT_NE(last_said(Kind::kInstallFailed), nullptr);
+  ASSERT_TRUE(last_said(Kind::kInstallFailed).has_install_failed());
   EXPECT_EQ(worker.last_error(), "cannot verify: version 1: its key is revoked");
   // Nor does it try again by what it was told then.
   now += std::chrono::minutes(1);

@@ -4,7 +4,6 @@
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -17,6 +16,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/base/descriptor_limit.h"
+#include "tests/patch/temp_dir.h"
 #include "tests/transport/io/io_fixture.h"
 #include "tests/transport/io/net/dial_fixture.h"
 #include "transport/io/net/dial.h"
@@ -29,13 +30,6 @@ using std::chrono::milliseconds;
 
 class LocalSocket : public testing::Test {
  protected:
-  LocalSocket() {
-    std::string name = (std::filesystem::temp_directory_path() / "weightcast-io-XXXXXX").string();
-    directory_ = ::mkdtemp(name.data());
-    path_ = (directory_ / "api.sock").string();
-  }
-  ~LocalSocket() override { std::filesystem::remove_all(directory_); }
-
   /// Whether the socket ends the connection of a program of that user and those groups without a word: it was turned
   /// away, or the test has dropped it.
   bool ended_when_read_as(uid_t user, gid_t group, const std::vector<gid_t>& groups) {
@@ -63,8 +57,8 @@ class LocalSocket : public testing::Test {
     return WEXITSTATUS(status) == 1;
   }
 
-  std::filesystem::path directory_;
-  std::string path_;
+  const TempDir directory_;
+  const std::string path_ = directory_.file("api.sock");
   Net net_;
 };
 
@@ -85,23 +79,6 @@ TEST(Listener, AnAddressOfAnotherHostIsRefused) {
   ASSERT_FALSE(listener.has_value());
   EXPECT_EQ(listener.error().code, Errc::kIo);
 }
-
-/// As few descriptors as this process has now, while it lives.
-class NoDescriptorsLeft {
- public:
-  NoDescriptorsLeft() {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit limit = before_;
-    limit.rlim_cur = static_cast<rlim_t>(UniqueFd(::open("/dev/null", O_RDONLY)).get());  // the lowest that is free
-    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
-  }
-  ~NoDescriptorsLeft() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptorsLeft(const NoDescriptorsLeft&) = delete;
-  NoDescriptorsLeft& operator=(const NoDescriptorsLeft&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 TEST(Listener, WithoutDescriptorsItTellsTheFirstWaitsAndGoesOn) {
 #ifdef __SANITIZE_ADDRESS__
@@ -131,7 +108,8 @@ TEST(Listener, WithoutDescriptorsItTellsTheFirstWaitsAndGoesOn) {
     });
   };
   {
-    const NoDescriptorsLeft none;
+    const int lowest_free = UniqueFd(::open("/dev/null", O_RDONLY)).get();
+    const DescriptorLimit none(static_cast<rlim_t>(lowest_free));
     const std::clock_t before = std::clock();
     net.run_for(milliseconds(350));
     EXPECT_LT(double(std::clock() - before) / CLOCKS_PER_SEC, 0.1) << "it does not spin";

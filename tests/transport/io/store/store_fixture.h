@@ -44,6 +44,12 @@ struct Publication {
     manifest.snapshot_digest = digest.root();
   }
 
+  /// Both.
+  void digest() {
+    digest_chunks();
+    digest_snapshot();
+  }
+
   [[nodiscard]] Bytes bytes() const { return std::as_bytes(std::span(stream)); }
 
   [[nodiscard]] std::vector<ContentDigest> digests_of(std::uint32_t part) const {
@@ -75,8 +81,7 @@ inline Publication publication(std::uint64_t version, std::vector<SnapshotFile> 
     state = state * 6364136223846793005u + 1442695040888963407u;
     made.stream.push_back(static_cast<char>(state >> 56));
   }
-  made.digest_chunks();
-  made.digest_snapshot();
+  made.digest();
   return made;
 }
 
@@ -143,9 +148,16 @@ class OneStore : public testing::Test {
   }
   Status write(const Publication& p) { return write(p, 0, p.manifest.chunk_count()); }
 
-  Result<BufferRef> read(Version version, std::uint32_t chunk) {
+  /// The digests, chunks [first, end).
+  Status put(const Publication& p, std::uint32_t first, std::uint32_t end) {
+    put_digests(p);
+    return write(p, first, end);
+  }
+  Status put(const Publication& p) { return put(p, 0, p.manifest.chunk_count()); }
+
+  Result<BufferRef> read(PayloadId payload, std::uint32_t chunk) {
     std::optional<Result<BufferRef>> result;
-    store_->read_chunk(version, ChunkIndex{chunk}, [&](auto r) { result = std::move(r); });
+    store_->read_chunk(payload, ChunkIndex{chunk}, [&](auto r) { result = std::move(r); });
     return await(result);
   }
 
@@ -157,9 +169,24 @@ class OneStore : public testing::Test {
 
   Result<StoredVersion> install(const Publication& p) {
     WC_TRY(begin(p));
-    put_digests(p);
-    WC_TRY(write(p));
+    WC_TRY(put(p));
     return finish(p);
+  }
+
+  Result<ImportTarget> begin_import(const Publication& p) {
+    std::optional<Result<ImportTarget>> target;
+    store_->begin_import(p.manifest.version, p.manifest.files, [&](auto r) { target = std::move(r); });
+    return await(target);
+  }
+  Result<StoredVersion> finish_import(const Manifest& manifest, const std::vector<ContentDigest>& digests = {}) {
+    std::optional<Result<StoredVersion>> stored;
+    store_->finish_import(manifest, digests, [&](auto r) { stored = std::move(r); });
+    return await(stored);
+  }
+  Status add_full(const Manifest& manifest, const std::vector<ContentDigest>& digests) {
+    std::optional<Status> added;
+    store_->add_full_manifest(manifest, digests, [&](Status s) { added = std::move(s); });
+    return await(added);
   }
 
   /// Whether it comes true, in the end.
@@ -188,6 +215,15 @@ class OneStore : public testing::Test {
     return stream == p.stream && static_cast<std::size_t>(count) == p.manifest.files.size();
   }
 
+  /// Changes a byte, or changes it back.
+  static void damage(const std::filesystem::path& path, std::uint64_t at) {
+    const FileRef file = *real_files().open(path, {.write = true});
+    std::byte byte{};
+    ASSERT_TRUE(read_fully(*file, at, {&byte, 1}, "file").has_value());
+    byte ^= std::byte{4};
+    ASSERT_TRUE(write_fully(*file, at, {&byte, 1}, "file").has_value());
+  }
+
   TempDir temp_;
   std::shared_ptr<void> outlives_loop_;  ///< for a test: what callbacks that never run may still hold
   UvLoop loop_;
@@ -195,11 +231,8 @@ class OneStore : public testing::Test {
   std::unique_ptr<Store> store_;
 };
 
-/// The same with a backend to choose.
-class StoreFixture : public OneStore, public testing::WithParamInterface<DiskBackend> {};
-
 /// The same once for each backend that this kernel has.
-class StoreBackendFixture : public StoreFixture {
+class StoreBackendFixture : public OneStore, public testing::WithParamInterface<DiskBackend> {
  protected:
   void SetUp() override {
     options_.backend = GetParam();
@@ -208,6 +241,8 @@ class StoreBackendFixture : public StoreFixture {
     }
   }
 };
+
+inline const auto kBackends = testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool);
 
 inline std::string backend_name(const testing::TestParamInfo<DiskBackend>& info) {
   return info.param == DiskBackend::kIoUring ? "IoUring" : "ThreadPool";

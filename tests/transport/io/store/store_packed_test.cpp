@@ -15,8 +15,7 @@ Publication weights(std::uint64_t version, std::vector<SnapshotFile> files) {
   Publication made = publication(version, std::move(files));
   for (std::size_t i = 1; i < made.stream.size(); i += 2)
     made.stream[i] = static_cast<char>(0x3c + (i % 6 == 1 ? 1 : 0));
-  made.digest_chunks();
-  made.digest_snapshot();
+  made.digest();
   return made;
 }
 
@@ -27,17 +26,6 @@ class StorePackedTest : public StorePatchTest {
     if (!IsSkipped()) open();
   }
 
-  // All chunks at once: to wait for each takes a turn of the loop.
-  Status put_all(const Publication& p) {
-    put_digests(p);
-    return write(p);
-  }
-  Result<StoredVersion> apply_at_once(const Publication& p) {
-    WC_TRY(begin(p));
-    WC_TRY(put_all(p));
-    return finish(p);
-  }
-
   const Publication result = weights(1, {{"model.safetensors", kBytes}});
   const Publication packed = packed_payload(result);
   const PayloadId payload = packed_of(Version{1});
@@ -46,23 +34,21 @@ class StorePackedTest : public StorePatchTest {
 TEST_P(StorePackedTest, UnpacksWhatArrivedAndInstallsItBitForBit) {
   ASSERT_EQ(packed.manifest.id(), payload);
   EXPECT_LT(packed.stream.size(), 7 * kBytes / 10);
-  const Result<StoredVersion> stored = apply_at_once(packed);
+  const Result<StoredVersion> stored = install(packed);
   ASSERT_TRUE(stored.has_value()) << stored.error().message();
   EXPECT_TRUE(holds(directory() / "current", result));
   ASSERT_EQ(store_->patches().size(), 1u);
   EXPECT_EQ(store_->patches()[0].manifest.id(), payload);
   EXPECT_TRUE(fs::exists(directory() / "patches" / "000000000001-packed"));
-  std::optional<Result<BufferRef>> read;
-  store_->read_chunk(payload, ChunkIndex{1}, [&](auto r) { read = std::move(r); });
-  EXPECT_EQ(content_digest_of((*await(read))->bytes()), packed.digests[1]) << "for children";
+  EXPECT_EQ(content_digest_of((*read(payload, 1))->bytes()), packed.digests[1]) << "for children";
   const Publication next = next_of(result, 2);
-  ASSERT_TRUE(apply_at_once(patch_of(result, next)).has_value());
+  ASSERT_TRUE(install(patch_of(result, next)).has_value());
   EXPECT_TRUE(holds(directory() / "current", next)) << "patches follow";
 }
 
 TEST_P(StorePackedTest, UnpacksFilesWhosePagesAndLeavesAreNotTheSegments) {
   const Publication many = weights(3, {{"a", 5'000'001}, {"empty", 0}, {"b", 4'500'001}});
-  const Result<StoredVersion> stored = apply_at_once(packed_payload(many));
+  const Result<StoredVersion> stored = install(packed_payload(many));
   ASSERT_TRUE(stored.has_value()) << stored.error().message();
   EXPECT_TRUE(holds(directory() / "current", many));
 }
@@ -89,14 +75,13 @@ TEST(StoreThreads, HoweverManyUnpackTheSame) {
 
 TEST_P(StorePackedTest, SegmentsAreUnpackedBeforeThePayloadIsComplete) {
   ASSERT_TRUE(begin(packed).has_value());
-  put_digests(packed);
-  ASSERT_TRUE(write(packed, 0, packed.manifest.chunk_count() - 1).has_value());
+  ASSERT_TRUE(put(packed, 0, packed.manifest.chunk_count() - 1).has_value());
   EXPECT_TRUE(eventually_half_made(result));
   EXPECT_EQ(store_->current(), kNoVersion);
 }
 
 TEST_P(StorePackedTest, RestartKeepsTheVersionAndNotThePayload) {
-  ASSERT_TRUE(apply_at_once(packed).has_value());
+  ASSERT_TRUE(install(packed).has_value());
   for (const bool durable : {false, true}) {
     if (durable) await_durable(Version{1});
     open();
@@ -110,7 +95,7 @@ TEST_P(StorePackedTest, RestartKeepsTheVersionAndNotThePayload) {
 
 TEST_P(StorePackedTest, VersionAsItIsTakesThePlaceOfAPackedOneThatWasBegun) {
   ASSERT_TRUE(begin(packed).has_value());
-  ASSERT_TRUE(put(packed, {0, 1}).has_value());
+  ASSERT_TRUE(put(packed, 0, 2).has_value());
   ASSERT_TRUE(install(result).has_value());
   EXPECT_TRUE(holds(directory() / "current", result));
   settle();
@@ -121,7 +106,7 @@ TEST_P(StorePackedTest, PayloadThatIsNoneIsThrownAway) {
   Publication damaged = packed;
   damaged.stream[damaged.stream.size() / 2] ^= 1;
   damaged.digest_chunks();
-  Status put_there = begin(damaged).has_value() ? put_all(damaged) : Status();
+  Status put_there = begin(damaged).has_value() ? put(damaged) : Status();
   const Errc code = put_there.has_value() ? finish(damaged).error().code : put_there.error().code;
   EXPECT_EQ(code, Errc::kCorrupt);
   store_->discard(payload);
@@ -137,7 +122,7 @@ TEST_P(StorePackedTest, PatchThatClaimsToNeedNoBaseIsRefused) {
   forged.manifest.kind = PayloadKind::kPacked;
   forged.manifest.base_version = kNoVersion;
   ASSERT_TRUE(begin(forged).has_value());
-  const Status stored = put_all(forged);
+  const Status stored = put(forged);
   EXPECT_FALSE(stored.has_value() && finish(forged).has_value());
   EXPECT_EQ(store_->current(), Version{1});
 }
@@ -145,18 +130,17 @@ TEST_P(StorePackedTest, PatchThatClaimsToNeedNoBaseIsRefused) {
 TEST_P(StorePackedTest, OnlyCopyIsReplacedFromBeside) {
   options_.single_copy = true;
   open();
-  ASSERT_TRUE(apply_at_once(packed).has_value());
+  ASSERT_TRUE(install(packed).has_value());
   await_durable(Version{1});
   const Publication three = weights(3, {{"model.safetensors", kBytes}});
-  ASSERT_TRUE(apply_at_once(packed_payload(three)).has_value());
+  ASSERT_TRUE(install(packed_payload(three)).has_value());
   EXPECT_TRUE(holds(directory() / "current", three));
   settle();
   EXPECT_FALSE(fs::exists(layout().complete(Version{1})));
   EXPECT_TRUE(fs::is_empty(directory() / "undo"));
 }
 
-INSTANTIATE_TEST_SUITE_P(, StorePackedTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
-                         backend_name);
+INSTANTIATE_TEST_SUITE_P(, StorePackedTest, kBackends, backend_name);
 
 }  // namespace
 }  // namespace weightcast

@@ -22,8 +22,7 @@ inline Publication next_of(const Publication& base, std::uint64_t version) {
   std::mt19937 random(static_cast<unsigned>(version));
   for (std::size_t i = 0; i + 1 < made.stream.size(); i += 2 + 2 * (random() % 100)) made.stream[i] ^= 1;
   made.manifest.version = Version{version};
-  made.digest_chunks();
-  made.digest_snapshot();
+  made.digest();
   return made;
 }
 
@@ -42,30 +41,39 @@ inline Publication payload_of(const Publication& base, const Publication& result
   return made;
 }
 
-/// The patch from `base` to `result`, of several segments.
-inline Publication patch_of(const Publication& base, const Publication& result,
-                            std::uint32_t segment_bytes = 256 * 1024, SparseForm form = SparseForm::kModelled) {
-  SnapshotLayout layout;
-  layout.size_bytes = base.stream.size();
-  TensorInfo tensor;
-  tensor.name = "weight";
-  tensor.dtype = "BF16";
-  tensor.shape = {base.stream.size() / 2};
-  tensor.offset_bytes = 0;
-  tensor.size_bytes = base.stream.size();
-  layout.tensors.push_back(tensor);
+/// The code that leads from `base`, which may be empty, to `result`. Each is one tensor.
+inline std::string code_of(const Publication& base, const Publication& result, std::uint32_t segment_bytes,
+                           SparseForm form) {
+  const auto layout_of = [](const Publication& p) {
+    SnapshotLayout layout;
+    layout.size_bytes = p.stream.size();
+    if (p.stream.empty()) return layout;
+    TensorInfo tensor;
+    tensor.name = "weight";
+    tensor.dtype = "BF16";
+    tensor.shape = {p.stream.size() / 2};
+    tensor.size_bytes = p.stream.size() / 2 * 2;
+    layout.tensors.push_back(tensor);
+    return layout;
+  };
   const PatchIdentity identity{"test", base.manifest.version, result.manifest.version, base.manifest.snapshot_digest,
                                result.manifest.snapshot_digest};
-  const Result<PatchHead> head = make_head(identity, layout, layout, segment_bytes);
+  const Result<PatchHead> head = make_head(identity, layout_of(base), layout_of(result), segment_bytes);
   WC_CHECK(head.has_value());
   std::string bytes;
-  const MemorySource before(std::as_bytes(std::span(base.stream))), after(std::as_bytes(std::span(result.stream)));
+  const MemorySource before(base.bytes()), after(result.bytes());
   const auto summary = encode_patch(*head, before, after, {.sparse_form = form}, [&](Bytes some) -> Status {
     bytes.append(reinterpret_cast<const char*>(some.data()), some.size());
     return {};
   });
   WC_CHECK(summary.has_value());
-  return payload_of(base, result, std::move(bytes));
+  return bytes;
+}
+
+/// The patch from `base` to `result`, of several segments.
+inline Publication patch_of(const Publication& base, const Publication& result,
+                            std::uint32_t segment_bytes = 256 * 1024, SparseForm form = SparseForm::kModelled) {
+  return payload_of(base, result, code_of(base, result, segment_bytes, form));
 }
 
 /// ... which lists the changed cells, as origins make them.
@@ -79,32 +87,14 @@ inline Publication other_than(const Publication& base, std::uint64_t version) {
   std::mt19937 random(static_cast<unsigned>(version));
   for (char& byte : made.stream) byte = static_cast<char>(random());
   made.manifest.version = Version{version};
-  made.digest_chunks();
-  made.digest_snapshot();
+  made.digest();
   return made;
 }
 
 /// `result` packed, in several segments.
 inline Publication packed_payload(const Publication& result, std::uint32_t segment_bytes = 256 * 1024) {
-  SnapshotLayout layout;
-  layout.size_bytes = result.stream.size();
-  TensorInfo tensor;
-  tensor.name = "weight";
-  tensor.dtype = "BF16";
-  tensor.shape = {layout.size_bytes / 2};
-  tensor.size_bytes = layout.size_bytes / 2 * 2;
-  layout.tensors.push_back(tensor);
-  const PatchIdentity identity{"test", kNoVersion, result.manifest.version, {}, result.manifest.snapshot_digest};
-  const Result<PatchHead> head = make_head(identity, SnapshotLayout{}, layout, segment_bytes);
-  WC_CHECK(head.has_value());
-  std::string bytes;
-  const MemorySource after(std::as_bytes(std::span(result.stream)));
-  const auto summary = encode_patch(*head, MemorySource(Bytes()), after, {}, [&](Bytes some) -> Status {
-    bytes.append(reinterpret_cast<const char*>(some.data()), some.size());
-    return {};
-  });
-  WC_CHECK(summary.has_value());
-  Publication made = payload_of(Publication(), result, std::move(bytes));
+  const Publication nothing;
+  Publication made = payload_of(nothing, result, code_of(nothing, result, segment_bytes, SparseForm::kModelled));
   made.manifest.kind = PayloadKind::kPacked;
   return made;
 }
@@ -120,25 +110,15 @@ class StorePatchTest : public StoreBackendFixture {
 
   PayloadId id() const { return patch.manifest.id(); }
 
-  Status put(const Publication& p, const std::vector<std::uint32_t>& chunks) {
-    put_digests(p);
-    for (const std::uint32_t chunk : chunks) {
-      std::optional<Status> stored;
-      store_->write_chunk(p.manifest.id(), ChunkIndex{chunk}, p.chunk(ChunkIndex{chunk}),
-                          [&](Status s) { stored = s; });
-      WC_TRY(await(stored));
-    }
-    return {};
+  Result<std::filesystem::path> begin_patch() {
+    std::optional<Result<std::filesystem::path>> path;
+    store_->begin_patch(id(), [&](auto r) { path = std::move(r); });
+    return await(path);
   }
-  static std::vector<std::uint32_t> all_of(const Publication& p) {
-    std::vector<std::uint32_t> chunks(p.manifest.chunk_count());
-    std::iota(chunks.begin(), chunks.end(), 0);
-    return chunks;
-  }
-  Result<StoredVersion> apply(const Publication& p) {
-    WC_TRY(begin(p));
-    WC_TRY(put(p, all_of(p)));
-    return finish(p);
+  Status finish_patch(const Publication& p) {
+    std::optional<Status> finished;
+    store_->finish_patch(p.manifest, p.digests, [&](Status s) { finished = s; });
+    return await(finished);
   }
   void overwrite(const std::filesystem::path& file, std::uint64_t at, std::string_view bytes) {
     std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
@@ -153,6 +133,13 @@ class StorePatchTest : public StoreBackendFixture {
       const auto equal = std::mismatch(target.begin(), target.end(), to.stream.begin()).first - target.begin();
       return equal > std::ptrdiff_t(kBytes / 2);
     });
+  }
+  /// Installs it, and lets the store do what follows.
+  void install_and_settle(const Publication& p) {
+    const Result<StoredVersion> stored = install(p);
+    ASSERT_TRUE(stored.has_value()) << stored.error().message();
+    await_durable(p.manifest.version);
+    settle();
   }
   /// Lets the store do what it put off: until no job has run for a while.
   void settle() {

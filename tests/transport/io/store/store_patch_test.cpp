@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST_P(StorePatchTest, AppliesWhatArrivedAndInstallsItBitForBit) {
-  const Result<StoredVersion> stored = apply(patch);
+  const Result<StoredVersion> stored = install(patch);
   ASSERT_TRUE(stored.has_value()) << stored.error().message();
   EXPECT_EQ(stored->manifest, patch.manifest);
   EXPECT_TRUE(holds(directory() / "current", two));
@@ -32,7 +32,7 @@ TEST_P(StorePatchTest, PatchesFilesWhosePagesAndLeavesAreNotTheSegments) {
   const Publication three = publication(3, {{"a", 5'000'001}, {"empty", 0}, {"b", 4'500'001}}, 64 * 1024);
   const Publication four = next_of(three, 4);
   ASSERT_TRUE(install(three).has_value());
-  const Result<StoredVersion> stored = apply(patch_of(three, four));
+  const Result<StoredVersion> stored = install(patch_of(three, four));
   ASSERT_TRUE(stored.has_value()) << stored.error().message();
   EXPECT_TRUE(holds(directory() / "current", four));
 }
@@ -46,25 +46,25 @@ TEST_P(StorePatchTest, AppliesSegmentsWhoseCodeIsLong) {
   dense.manifest.chunk_bytes = 1024 * 1024;
   dense.digest_chunks();
   ASSERT_GT(dense.stream.size(), 24'000'000u);
-  const Result<StoredVersion> stored = apply(dense);
+  const Result<StoredVersion> stored = install(dense);
   ASSERT_TRUE(stored.has_value()) << stored.error().message();
   EXPECT_TRUE(holds(directory() / "current", four));
 }
 
 TEST_P(StorePatchTest, TakesChunksInAnyOrder) {
   ASSERT_TRUE(begin(patch).has_value());
-  std::vector<std::uint32_t> chunks = all_of(patch);
+  put_digests(patch);
+  std::vector<std::uint32_t> chunks(patch.manifest.chunk_count());
+  std::iota(chunks.begin(), chunks.end(), 0);
   std::shuffle(chunks.begin(), chunks.end(), std::mt19937(3));
-  ASSERT_TRUE(put(patch, chunks).has_value());
+  for (const std::uint32_t chunk : chunks) ASSERT_TRUE(write(patch, chunk, chunk + 1).has_value());
   ASSERT_TRUE(finish(patch).has_value());
   EXPECT_TRUE(holds(directory() / "current", two));
 }
 
 TEST_P(StorePatchTest, SegmentsAreAppliedBeforeThePatchIsComplete) {
   ASSERT_TRUE(begin(patch).has_value());
-  std::vector<std::uint32_t> chunks = all_of(patch);
-  chunks.pop_back();
-  ASSERT_TRUE(put(patch, chunks).has_value());
+  ASSERT_TRUE(put(patch, 0, patch.manifest.chunk_count() - 1).has_value());
   EXPECT_TRUE(eventually_half_made(two));
 }
 
@@ -75,23 +75,19 @@ TEST_P(StorePatchTest, ServesThePatchFromMemoryAndFromDisk) {
     options_.cache_bytes_max = cache_bytes;
     open();
     ASSERT_TRUE(install(one).has_value());
-    ASSERT_TRUE(apply(patch).has_value());
+    ASSERT_TRUE(install(patch).has_value());
     for (std::uint32_t i = 0; i < patch.manifest.chunk_count(); ++i) {
-      std::optional<Result<BufferRef>> read;
-      store_->read_chunk(id(), ChunkIndex{i}, [&](auto r) { read = std::move(r); });
-      const Result<BufferRef> bytes = await(read);
+      const Result<BufferRef> bytes = read(id(), i);
       ASSERT_TRUE(bytes.has_value()) << bytes.error().message();
       EXPECT_EQ(content_digest_of((*bytes)->bytes()), patch.digests[i]);
     }
-    std::optional<Result<BufferRef>> whole;
-    store_->read_chunk(Version{2}, ChunkIndex{0}, [&](auto r) { whole = std::move(r); });
-    EXPECT_EQ(await(whole).error().code, Errc::kNotFound) << "nobody knows the chunks of the full payload here";
+    EXPECT_EQ(read(Version{2}, 0).error().code, Errc::kNotFound) << "nobody knows the chunks of the full payload here";
   }
 }
 
 TEST_P(StorePatchTest, RestartAfterTheLastChunkAppliesThePatchAnew) {
   ASSERT_TRUE(begin(patch).has_value());
-  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  ASSERT_TRUE(put(patch).has_value());
   settle();
   open();
   EXPECT_FALSE(fs::exists(layout().incoming(Version{2}))) << "what was half made is thrown away";
@@ -101,7 +97,7 @@ TEST_P(StorePatchTest, RestartAfterTheLastChunkAppliesThePatchAnew) {
 }
 
 TEST_P(StorePatchTest, DamagedPatchIsNotServedAfterARestart) {
-  ASSERT_TRUE(apply(patch).has_value());
+  ASSERT_TRUE(install(patch).has_value());
   await_durable(Version{2});
   store_.reset();
   overwrite(layout().patch(id()) / kPatchFileName, 100, "damage");
@@ -117,7 +113,7 @@ TEST_P(StorePatchTest, BaseThatIsNotHereIsAWrongBase) {
 
 TEST_P(StorePatchTest, DamagedBaseIsToldApartAndLeavesEverythingAsItWas) {
   overwrite(layout().complete(Version{1}) / "model.safetensors", 2'000'000, "damage");
-  const Result<StoredVersion> stored = apply(patch);
+  const Result<StoredVersion> stored = install(patch);
   ASSERT_FALSE(stored.has_value());
   EXPECT_EQ(stored.error().code, Errc::kWrongBase) << stored.error().message();
   EXPECT_EQ(store_->current(), Version{1});
@@ -128,26 +124,26 @@ TEST_P(StorePatchTest, DamagedBaseIsToldApartAndLeavesEverythingAsItWas) {
 
 TEST_P(StorePatchTest, BaseThatWasCutShortIsAWrongBase) {
   fs::resize_file(layout().complete(Version{1}) / "model.safetensors", 1'000'000);
-  EXPECT_EQ(apply(patch).error().code, Errc::kWrongBase);
+  EXPECT_EQ(install(patch).error().code, Errc::kWrongBase);
 }
 
 TEST_P(StorePatchTest, PatchOfAnotherBaseUnderTheSameNumberIsAWrongBase) {
   Publication other = next_of(one, 7);
   other.manifest.version = Version{1};
-  EXPECT_EQ(apply(patch_of(other, next_of(other, 2))).error().code, Errc::kWrongBase);
+  EXPECT_EQ(install(patch_of(other, next_of(other, 2))).error().code, Errc::kWrongBase);
 }
 
 TEST_P(StorePatchTest, BytesThatAreNoPatchAreCorruptThoughTheirChunksMatch) {
   for (const std::size_t cut : {std::size_t{10}, std::size_t{1000}, patch.stream.size() - 1}) {
     const Publication bad = payload_of(one, two, patch.stream.substr(0, cut));
-    const Result<StoredVersion> stored = apply(bad);
+    const Result<StoredVersion> stored = install(bad);
     ASSERT_FALSE(stored.has_value());
     EXPECT_EQ(stored.error().code, Errc::kCorrupt) << cut;
     store_->discard(bad.manifest.id());
   }
   std::string flipped = patch.stream;
   flipped[flipped.size() / 2] ^= 1;
-  EXPECT_EQ(apply(payload_of(one, two, flipped)).error().code, Errc::kCorrupt);
+  EXPECT_EQ(install(payload_of(one, two, flipped)).error().code, Errc::kCorrupt);
   EXPECT_EQ(store_->current(), Version{1});
   EXPECT_TRUE(holds(directory() / "current", one));
 }
@@ -155,16 +151,15 @@ TEST_P(StorePatchTest, BytesThatAreNoPatchAreCorruptThoughTheirChunksMatch) {
 TEST_P(StorePatchTest, PatchToAnotherResultThanItsManifestSaysIsCorrupt) {
   Publication lying = patch;
   lying.manifest.snapshot_digest = one.manifest.snapshot_digest;
-  EXPECT_EQ(apply(lying).error().code, Errc::kCorrupt);
+  EXPECT_EQ(install(lying).error().code, Errc::kCorrupt);
 }
 
 TEST_P(StorePatchTest, PayloadsOfOneVersionReplaceOneAnother) {
   ASSERT_TRUE(begin(patch).has_value());
-  ASSERT_TRUE(put(patch, {0, 1}).has_value());
+  ASSERT_TRUE(put(patch, 0, 2).has_value());
   ASSERT_TRUE(begin(two).has_value());
-  put_digests(two);
-  ASSERT_TRUE(write(two, 0, 10).has_value());
-  ASSERT_TRUE(apply(patch).has_value());
+  ASSERT_TRUE(put(two, 0, 10).has_value());
+  ASSERT_TRUE(install(patch).has_value());
   EXPECT_TRUE(holds(directory() / "current", two));
   settle();
   EXPECT_TRUE(fs::is_empty(directory() / "incoming"));
@@ -172,7 +167,7 @@ TEST_P(StorePatchTest, PayloadsOfOneVersionReplaceOneAnother) {
 
 TEST_P(StorePatchTest, DiscardLeavesNothingAndTheBaseStays) {
   ASSERT_TRUE(begin(patch).has_value());
-  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  ASSERT_TRUE(put(patch).has_value());
   store_->discard(id());
   settle();
   EXPECT_TRUE(fs::is_empty(directory() / "incoming"));
@@ -184,7 +179,7 @@ TEST_P(StorePatchTest, WhatIsInUseStaysAndOtherPatchesGo) {
   options_.versions_kept = 1;
   open();
   store_->retain({Version{1}});
-  ASSERT_TRUE(apply(patch).has_value());
+  ASSERT_TRUE(install(patch).has_value());
   settle();
   EXPECT_NE(store_->find(Version{1}), nullptr) << "it is in use";
   EXPECT_EQ(store_->patches().size(), 0u) << "it is not";
@@ -201,8 +196,7 @@ TEST_P(StorePatchTest, BaseStaysWhileAPatchIsAppliedToIt) {
   open();
   const Publication nine = next_of(one, 9);
   ASSERT_TRUE(begin(nine).has_value());
-  put_digests(nine);
-  ASSERT_TRUE(write(nine).has_value());
+  ASSERT_TRUE(put(nine).has_value());
   ASSERT_TRUE(begin(patch).has_value());
   ASSERT_TRUE(finish(nine).has_value());
   settle();
@@ -215,14 +209,10 @@ TEST_P(StorePatchTest, BaseStaysWhileAPatchIsAppliedToIt) {
 
 TEST_P(StorePatchTest, OriginPutsItsOwnPatchBesideTheVersions) {
   ASSERT_TRUE(install(two).has_value());
-  std::optional<Result<fs::path>> begun;
-  store_->begin_patch(id(), [&](auto r) { begun = std::move(r); });
-  const Result<fs::path> path = await(begun);
+  const Result<fs::path> path = begin_patch();
   ASSERT_TRUE(path.has_value()) << path.error().message();
   std::ofstream(*path, std::ios::binary) << patch.stream;
-  std::optional<Status> finished;
-  store_->finish_patch(patch.manifest, patch.digests, [&](Status s) { finished = s; });
-  ASSERT_TRUE(await(finished).has_value());
+  ASSERT_TRUE(finish_patch(patch).has_value());
   ASSERT_EQ(store_->patches().size(), 1u);
   EXPECT_EQ(store_->find(Version{2})->manifest, two.manifest) << "the version is what it was";
   open();
@@ -249,23 +239,9 @@ Publication so_far(const Publication& whole, std::uint32_t parts) {
 struct StoreOpenPatchTest : StorePatchTest {
   const Publication whole = in_small_parts(patch);
 
-  Status put(std::uint32_t part, std::vector<std::uint32_t> chunks) {
-    const auto first = whole.digests.begin() + 2 * part;
-    const auto count = std::min<std::ptrdiff_t>(2, whole.digests.end() - first);
-    store_->put_digest_part(id(), part, {first, first + count});
-    for (const std::uint32_t chunk : chunks) {
-      std::optional<Status> stored;
-      store_->write_chunk(id(), ChunkIndex{chunk}, whole.chunk(ChunkIndex{chunk}), [&](Status s) { stored = s; });
-      WC_TRY(await(stored));
-    }
-    return {};
-  }
-  Status put_rest(std::uint32_t from_part) {
-    for (std::uint32_t part = from_part; part < whole.manifest.part_count(); ++part) {
-      std::vector<std::uint32_t> chunks{2 * part};
-      if (2 * part + 1 < whole.manifest.chunk_count()) chunks.push_back(2 * part + 1);
-      WC_TRY(put(part, chunks));
-    }
+  Status put_part(std::uint32_t part, const std::vector<std::uint32_t>& chunks) {
+    store_->put_digest_part(id(), part, whole.digests_of(part));
+    for (const std::uint32_t chunk : chunks) WC_TRY(write(whole, chunk, chunk + 1));
     return {};
   }
 };
@@ -274,10 +250,10 @@ TEST_P(StoreOpenPatchTest, IsAppliedAsItGrowsAndInstalledAtItsEnd) {
   ASSERT_GT(whole.manifest.part_count(), 3u);
   ASSERT_TRUE(begin(so_far(whole, 0)).has_value());
   store_->grow(so_far(whole, 2).manifest);
-  ASSERT_TRUE(put(1, {3, 2}).has_value());
-  ASSERT_TRUE(put(0, {0, 1}).has_value());
+  ASSERT_TRUE(put_part(1, {3, 2}).has_value());
+  ASSERT_TRUE(put_part(0, {0, 1}).has_value());
   store_->grow(whole.manifest);
-  ASSERT_TRUE(put_rest(2).has_value());
+  ASSERT_TRUE(put(whole, 4, whole.manifest.chunk_count()).has_value());
   const Result<StoredVersion> stored = finish(whole);
   ASSERT_TRUE(stored.has_value()) << stored.error().message();
   EXPECT_TRUE(holds(directory() / "current", two));
@@ -289,7 +265,7 @@ TEST_P(StoreOpenPatchTest, IsAppliedAsItGrowsAndInstalledAtItsEnd) {
 
 TEST_P(StoreOpenPatchTest, NothingIsKeptOverARestartBeforeItsEnd) {
   ASSERT_TRUE(begin(so_far(whole, 1)).has_value());
-  ASSERT_TRUE(put(0, {0, 1}).has_value());
+  ASSERT_TRUE(put_part(0, {0, 1}).has_value());
   settle();
   open();
   EXPECT_TRUE(store_->partial().empty());
@@ -300,43 +276,34 @@ TEST_P(StoreOpenPatchTest, NothingIsKeptOverARestartBeforeItsEnd) {
 
 TEST_P(StoreOpenPatchTest, WhatIsHereIsKeptOverARestartAfterItsEnd) {
   ASSERT_TRUE(begin(so_far(whole, 1)).has_value());
-  ASSERT_TRUE(put(0, {0, 1}).has_value());
+  ASSERT_TRUE(put_part(0, {0, 1}).has_value());
   store_->grow(whole.manifest);
-  ASSERT_TRUE(put(1, {2}).has_value());
+  ASSERT_TRUE(put_part(1, {2}).has_value());
   settle();
   open();
   EXPECT_EQ(begin(whole)->held.count(), 3u);
-  ASSERT_TRUE(put_rest(0).has_value());
+  ASSERT_TRUE(put(whole).has_value());
   ASSERT_TRUE(finish(whole).has_value());
   EXPECT_TRUE(holds(directory() / "current", two));
 }
 
 TEST_P(StoreOpenPatchTest, OriginServesWhatItHasMadeSoFar) {
   ASSERT_TRUE(install(two).has_value());
-  std::optional<Result<fs::path>> begun;
-  store_->begin_patch(id(), [&](auto r) { begun = std::move(r); });
-  const Result<fs::path> path = await(begun);
+  const Result<fs::path> path = begin_patch();
   ASSERT_TRUE(path.has_value()) << path.error().message();
   std::ofstream file(*path, std::ios::binary);
   const auto half = 3 * whole.manifest.chunk_bytes;
   file << whole.stream.substr(0, half) << std::flush;
   store_->grow_making(so_far(whole, 1).manifest);
-  const auto read = [&](std::uint32_t chunk) {
-    std::optional<Result<BufferRef>> bytes;
-    store_->read_chunk(id(), ChunkIndex{chunk}, [&](auto r) { bytes = std::move(r); });
-    return await(bytes);
-  };
   for (const std::uint32_t chunk : {0u, 1u}) {
-    const Result<BufferRef> bytes = read(chunk);
+    const Result<BufferRef> bytes = read(id(), chunk);
     ASSERT_TRUE(bytes.has_value()) << bytes.error().message();
     EXPECT_EQ(content_digest_of((*bytes)->bytes()), whole.digests[chunk]);
   }
-  EXPECT_EQ(read(2).error().code, Errc::kNotFound) << "of a part that is not whole";
+  EXPECT_EQ(read(id(), 2).error().code, Errc::kNotFound) << "of a part that is not whole";
   file << whole.stream.substr(half) << std::flush;
-  std::optional<Status> finished;
-  store_->finish_patch(whole.manifest, whole.digests, [&](Status s) { finished = s; });
-  ASSERT_TRUE(await(finished).has_value());
-  EXPECT_EQ(content_digest_of((*read(2))->bytes()), whole.digests[2]);
+  ASSERT_TRUE(finish_patch(whole).has_value());
+  EXPECT_EQ(content_digest_of((*read(id(), 2))->bytes()), whole.digests[2]);
 }
 
 TEST_P(StorePatchTest, ForgottenVersionsFilesAreWrittenAnew) {
@@ -347,11 +314,9 @@ TEST_P(StorePatchTest, ForgottenVersionsFilesAreWrittenAnew) {
     return ::stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
   };
   const auto first = inode(layout().complete(Version{1}) / "model.safetensors");
-  ASSERT_TRUE(apply(patch).has_value());
-  await_durable(Version{2});
-  settle();
+  install_and_settle(patch);
   const Publication three = next_of(two, 3);
-  ASSERT_TRUE(apply(patch_of(two, three)).has_value());
+  ASSERT_TRUE(install(patch_of(two, three)).has_value());
   EXPECT_EQ(inode(directory() / "current/model.safetensors"), first);
   EXPECT_TRUE(holds(directory() / "current", three));
 }
@@ -367,25 +332,23 @@ class StoreSpareUpdateTest : public StorePatchTest {
   }
   void apply_next() {
     add(next_of(versions_.back(), versions_.back().manifest.version.value + 1));
-    ASSERT_TRUE(apply(patch_to_last()).has_value());
+    install_and_settle(patch_to_last());
     EXPECT_TRUE(holds(directory() / "current", versions_.back()));
-    await_durable(versions_.back().manifest.version);
-    settle();
   }
   void add(Publication version) { versions_.push_back(std::move(version)); }
   [[nodiscard]] Publication patch_to_last() const { return patch_of(versions_.end()[-2], versions_.back()); }
   [[nodiscard]] fs::path base() const { return directory() / "current" / "model.safetensors"; }
-  /// A cell that no later version changes: next_of() changes the first byte of a cell alone.
-  void damage(const fs::path& path) { overwrite(path, kBytes / 2 + 1, "\xff"); }
+  /// In a cell that no later version changes: next_of() changes the first byte of a cell alone.
+  static void damage_middle(const fs::path& path) { damage(path, kBytes / 2 + 1); }
 
   std::vector<Publication> versions_;
 };
 
 TEST_P(StoreSpareUpdateTest, SpareFilesBecomeTheNextVersionWhereTheyAre) {
   ASSERT_EQ(store_->spare(), Version{2});
-  damage(base());  // nobody reads it
+  damage_middle(base());  // nobody reads it
   add(next_of(versions_.back(), 5));
-  const Result<StoredVersion> stored = apply(patch_to_last());
+  const Result<StoredVersion> stored = install(patch_to_last());
   ASSERT_TRUE(stored.has_value()) << stored.error().message();
   EXPECT_TRUE(holds(directory() / "current", versions_.back()));
 }
@@ -393,33 +356,28 @@ TEST_P(StoreSpareUpdateTest, SpareFilesBecomeTheNextVersionWhereTheyAre) {
 TEST_P(StoreSpareUpdateTest, TheBaseIsReadWhereSpareFilesAreNotReused) {
   options_.reuse_files = false;
   open();
-  damage(base());
+  damage_middle(base());
   add(next_of(versions_.back(), 5));
-  EXPECT_EQ(apply(patch_to_last()).error().code, Errc::kWrongBase);
+  EXPECT_EQ(install(patch_to_last()).error().code, Errc::kWrongBase);
 }
 
 TEST_P(StoreSpareUpdateTest, TheBaseIsReadWhereSpareFilesAreDamaged) {
   const fs::path spare = fs::directory_iterator(layout().spare())->path();
-  damage(spare / "model.safetensors");
+  damage_middle(spare / "model.safetensors");
   apply_next();
 }
 
 TEST_P(StoreSpareUpdateTest, TheBaseIsReadWhereAStepTellsNoChangesOrHasOtherSegments) {
   add(other_than(versions_.back(), 5));
-  ASSERT_TRUE(apply(patch_to_last()).has_value());
-  await_durable(Version{5});
-  settle();
+  install_and_settle(patch_to_last());
   for (int i = 0; i < 3; ++i) apply_next();
   add(next_of(versions_.back(), 9));
-  ASSERT_TRUE(apply(patch_of(versions_.end()[-2], versions_.back(), 128 * 1024)).has_value());
+  install_and_settle(patch_of(versions_.end()[-2], versions_.back(), 128 * 1024));
   EXPECT_TRUE(holds(directory() / "current", versions_.back()));
-  await_durable(Version{9});
-  settle();
   for (int i = 0; i < 4; ++i) apply_next();
 }
 
-INSTANTIATE_TEST_SUITE_P(, StoreSpareUpdateTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
-                         backend_name);
+INSTANTIATE_TEST_SUITE_P(, StoreSpareUpdateTest, kBackends, backend_name);
 
 // A byte that no patch changes: nobody else reads it.
 TEST_P(StorePatchTest, RotInTheNewestVersionIsFoundAndTheVersionGivenUp) {
@@ -435,15 +393,9 @@ TEST_P(StorePatchTest, RotInTheNewestVersionIsFoundAndTheVersionGivenUp) {
   // A version is read a moment after it is installed. A busy host may let that pass before its bytes rot.
   for (std::uint64_t version = 2; version < 8 && !lost; ++version) {
     const Publication next = next_of(last, version);
-    ASSERT_TRUE(apply(patch_of(last, next)).has_value());
-    const FileRef file = *real_files().open(layout().complete(Version{version}) / "model.safetensors", {.write = true});
-    std::byte byte{};
-    const auto flip = [&] {
-      ASSERT_TRUE(read_fully(*file, kBytes - 3, {&byte, 1}, "file").has_value());
-      byte ^= std::byte{4};
-      ASSERT_TRUE(write_fully(*file, kBytes - 3, {&byte, 1}, "file").has_value());
-    };
-    flip();
+    ASSERT_TRUE(install(patch_of(last, next)).has_value());
+    const fs::path file = layout().complete(Version{version}) / "model.safetensors";
+    damage(file, kBytes - 3);
     const Instant limit = loop_.now() + std::chrono::seconds(2);
     ASSERT_TRUE(eventually([&] { return lost.has_value() || loop_.now() > limit; }));
     if (lost) {
@@ -451,7 +403,7 @@ TEST_P(StorePatchTest, RotInTheNewestVersionIsFoundAndTheVersionGivenUp) {
       EXPECT_EQ(store_->current(), Version{version - 1});
       EXPECT_EQ(store_->find(Version{version}), nullptr);
     } else {
-      flip();
+      damage(file, kBytes - 3);
       await_durable(Version{version});
     }
     last = next;
@@ -479,11 +431,9 @@ TEST_P(StorePatchTest, FilesThatAReaderHasAreLeftAsTheyAre) {
       } else {
         opened = *real_files().open(path, {});
       }
-      ASSERT_TRUE(apply(patch).has_value());
-      await_durable(Version{2});
-      settle();
+      install_and_settle(patch);
       const Publication three = next_of(two, 3);
-      ASSERT_TRUE(apply(patch_of(two, three)).has_value());
+      ASSERT_TRUE(install(patch_of(two, three)).has_value());
       EXPECT_TRUE(holds(directory() / "current", three));
       std::string seen(kBytes, '\0');
       if (linked) {
@@ -502,9 +452,7 @@ TEST_P(StorePatchTest, DirectoryThatAReaderHoldsDoesNotTurnIntoAnotherVersion) {
   options_.versions_kept = 1;
   open();
   const auto held = *real_files().open_directory(layout().complete(Version{1}));
-  ASSERT_TRUE(apply(patch).has_value());
-  await_durable(Version{2});
-  settle();
+  install_and_settle(patch);
   const Publication three = next_of(two, 3);
   ASSERT_TRUE(begin(patch_of(two, three)).has_value());
   EXPECT_FALSE(held->open("model.safetensors", {}).has_value());
@@ -513,9 +461,7 @@ TEST_P(StorePatchTest, DirectoryThatAReaderHoldsDoesNotTurnIntoAnotherVersion) {
 TEST_P(StorePatchTest, SpareFilesMakeRoomForOthers) {
   options_.versions_kept = 1;
   open();
-  ASSERT_TRUE(apply(patch).has_value());
-  await_durable(Version{2});
-  settle();
+  install_and_settle(patch);
   EXPECT_FALSE(fs::is_empty(layout().spare()));
   ASSERT_TRUE(install(publication(3)).has_value()) << "which has other files";
   settle();
@@ -531,7 +477,7 @@ TEST_P(SmallDiskTest, PatchThatFindsNoRoomLeavesNothingBehind) {
   EXPECT_FALSE(fs::exists(layout().record(id())));
   EXPECT_TRUE(holds(directory() / "current", one));
   make_room();
-  ASSERT_TRUE(apply(patch).has_value());
+  ASSERT_TRUE(install(patch).has_value());
   EXPECT_TRUE(holds(directory() / "current", two));
 }
 
@@ -541,7 +487,7 @@ TEST_P(SmallDiskTest, PatchIsAppliedAnewWhenThereIsRoomAgain) {
   const FileRef target = *real_files().open(layout().incoming(Version{2}) / "model.safetensors", {.write = true});
   ASSERT_EQ(::fallocate(target->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes), 0);
   fill();
-  Status status = put(patch, all_of(patch));
+  Status status = put(patch);
   if (status.has_value()) {
     const Result<StoredVersion> stored = finish(patch);
     ASSERT_FALSE(stored.has_value());
@@ -554,17 +500,14 @@ TEST_P(SmallDiskTest, PatchIsAppliedAnewWhenThereIsRoomAgain) {
   const Result<PartialVersion> begun = begin(patch);
   ASSERT_TRUE(begun.has_value()) << begun.error().message();
   EXPECT_GT(begun->held.count(), 0u) << "chunks that arrived are not fetched again";
-  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  ASSERT_TRUE(put(patch).has_value());
   ASSERT_TRUE(finish(patch).has_value());
   EXPECT_TRUE(holds(directory() / "current", two));
 }
 
-INSTANTIATE_TEST_SUITE_P(, SmallDiskTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
-                         backend_name);
-INSTANTIATE_TEST_SUITE_P(, StoreOpenPatchTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
-                         backend_name);
-INSTANTIATE_TEST_SUITE_P(, StorePatchTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
-                         backend_name);
+INSTANTIATE_TEST_SUITE_P(, SmallDiskTest, kBackends, backend_name);
+INSTANTIATE_TEST_SUITE_P(, StoreOpenPatchTest, kBackends, backend_name);
+INSTANTIATE_TEST_SUITE_P(, StorePatchTest, kBackends, backend_name);
 
 }  // namespace
 }  // namespace weightcast

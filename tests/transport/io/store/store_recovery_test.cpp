@@ -18,21 +18,15 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Constructs what a process leaves that died at some moment, then opens a store on it.
-class StoreRecovery : public StoreFixture {
+class StoreRecovery : public OneStore {
  protected:
   StoreRecovery() { EXPECT_TRUE(layout().create().has_value()); }
 
   void make_files(const fs::path& path, const Publication& p, bool with_bytes) {
     const auto files = VersionFiles::create(real_files(), path, *FileTable::make(p.manifest.files));
     ASSERT_TRUE(files.has_value());
-    std::size_t at = 0;
-    for (const SnapshotFile& entry : p.manifest.files) {
-      const FileRef file = *real_files().open(path / entry.name, {.write = true});
-      const Bytes bytes = std::as_bytes(std::span(p.stream)).subspan(at, entry.size_bytes);
-      if (with_bytes) {
-        ASSERT_TRUE(write_fully(*file, 0, bytes, "file").has_value());
-      }
-      at += entry.size_bytes;
+    if (with_bytes) {
+      ASSERT_TRUE(write_stream(**files, 0, p.bytes()).has_value());
     }
   }
   void make_record(const Publication& p, bool durable = false) {
@@ -58,14 +52,6 @@ class StoreRecovery : public StoreFixture {
       return records.size() == store_->versions().size() + store_->partial().size() &&
              std::ranges::none_of(records, [](const std::string& name) { return name.ends_with(".tmp"); });
     })) << testing::PrintToString(records);
-  }
-
-  static void damage(const fs::path& path, std::uint64_t at) {
-    const FileRef file = *real_files().open(path, {.write = true});
-    std::byte b{};
-    ASSERT_TRUE(read_fully(*file, at, {&b, 1}, "file").has_value());
-    b ^= std::byte{1};
-    ASSERT_TRUE(write_fully(*file, at, {&b, 1}, "file").has_value());
   }
 
   const Publication old_ = publication(4);

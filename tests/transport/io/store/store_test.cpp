@@ -1,7 +1,5 @@
 #include "transport/io/store/store.h"
 
-#include <sys/resource.h>
-
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 #include <filesystem>
 
 #include "base/files/posix_file_system.h"
+#include "tests/base/descriptor_limit.h"
 #include "tests/transport/io/disk/faulty_disk.h"
 #include "tests/transport/io/store/store_fixture.h"
 
@@ -76,8 +75,7 @@ TEST_P(StoreTest, ResumesFromWhatIsOnDisk) {
   const Publication p = publication(7);
   open();
   ASSERT_TRUE(begin(p).has_value());
-  put_digests(p);
-  ASSERT_TRUE(write(p, 3, 9).has_value());
+  ASSERT_TRUE(put(p, 3, 9).has_value());
   open();
   ASSERT_EQ(store_->partial().size(), 1u);
   const Result<PartialVersion> resumed = begin(p);
@@ -97,11 +95,9 @@ TEST_P(StoreTest, ThrowsAwayAPartUnderAnotherManifest) {
   Publication other = publication(7, {{"x", 9'000}});
   open();
   ASSERT_TRUE(begin(p).has_value());
-  put_digests(p);
-  ASSERT_TRUE(write(p, 0, 4).has_value());
+  ASSERT_TRUE(put(p, 0, 4).has_value());
   EXPECT_EQ(begin(other)->held.count(), 0u);
-  put_digests(other);
-  ASSERT_TRUE(write(other).has_value());
+  ASSERT_TRUE(put(other).has_value());
   const Result<StoredVersion> stored = finish(other);
   ASSERT_TRUE(stored.has_value()) << stored.error().message();
   EXPECT_TRUE(holds(stored->path, other));
@@ -117,10 +113,7 @@ TEST_P(StoreTest, RefusesASnapshotThatDoesNotMatchItsDigest) {
   EXPECT_TRUE(store_->partial().empty());
   EXPECT_FALSE(fs::exists(directory() / "current"));
   // Thrown away on a pool thread; a store that ends before that finds the files again, and throws them away then.
-  const Instant limit = loop_.now() + std::chrono::seconds(10);
-  while (fs::exists(layout().record(p.manifest.version)) && loop_.now() < limit) {
-    loop_.run_until(loop_.now() + std::chrono::milliseconds(5));
-  }
+  EXPECT_TRUE(eventually([&] { return !fs::exists(layout().record(p.manifest.version)); }));
   open();
   EXPECT_TRUE(store_->partial().empty());
 }
@@ -160,21 +153,11 @@ TEST_P(StoreTest, KeepsPinnedVersionsBesideTheLast) {
 }
 
 /// Few descriptors for this process, and a file system that knows it.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(rlim_t count) {
-    WC_CHECK(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    rlimit few = before_;
-    few.rlim_cur = count;
-    WC_CHECK(::setrlimit(RLIMIT_NOFILE, &few) == 0);
-    files_.emplace();
-  }
-  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  [[nodiscard]] FileSystem& files() { return *files_; }
+struct FewDescriptors {
+  explicit FewDescriptors(rlim_t count) : limit(count) {}
 
- private:
-  rlimit before_{};
-  std::optional<PosixFileSystem> files_;
+  DescriptorLimit limit;
+  PosixFileSystem files;
 };
 
 TEST_P(StoreTest, SnapshotMayHaveMoreFilesThanTheProcessMayOpen) {
@@ -183,10 +166,10 @@ TEST_P(StoreTest, SnapshotMayHaveMoreFilesThanTheProcessMayOpen) {
   std::vector<SnapshotFile> table;
   for (int i = 0; i < 4'000; ++i) table.push_back({"file-" + std::to_string(i), 3});
   const Publication p = publication(1, table);  // a chunk spans some 1,400 files
-  store_ = std::move(*Store::open(loop_, few->files(), options_));
+  store_ = std::move(*Store::open(loop_, few->files, options_));
   const Result<StoredVersion> stored = install(p);
   ASSERT_TRUE(stored.has_value()) << stored.error().message();
-  EXPECT_LE(few->files().open_files().size(), few->files().open_files().files_max());
+  EXPECT_LE(few->files.open_files().size(), few->files.open_files().files_max());
   EXPECT_TRUE(holds(directory() / "current", p));
   const Result<BufferRef> chunk = read(Version{1}, 1);
   ASSERT_TRUE(chunk.has_value()) << chunk.error().message();
@@ -198,7 +181,7 @@ TEST_P(StoreTest, ManyVersionsTakeFewDescriptors) {
   const auto few = std::make_shared<FewDescriptors>(256);
   outlives_loop_ = few;
   options_.versions_kept = 100;
-  store_ = std::move(*Store::open(loop_, few->files(), options_));
+  store_ = std::move(*Store::open(loop_, few->files, options_));
   for (std::uint64_t v = 1; v <= 100; ++v) {
     const Result<StoredVersion> stored = install(publication(v));
     ASSERT_TRUE(stored.has_value()) << stored.error().message();
@@ -226,22 +209,19 @@ TEST_P(StoreTest, DiscardLeavesNothingAndTellsWhoWaits) {
 TEST_P(StoreTest, ImportsWhatTheCallerWrote) {
   const Publication p = publication(7);
   open();
-  std::optional<Result<ImportTarget>> target;
-  store_->begin_import(Version{7}, p.manifest.files, [&](auto r) { target = std::move(r); });
-  EXPECT_TRUE(await(target).has_value());
+  const Result<ImportTarget> target = begin_import(p);
+  ASSERT_TRUE(target.has_value());
   const Bytes stream = std::as_bytes(std::span(p.stream));
   std::size_t at = 0;
   for (std::size_t i = 0; i < p.manifest.files.size(); ++i) {
-    const FileRef file = *real_files().open((*target)->paths[i], {.write = true});
+    const FileRef file = *real_files().open(target->paths[i], {.write = true});
     ASSERT_TRUE(write_fully(*file, 0, stream.subspan(at, p.manifest.files[i].size_bytes), "file").has_value());
     at += p.manifest.files[i].size_bytes;
   }
   EXPECT_EQ(begin(p).error().code, Errc::kBusy);
-  std::optional<Result<StoredVersion>> refused, stored;
-  store_->finish_import(p.manifest, {}, [&](auto r) { refused = std::move(r); });
-  EXPECT_EQ(await(refused).error().code, Errc::kInvalidArgument);
-  store_->finish_import(p.manifest, p.digests, [&](auto r) { stored = std::move(r); });
-  ASSERT_TRUE(await(stored).has_value()) << (*stored).error().message();
+  EXPECT_EQ(finish_import(p.manifest).error().code, Errc::kInvalidArgument);
+  const Result<StoredVersion> stored = finish_import(p.manifest, p.digests);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
   EXPECT_TRUE(holds(directory() / "current", p));
   EXPECT_EQ(content_digest_of((*read(Version{7}, 2))->bytes()), p.digests[2]);
   open();  // not synced yet, perhaps: looked at again
@@ -259,20 +239,9 @@ struct StorePublishedPatch : OneStore {
     patch.base_version = Version{6};
     patch.payload_bytes = kChunkBytesMin;
     patch.part_digests = part_digests_of({content_digest_of(whole.bytes().first(kChunkBytesMin))});
-    std::optional<Result<ImportTarget>> target;
-    store_->begin_import(Version{7}, whole.manifest.files, [&](auto r) { target = std::move(r); });
-    ASSERT_TRUE(await(target).has_value());
-    ASSERT_TRUE(write_stream(*(*target)->files, 0, whole.bytes()).has_value());
-  }
-  Result<StoredVersion> finish_import(const Manifest& manifest, const std::vector<ContentDigest>& digests = {}) {
-    std::optional<Result<StoredVersion>> stored;
-    store_->finish_import(manifest, digests, [&](auto r) { stored = std::move(r); });
-    return await(stored);
-  }
-  Status add_full(const Manifest& manifest, const std::vector<ContentDigest>& digests) {
-    std::optional<Status> added;
-    store_->add_full_manifest(manifest, digests, [&](Status s) { added = std::move(s); });
-    return await(added);
+    const Result<ImportTarget> target = begin_import(whole);
+    ASSERT_TRUE(target.has_value());
+    ASSERT_TRUE(write_stream(*target->files, 0, whole.bytes()).has_value());
   }
   Manifest half() const {
     Manifest manifest = whole.manifest;
@@ -373,9 +342,8 @@ TEST_P(StoreTest, GoesOnAfterAWriteThatFailed) {
     FaultyDisk& disk = *faulty;
     store_ = std::move(*Store::open(loop_, real_files(), options_, std::move(faulty)));
     ASSERT_TRUE(begin(p).has_value());
-    put_digests(p);
     disk.fail_after(5, code);
-    const Status failed = write(p);
+    const Status failed = put(p);
     ASSERT_FALSE(failed.has_value());
     EXPECT_EQ(failed.error().code, code);
     EXPECT_NE(failed.error().detail.find("version 7"), std::string::npos) << failed.error().detail;
@@ -391,7 +359,7 @@ TEST_P(StoreTest, GoesOnAfterAWriteThatFailed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, StoreTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool), backend_name);
+INSTANTIATE_TEST_SUITE_P(, StoreTest, kBackends, backend_name);
 
 }  // namespace
 }  // namespace weightcast
