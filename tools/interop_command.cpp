@@ -86,7 +86,7 @@ Status import_version(const InteropFlags& flags) {
   PosixFileSystem file_system;
   WC_ASSIGN(const SnapshotSource base, SnapshotSource::open(file_system, flags.base));
   const SnapshotStream base_stream(base);
-  OutputSnapshot out(base.file_table());
+  OutputSnapshot out(file_system, base.file_table());
   WC_TRY(out.open(flags.output));
   std::string step;
   if (flags.format == kSlime) {

@@ -15,6 +15,7 @@
 #include "patch/snapshot/mapped_file.h"
 #include "patch/snapshot/snapshot_digest.h"
 #include "patch/snapshot/snapshot_stream.h"
+#include "patch/snapshot/write_file.h"
 #include "tools/command.h"
 #include "tools/interop_command.h"
 #include "tools/output_files.h"
@@ -89,24 +90,20 @@ Status make(const PatchFlags& flags) {
   WC_ASSIGN(identity.result_digest, snapshot_digest(result, flags.threads));
   WC_ASSIGN(const PatchHead head, make_head(identity, base.layout(), layout_of(result)));
 
-  OutputFile out(flags.output);
-  WC_TRY(out.open());
-  std::uint64_t written = 0;
   EncodeOptions options;
   options.threads = flags.threads;
-  const auto sink = [&](Bytes bytes) -> Status {
-    WC_TRY(out.write_at(written, bytes));
-    written += bytes.size();
-    return {};
+  PatchSummary summary;
+  const auto write = [&](FileWriter& out) -> Status {
+    WC_ASSIGN(summary, encode_patch(head, base.stream(), SnapshotStream(result), options,
+                                    [&](Bytes bytes) { return out.write(bytes); }));
+    WC_TRY(base.check_unchanged());
+    return result.check_unchanged();
   };
-  WC_ASSIGN(const PatchSummary summary, encode_patch(head, base.stream(), SnapshotStream(result), options, sink));
-  WC_TRY(base.check_unchanged());
-  WC_TRY(result.check_unchanged());
-  WC_TRY(out.finish(written));
-  const double bits = summary.changed_cells > 0 ? 8.0 * double(written) / double(summary.changed_cells) : 0;
+  WC_TRY(write_new_file(file_system, flags.output, write));
+  const double bits = summary.changed_cells > 0 ? 8.0 * double(summary.patch_bytes) / double(summary.changed_cells) : 0;
   fmt::print("{}: {} of {} cells changed, {} ({:.2f} bits per changed cell), {:.1f} times smaller than the snapshot\n",
-             flags.output, summary.changed_cells, summary.cells, format_bytes(written), bits,
-             double(result.size_bytes()) / double(std::max<std::uint64_t>(1, written)));
+             flags.output, summary.changed_cells, summary.cells, format_bytes(summary.patch_bytes), bits,
+             double(result.size_bytes()) / double(std::max<std::uint64_t>(1, summary.patch_bytes)));
   return {};
 }
 
@@ -144,8 +141,8 @@ class FileStreams final : public ApplyStreams {
 
 /// One patch being applied: from its head on there is something to apply it with.
 struct Application {
-  Application(const ByteSource& base, const FileTable& files, std::vector<SegmentRange> plan)
-      : out(files), streams(base, out), applier(std::move(plan), files, streams) {}
+  Application(FileSystem& file_system, const ByteSource& base, const FileTable& files, std::vector<SegmentRange> plan)
+      : out(file_system, files), streams(base, out), applier(std::move(plan), files, streams) {}
 
   OutputSnapshot out;
   FileStreams streams;
@@ -163,7 +160,7 @@ Status apply(const PatchFlags& flags) {
     WC_ASSIGN(held.base_digest, base.digest(flags.threads));
     WC_TRY(check_head(head, held, base.stream().size_bytes(), head.result_bytes));
     WC_ASSIGN(const FileTable files, base.result_files(head.result_bytes));
-    application.emplace(base.stream(), files, plan_segments(head));
+    application.emplace(file_system, base.stream(), files, plan_segments(head));
     return application->out.open(flags.output);
   };
   PatchReader reader;
