@@ -102,14 +102,10 @@ std::string_view kind_of(const wc::Outcome& outcome) {
 }
 
 nlohmann::json to_json(const wc::Outcome& outcome) {
-  const auto seconds = [](const std::optional<double>& s) { return s ? nlohmann::json(*s) : nlohmann::json(); };
   return merged(WC_JSON_OF(outcome.version, outcome.payload_bytes, outcome.workers, outcome.installed, outcome.topology,
-                           outcome.predicted_s, outcome.origin_egress_bytes, outcome.missing, outcome.notice),
-                {{"kind", kind_of(outcome)},
-                 {"t50_s", seconds(outcome.t50_s)},
-                 {"t90_s", seconds(outcome.t90_s)},
-                 {"t100_s", seconds(outcome.t100_s)},
-                 {"take_s", seconds(outcome.take_s)}});
+                           outcome.predicted_s, outcome.origin_egress_bytes, outcome.missing, outcome.notice,
+                           outcome.t50_s, outcome.t90_s, outcome.t100_s, outcome.take_s),
+                {{"kind", kind_of(outcome)}});
 }
 
 /// Until the origin has its own copy and the workers that are waited for have installed it.
