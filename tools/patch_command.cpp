@@ -17,7 +17,6 @@
 #include "patch/snapshot/snapshot_stream.h"
 #include "patch/snapshot/write_file.h"
 #include "tools/command.h"
-#include "tools/interop_command.h"
 #include "tools/output_files.h"
 
 namespace weightcast {
@@ -276,17 +275,13 @@ Status inspect(const PatchFlags& flags) {
 void add_patch_command(const Commands& commands) {
   CLI::App* app = commands.app.add_subcommand("patch", "Make, apply and look into patches between snapshots");
   app->require_subcommand(1);
-  const auto add = [&](const char* name, const char* help, Status (*body)(const PatchFlags&)) {
-    auto flags = std::make_shared<PatchFlags>();
-    CLI::App* sub = app->add_subcommand(name, help);
-    sub->callback([flags, body, selected = &commands.selected] { *selected = [flags, body] { return body(*flags); }; });
-    return std::pair(sub, flags);
-  };
+  const Commands below{*app, commands.selected};
   const auto add_threads = [](CLI::App* sub, PatchFlags& flags) {
     sub->add_option("--threads", flags.threads, "Threads; the result does not depend on it")->check(CLI::Range(1, 256));
   };
 
-  const auto [make_app, make_flags] = add("make", "Write the patch that leads from OLD to NEW, or NEW packed", make);
+  const auto [make_app, make_flags] =
+      add_command<PatchFlags>(below, "make", "Write the patch that leads from OLD to NEW, or NEW packed", make);
   make_app->add_option("OLD", make_flags->base, "A snapshot: safetensors file or directory; none: NEW is packed")
       ->required();
   make_app->add_option("NEW", make_flags->other, "A snapshot")->required();
@@ -296,18 +291,20 @@ void add_patch_command(const Commands& commands) {
   make_app->add_option("--model", make_flags->model_id, "Model id to record");
   add_threads(make_app, *make_flags);
 
-  const auto [apply_app, apply_flags] = add("apply", "Make NEW from OLD and a patch, or unpack it, bit for bit", apply);
+  const auto [apply_app, apply_flags] =
+      add_command<PatchFlags>(below, "apply", "Make NEW from OLD and a patch, or unpack it, bit for bit", apply);
   apply_app->add_option("OLD", apply_flags->base, "The snapshot that the patch was made from; none: NEW was packed")
       ->required();
   apply_app->add_option("PATCH", apply_flags->other, "The patch file")->required();
   apply_app->add_option("-o,--output", apply_flags->output, "NEW: a file, or a directory if OLD is one")->required();
   add_threads(apply_app, *apply_flags);
 
-  const auto [inspect_app, inspect_flags] = add("inspect", "Say what a patch changes, tensor by tensor", inspect);
+  const auto [inspect_app, inspect_flags] =
+      add_command<PatchFlags>(below, "inspect", "Say what a patch changes, tensor by tensor", inspect);
   inspect_app->add_option("PATCH", inspect_flags->base, "The patch file")->required();
   inspect_app->add_flag("--json", inspect_flags->json, "JSON instead of a table");
 
-  add_interop_commands(*app, commands.selected);
+  add_interop_commands(below);
 }
 
 }  // namespace weightcast

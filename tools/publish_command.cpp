@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <span>
 
 #include "base/json_of.h"
@@ -164,8 +163,8 @@ Status run(const PublishFlags& flags) {
 }  // namespace
 
 void add_publish_command(const Commands& commands) {
-  auto flags = std::make_shared<PublishFlags>();
-  CLI::App* app = commands.app.add_subcommand("publish", "Publish a snapshot from the trainer's host");
+  const auto [app, flags] =
+      add_command<PublishFlags>(commands, "publish", "Publish a snapshot from the trainer's host", run);
   app->add_option("PATH", flags->path,
                   "A safetensors file, or a directory with model.safetensors or shards and their index; with --files "
                   "any directory")
@@ -186,7 +185,6 @@ void add_publish_command(const Commands& commands) {
                 "directory of files comes after a model");
   app->add_flag("--files", flags->files,
                 "Publish all files below the directory PATH, for workers that were started with --files");
-  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
 }
 
 }  // namespace weightcast

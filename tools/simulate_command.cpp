@@ -1,11 +1,10 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <memory>
 
 #include "base/files/file_system.h"
-#include "base/json_of.h"
 #include "base/files/posix_file_system.h"
+#include "base/json_of.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -120,9 +119,9 @@ Status run(const SimulateFlags& flags) {
 }  // namespace
 
 void add_simulate_command(const Commands& commands) {
-  auto flags = std::make_shared<SimulateFlags>();
-  CLI::App* app = commands.app.add_subcommand(
-      "simulate", "Predict a broadcast: the daemon's own core over a simulated network, without sending a byte");
+  const auto [app, flags] = add_command<SimulateFlags>(
+      commands, "simulate",
+      "Predict a broadcast: the daemon's own core over a simulated network, without sending a byte", run);
   app->add_option("--workers", flags->workers, "How many")->check(CLI::Range(1u, 100'000u));
   app->add_option("--uplink", flags->uplink, "The origin's uplink")->check(rate_validator());
   app->add_option("--peer", flags->peer, "Each worker's downlink, and its uplink")->check(rate_validator());
@@ -140,7 +139,6 @@ void add_simulate_command(const Commands& commands) {
       ->check(CLI::ExistingFile);
   app->add_option("--seed", flags->seed, "Of everything that is random");
   app->add_flag("--json", flags->json, "JSON");
-  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
 }
 
 }  // namespace weightcast
