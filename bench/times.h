@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,12 +11,14 @@
 
 namespace weightcast::bench {
 
-/// Processor time of this process, all threads together.
-[[nodiscard]] inline double process_cpu_s() {
+[[nodiscard]] inline double clock_s(clockid_t clock) {
   timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  ::clock_gettime(clock, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
+
+/// Processor time of this process, all threads together.
+[[nodiscard]] inline double process_cpu_s() { return clock_s(CLOCK_PROCESS_CPUTIME_ID); }
 
 [[nodiscard]] inline double seconds_since(std::chrono::steady_clock::time_point start) {
   return to_seconds(std::chrono::steady_clock::now() - start);
@@ -32,6 +35,13 @@ struct Times {
   const double cpu_start = process_cpu_s();
   work();
   return {seconds_since(start), process_cpu_s() - cpu_start};
+}
+
+/// What `work` gives. How long it took is added to `all`.
+[[nodiscard]] auto timed(std::vector<Times>& all, const auto& work) {
+  std::optional<decltype(work())> result;
+  all.push_back(times_of([&] { result.emplace(work()); }));
+  return *std::move(result);
 }
 
 /// The upper one of two in the middle. Of at least one value.

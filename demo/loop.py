@@ -15,7 +15,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench" / "loop"))
-from fleet import Failed, Fleet, exit_on_signals  # noqa: E402
+from fleet import Failed, Fleet, run  # noqa: E402
 from record import Recorder, write_page  # noqa: E402
 
 WORKERS = 4
@@ -222,7 +222,6 @@ def main():
     if len(sys.argv) != 4:
         print(__doc__.strip(), file=sys.stderr)
         return 2
-    exit_on_signals()
     demo = Demo(*sys.argv[1:])
     try:
         result = demo.run()
@@ -234,13 +233,11 @@ The learner waited for rollouts
 The page of the run: {demo.output}/page.html; the report, the pictures and all logs: {demo.output}""")
         if result["reward_end"] <= REWARD_GOAL:
             raise Failed(f"the reward did not come above {REWARD_GOAL}")
-        return 0
     except Failed as failure:
-        print(f"loop: {failure}; logs lie in {demo.output}", file=sys.stderr)
-        return 1
+        raise Failed(f"{failure}; logs lie in {demo.output}") from None
     finally:
         demo.fleet.remove()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

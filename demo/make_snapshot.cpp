@@ -1,6 +1,3 @@
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -10,6 +7,7 @@
 #include <vector>
 
 #include "base/files/posix_file_system.h"
+#include "base/random.h"
 #include "base/units.h"
 #include "patch/snapshot/safetensors.h"
 
@@ -18,18 +16,10 @@ namespace {
 
 constexpr std::uint64_t kTensorBytes = 4 * kMiB;
 
-// SplitMix64: the same seed gives the same snapshot on every machine.
-std::uint64_t next_random(std::uint64_t& state) {
-  std::uint64_t z = (state += 0x9e3779b97f4a7c15);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
 // BF16 numbers of both signs between 2^-8 and 1: never infinite, never NaN.
-void fill_bf16(MutableBytes out, std::uint64_t& state) {
+void fill_bf16(MutableBytes out, Random random) {
   for (std::size_t at = 0; at < out.size(); at += 8) {
-    const std::uint64_t bits = (next_random(state) & 0x83ff'83ff'83ff'83ff) + 0x3b80'3b80'3b80'3b80;
+    const std::uint64_t bits = (random.next() & 0x83ff'83ff'83ff'83ff) + 0x3b80'3b80'3b80'3b80;
     std::memcpy(out.data() + at, &bits, std::min<std::size_t>(8, out.size() - at));
   }
 }
@@ -53,8 +43,7 @@ Status make_snapshot(const std::string& directory, std::uint64_t size_bytes, std
   WC_ASSIGN(const SafetensorsLayout layout, lay_out_safetensors(tensors, {{"format", "pt"}}));
 
   std::vector<std::byte> memory(size_bytes);
-  std::uint64_t state = seed;
-  fill_bf16(memory, state);
+  fill_bf16(memory, Random(seed));
   std::vector<Bytes> data;
   std::size_t at = 0;
   for (const TensorInfo& tensor : tensors) {

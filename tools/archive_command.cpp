@@ -137,8 +137,8 @@ Status fetch(const FetchFlags& flags) {
 
 void add_archive_commands(const Commands& commands) {
   {
-    auto flags = std::make_shared<ArchiveFlags>();
-    CLI::App* app = commands.app.add_subcommand("archive", "Keep a daemon's versions in object storage");
+    const auto [app, flags] =
+        add_command<ArchiveFlags>(commands, "archive", "Keep a daemon's versions in object storage", archive);
     add_state_option(*app, flags->state, "The daemon's state directory; it may run meanwhile");
     app->add_option("--to", flags->to, kPlaces)->required();
     app->add_option("--every", flags->every, "One version in so many is kept whole; patches lead from one to the next")
@@ -148,17 +148,15 @@ void add_archive_commands(const Commands& commands) {
     app->add_option("--connections", flags->connections, "At once; each takes 32 MiB of memory")
         ->check(CLI::Range(1, 64))
         ->capture_default_str();
-    app->callback([flags, selected = &commands.selected] { *selected = [flags] { return archive(*flags); }; });
   }
-  auto flags = std::make_shared<FetchFlags>();
-  CLI::App* app = commands.app.add_subcommand("fetch", "Make a version of an archive, without a daemon");
+  const auto [app, flags] =
+      add_command<FetchFlags>(commands, "fetch", "Make a version of an archive, without a daemon", fetch);
   app->add_option("--from", flags->from, kPlaces)->required();
   app->add_option("--version", flags->version, "This version; default: the newest")->check(CLI::PositiveNumber);
   app->add_option("--keys", flags->keys, "File of a node's keys: its authority is who is believed");
   app->add_option("-o,--output", flags->output, "The directory to make; what arrives lies in OUTPUT.fetch until then")
       ->required();
   app->add_option("--connections", flags->connections, "At once")->check(CLI::Range(1, 64))->capture_default_str();
-  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return fetch(*flags); }; });
 }
 
 }  // namespace weightcast

@@ -8,17 +8,13 @@
 
 namespace weightcast {
 
-/// Every add_*_command() adds one subcommand to `app` and sets `selected` when it was chosen.
-struct Commands {
-  CLI::App& app;
-  CommandBody& selected;
-};
-
 void add_archive_commands(const Commands& commands);
 void add_daemon_command(const Commands& commands);
 void add_doctor_command(const Commands& commands);
 void add_exec_command(const Commands& commands);
 void add_history_command(const Commands& commands);
+/// `export` and `import`, below `patch`: other tools' formats for the step from one version to the next.
+void add_interop_commands(const Commands& patch);
 void add_keys_command(const Commands& commands);
 void add_patch_command(const Commands& commands);
 void add_path_command(const Commands& commands);

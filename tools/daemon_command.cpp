@@ -136,9 +136,8 @@ Status run(const DaemonSettings& given, const ReadSettingsAgain<DaemonSettings>&
 
 void add_daemon_command(const Commands& commands) {
   add_configured_command<DaemonSettings>(
-      commands.app, commands.selected,
-      {"daemon", "Run a node: the origin on the trainer's host, a worker on each inference host", "docs/OPERATING.md",
-       daemon_fields, make_daemon_settings, run});
+      commands, {"daemon", "Run a node: the origin on the trainer's host, a worker on each inference host",
+                 "docs/OPERATING.md", daemon_fields, make_daemon_settings, run});
 }
 
 }  // namespace weightcast

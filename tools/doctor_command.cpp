@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -121,9 +120,8 @@ Status run(const DoctorFlags& flags) {
 }  // namespace
 
 void add_doctor_command(const Commands& commands) {
-  auto flags = std::make_shared<DoctorFlags>();
-  CLI::App* app = commands.app.add_subcommand(
-      "doctor", "Look whether a node can run on this host, and say which command mends what is wrong");
+  const auto [app, flags] = add_command<DoctorFlags>(
+      commands, "doctor", "Look whether a node can run on this host, and say which command mends what is wrong", run);
   app->add_option("--state", flags->state, "The daemon's state directory, running or not");
   app->add_option("--origin", flags->origin, "The origin's address, to dial from here")->check(endpoint_validator());
   app->add_option("--listen", flags->listen, "Where the daemon is to listen")->check(endpoint_validator());
@@ -136,7 +134,6 @@ void add_doctor_command(const Commands& commands) {
   app->add_option("--memory-dir", flags->memory, "As the daemon's")->capture_default_str();
   app->add_flag("--json", flags->json, "A list of check, level (ok, warning, fault), what and remedy");
   app->footer("The exit status is 1 where there is a fault; warnings are no faults.");
-  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
 }
 
 }  // namespace weightcast

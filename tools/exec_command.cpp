@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -139,15 +138,14 @@ Status run(const ExecFlags& flags) {
 }  // namespace
 
 void add_exec_command(const Commands& commands) {
-  auto flags = std::make_shared<ExecFlags>();
-  CLI::App* app = commands.app.add_subcommand(
-      "exec", fmt::format("Run a command that finds the directory of the version in use in {}", kDirectoryVariable));
+  const auto [app, flags] = add_command<ExecFlags>(
+      commands, "exec",
+      fmt::format("Run a command that finds the directory of the version in use in {}", kDirectoryVariable), run);
   add_state_option(*app, flags->state, "The daemon's state directory");
   app->add_option("--version", flags->version, "This version, which need not be in use");
   app->add_flag("--pin", flags->pin, "The version stays on the disk until the command has ended");
   app->add_option("COMMAND", flags->command, "The command and its arguments, after --")->required();
   app->positionals_at_end();
-  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
 }
 
 }  // namespace weightcast

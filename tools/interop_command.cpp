@@ -1,14 +1,11 @@
-#include "tools/interop_command.h"
-
 #include <fmt/format.h>
-
-#include <memory>
 
 #include "base/files/posix_file_system.h"
 #include "base/units.h"
 #include "patch/interop/hf_sparse.h"
 #include "patch/interop/slime_delta.h"
 #include "patch/snapshot/snapshot_stream.h"
+#include "tools/command.h"
 #include "tools/output_files.h"
 
 namespace weightcast {
@@ -86,7 +83,7 @@ Status import_version(const InteropFlags& flags) {
   PosixFileSystem file_system;
   WC_ASSIGN(const SnapshotSource base, SnapshotSource::open(file_system, flags.base));
   const SnapshotStream base_stream(base);
-  OutputSnapshot out(base.file_table());
+  OutputSnapshot out(file_system, base.file_table());
   WC_TRY(out.open(flags.output));
   std::string step;
   if (flags.format == kSlime) {
@@ -104,15 +101,13 @@ Status import_version(const InteropFlags& flags) {
 
 }  // namespace
 
-void add_interop_commands(CLI::App& patch, CommandBody& selected) {
+void add_interop_commands(const Commands& patch) {
   const auto add = [&](const char* name, const char* help, Status (*body)(const InteropFlags&)) {
-    auto flags = std::make_shared<InteropFlags>();
-    CLI::App* sub = patch.add_subcommand(name, help);
-    sub->add_option("--format", flags->format, "slime: a delta directory; hf-sparse: sparse safetensors")
+    const auto added = add_command<InteropFlags>(patch, name, help, body);
+    added.app->add_option("--format", added.flags->format, "slime: a delta directory; hf-sparse: sparse safetensors")
         ->required()
         ->check(CLI::IsMember({kSlime, kHfSparse}));
-    sub->callback([flags, body, &selected] { selected = [flags, body] { return body(*flags); }; });
-    return std::pair(sub, flags);
+    return added;
   };
   const auto [export_app, export_flags] =
       add("export", "Write the step from OLD to NEW for other tools", export_version);

@@ -15,8 +15,8 @@
 #include "patch/snapshot/mapped_file.h"
 #include "patch/snapshot/snapshot_digest.h"
 #include "patch/snapshot/snapshot_stream.h"
+#include "patch/snapshot/write_file.h"
 #include "tools/command.h"
-#include "tools/interop_command.h"
 #include "tools/output_files.h"
 
 namespace weightcast {
@@ -89,24 +89,20 @@ Status make(const PatchFlags& flags) {
   WC_ASSIGN(identity.result_digest, snapshot_digest(result, flags.threads));
   WC_ASSIGN(const PatchHead head, make_head(identity, base.layout(), layout_of(result)));
 
-  OutputFile out(flags.output);
-  WC_TRY(out.open());
-  std::uint64_t written = 0;
   EncodeOptions options;
   options.threads = flags.threads;
-  const auto sink = [&](Bytes bytes) -> Status {
-    WC_TRY(out.write_at(written, bytes));
-    written += bytes.size();
-    return {};
+  PatchSummary summary;
+  const auto write = [&](FileWriter& out) -> Status {
+    WC_ASSIGN(summary, encode_patch(head, base.stream(), SnapshotStream(result), options,
+                                    [&](Bytes bytes) { return out.write(bytes); }));
+    WC_TRY(base.check_unchanged());
+    return result.check_unchanged();
   };
-  WC_ASSIGN(const PatchSummary summary, encode_patch(head, base.stream(), SnapshotStream(result), options, sink));
-  WC_TRY(base.check_unchanged());
-  WC_TRY(result.check_unchanged());
-  WC_TRY(out.finish(written));
-  const double bits = summary.changed_cells > 0 ? 8.0 * double(written) / double(summary.changed_cells) : 0;
+  WC_TRY(write_new_file(file_system, flags.output, write));
+  const double bits = summary.changed_cells > 0 ? 8.0 * double(summary.patch_bytes) / double(summary.changed_cells) : 0;
   fmt::print("{}: {} of {} cells changed, {} ({:.2f} bits per changed cell), {:.1f} times smaller than the snapshot\n",
-             flags.output, summary.changed_cells, summary.cells, format_bytes(written), bits,
-             double(result.size_bytes()) / double(std::max<std::uint64_t>(1, written)));
+             flags.output, summary.changed_cells, summary.cells, format_bytes(summary.patch_bytes), bits,
+             double(result.size_bytes()) / double(std::max<std::uint64_t>(1, summary.patch_bytes)));
   return {};
 }
 
@@ -144,8 +140,8 @@ class FileStreams final : public ApplyStreams {
 
 /// One patch being applied: from its head on there is something to apply it with.
 struct Application {
-  Application(const ByteSource& base, const FileTable& files, std::vector<SegmentRange> plan)
-      : out(files), streams(base, out), applier(std::move(plan), files, streams) {}
+  Application(FileSystem& file_system, const ByteSource& base, const FileTable& files, std::vector<SegmentRange> plan)
+      : out(file_system, files), streams(base, out), applier(std::move(plan), files, streams) {}
 
   OutputSnapshot out;
   FileStreams streams;
@@ -163,7 +159,7 @@ Status apply(const PatchFlags& flags) {
     WC_ASSIGN(held.base_digest, base.digest(flags.threads));
     WC_TRY(check_head(head, held, base.stream().size_bytes(), head.result_bytes));
     WC_ASSIGN(const FileTable files, base.result_files(head.result_bytes));
-    application.emplace(base.stream(), files, plan_segments(head));
+    application.emplace(file_system, base.stream(), files, plan_segments(head));
     return application->out.open(flags.output);
   };
   PatchReader reader;
@@ -279,17 +275,13 @@ Status inspect(const PatchFlags& flags) {
 void add_patch_command(const Commands& commands) {
   CLI::App* app = commands.app.add_subcommand("patch", "Make, apply and look into patches between snapshots");
   app->require_subcommand(1);
-  const auto add = [&](const char* name, const char* help, Status (*body)(const PatchFlags&)) {
-    auto flags = std::make_shared<PatchFlags>();
-    CLI::App* sub = app->add_subcommand(name, help);
-    sub->callback([flags, body, selected = &commands.selected] { *selected = [flags, body] { return body(*flags); }; });
-    return std::pair(sub, flags);
-  };
+  const Commands below{*app, commands.selected};
   const auto add_threads = [](CLI::App* sub, PatchFlags& flags) {
     sub->add_option("--threads", flags.threads, "Threads; the result does not depend on it")->check(CLI::Range(1, 256));
   };
 
-  const auto [make_app, make_flags] = add("make", "Write the patch that leads from OLD to NEW, or NEW packed", make);
+  const auto [make_app, make_flags] =
+      add_command<PatchFlags>(below, "make", "Write the patch that leads from OLD to NEW, or NEW packed", make);
   make_app->add_option("OLD", make_flags->base, "A snapshot: safetensors file or directory; none: NEW is packed")
       ->required();
   make_app->add_option("NEW", make_flags->other, "A snapshot")->required();
@@ -299,18 +291,20 @@ void add_patch_command(const Commands& commands) {
   make_app->add_option("--model", make_flags->model_id, "Model id to record");
   add_threads(make_app, *make_flags);
 
-  const auto [apply_app, apply_flags] = add("apply", "Make NEW from OLD and a patch, or unpack it, bit for bit", apply);
+  const auto [apply_app, apply_flags] =
+      add_command<PatchFlags>(below, "apply", "Make NEW from OLD and a patch, or unpack it, bit for bit", apply);
   apply_app->add_option("OLD", apply_flags->base, "The snapshot that the patch was made from; none: NEW was packed")
       ->required();
   apply_app->add_option("PATCH", apply_flags->other, "The patch file")->required();
   apply_app->add_option("-o,--output", apply_flags->output, "NEW: a file, or a directory if OLD is one")->required();
   add_threads(apply_app, *apply_flags);
 
-  const auto [inspect_app, inspect_flags] = add("inspect", "Say what a patch changes, tensor by tensor", inspect);
+  const auto [inspect_app, inspect_flags] =
+      add_command<PatchFlags>(below, "inspect", "Say what a patch changes, tensor by tensor", inspect);
   inspect_app->add_option("PATCH", inspect_flags->base, "The patch file")->required();
   inspect_app->add_flag("--json", inspect_flags->json, "JSON instead of a table");
 
-  add_interop_commands(*app, commands.selected);
+  add_interop_commands(below);
 }
 
 }  // namespace weightcast

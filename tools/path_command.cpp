@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -40,12 +39,10 @@ Status run(const PathFlags& flags) {
 }  // namespace
 
 void add_path_command(const Commands& commands) {
-  auto flags = std::make_shared<PathFlags>();
-  CLI::App* app =
-      commands.app.add_subcommand("path", "Print the directory of the version in use, which stays that version's");
+  const auto [app, flags] = add_command<PathFlags>(
+      commands, "path", "Print the directory of the version in use, which stays that version's", run);
   add_state_option(*app, flags->state, "The daemon's state directory");
   app->add_option("--version", flags->version, "Of this version, which need not be in use");
-  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
 }
 
 }  // namespace weightcast

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <span>
 
 #include "base/json_of.h"
@@ -102,14 +101,10 @@ std::string_view kind_of(const wc::Outcome& outcome) {
 }
 
 nlohmann::json to_json(const wc::Outcome& outcome) {
-  const auto seconds = [](const std::optional<double>& s) { return s ? nlohmann::json(*s) : nlohmann::json(); };
   return merged(WC_JSON_OF(outcome.version, outcome.payload_bytes, outcome.workers, outcome.installed, outcome.topology,
-                           outcome.predicted_s, outcome.origin_egress_bytes, outcome.missing, outcome.notice),
-                {{"kind", kind_of(outcome)},
-                 {"t50_s", seconds(outcome.t50_s)},
-                 {"t90_s", seconds(outcome.t90_s)},
-                 {"t100_s", seconds(outcome.t100_s)},
-                 {"take_s", seconds(outcome.take_s)}});
+                           outcome.predicted_s, outcome.origin_egress_bytes, outcome.missing, outcome.notice,
+                           outcome.t50_s, outcome.t90_s, outcome.t100_s, outcome.take_s),
+                {{"kind", kind_of(outcome)}});
 }
 
 /// Until the origin has its own copy and the workers that are waited for have installed it.
@@ -168,8 +163,8 @@ Status run(const PublishFlags& flags) {
 }  // namespace
 
 void add_publish_command(const Commands& commands) {
-  auto flags = std::make_shared<PublishFlags>();
-  CLI::App* app = commands.app.add_subcommand("publish", "Publish a snapshot from the trainer's host");
+  const auto [app, flags] =
+      add_command<PublishFlags>(commands, "publish", "Publish a snapshot from the trainer's host", run);
   app->add_option("PATH", flags->path,
                   "A safetensors file, or a directory with model.safetensors or shards and their index; with --files "
                   "any directory")
@@ -190,7 +185,6 @@ void add_publish_command(const Commands& commands) {
                 "directory of files comes after a model");
   app->add_flag("--files", flags->files,
                 "Publish all files below the directory PATH, for workers that were started with --files");
-  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
 }
 
 }  // namespace weightcast

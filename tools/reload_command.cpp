@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <memory>
 #include <string>
 
 #include "client/client.h"
@@ -21,13 +20,12 @@ Status run(const std::string& state) {
 }  // namespace
 
 void add_reload_command(const Commands& commands) {
-  auto state = std::make_shared<std::string>();
-  CLI::App* app = commands.app.add_subcommand(
-      "reload", "Have a running daemon read rates and limits anew from its --config, and the list of revoked keys");
+  const auto [app, state] = add_command<std::string>(
+      commands, "reload",
+      "Have a running daemon read rates and limits anew from its --config, and the list of revoked keys", run);
   add_state_option(*app, *state, "The daemon's state directory");
   app->footer(
       "Prints what has changed. If anything there is wrong, or cannot change while the daemon runs, nothing has.");
-  app->callback([state, selected = &commands.selected] { *selected = [state] { return run(*state); }; });
 }
 
 }  // namespace weightcast

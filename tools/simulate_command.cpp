@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <memory>
 
 #include "base/files/file_system.h"
 #include "base/files/posix_file_system.h"
+#include "base/json_of.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -72,11 +72,9 @@ sim::SimOptions options_of(const SimulateFlags& flags, Topology topology) {
   return options;
 }
 
-nlohmann::json seconds_or_null(std::optional<Duration> d) {
-  return d ? nlohmann::json(to_seconds(*d)) : nlohmann::json();
-}
+std::optional<double> seconds_of(std::optional<Duration> d) { return d ? std::optional(to_seconds(*d)) : std::nullopt; }
 
-std::string seconds_or_dash(std::optional<Duration> d) { return d ? fmt::format("{:.3f}", to_seconds(*d)) : "-"; }
+std::string number_or_dash(std::optional<double> number) { return number ? fmt::format("{:.3f}", *number) : "-"; }
 
 Status run(const SimulateFlags& flags) {
   WC_ASSIGN(const std::vector<sim::Fault> faults, read_faults(flags.faults_path));
@@ -96,30 +94,22 @@ Status run(const SimulateFlags& flags) {
     const sim::PublicationResult& first = result.publications.front();
     const Rate peer = options.network.worker_downlink;
     const double line_s = peer.limited() ? double(options.payload_bytes) / peer.bytes_per_s : 0;
-    const auto t100 = first.reached(1.0);
-    const nlohmann::json ratio = t100 && line_s > 0 ? nlohmann::json(to_seconds(*t100) / line_s) : nlohmann::json();
-    cases.push_back({{"topology", std::string(to_string(first.topology))},
-                     {"workers", flags.workers},
-                     {"uplink_bps", options.network.origin_uplink.bits_per_s()},
-                     {"peer_bps", peer.bits_per_s()},
-                     {"payload_bytes", options.payload_bytes},
-                     {"chunk_bytes", first.chunk_bytes},
-                     {"t50_s", seconds_or_null(first.reached(0.5))},
-                     {"t90_s", seconds_or_null(first.reached(0.9))},
-                     {"t100_s", seconds_or_null(t100)},
-                     {"line_s", line_s},
-                     {"ratio", ratio},
-                     {"bound_s", to_seconds(first.bound)},
-                     {"predicted_s", to_seconds(first.predicted)},
-                     {"finished", first.workers},
-                     {"origin_egress_bytes", result.origin_egress_bytes},
-                     {"seed", flags.seed}});
+    const auto t50_s = seconds_of(first.reached(0.5)), t90_s = seconds_of(first.reached(0.9)),
+               t100_s = seconds_of(first.reached(1.0));
+    const auto ratio = t100_s && line_s > 0 ? std::optional(*t100_s / line_s) : std::nullopt;
+    cases.push_back(merged(WC_JSON_OF(flags.workers, options.payload_bytes, first.chunk_bytes, t50_s, t90_s, t100_s,
+                                      line_s, ratio, result.origin_egress_bytes, flags.seed),
+                           {{"topology", to_string(first.topology)},
+                            {"uplink_bps", options.network.origin_uplink.bits_per_s()},
+                            {"peer_bps", peer.bits_per_s()},
+                            {"bound_s", to_seconds(first.bound)},
+                            {"predicted_s", to_seconds(first.predicted)},
+                            {"finished", first.workers}}));
     if (flags.json) continue;
     fmt::print("{:<9} {:>7} {:>10} {:>10} {:>9} {:>9} {:>9} {:>7} {:>9.3f} {:>12}\n", to_string(first.topology),
                flags.workers, format_bytes(options.payload_bytes), format_bytes(first.chunk_bytes),
-               seconds_or_dash(first.reached(0.5)), seconds_or_dash(first.reached(0.9)), seconds_or_dash(t100),
-               ratio.is_null() ? "-" : fmt::format("{:.3f}", ratio.get<double>()), to_seconds(first.bound),
-               format_bytes(result.origin_egress_bytes));
+               number_or_dash(t50_s), number_or_dash(t90_s), number_or_dash(t100_s), number_or_dash(ratio),
+               to_seconds(first.bound), format_bytes(result.origin_egress_bytes));
     std::fflush(stdout);
   }
   if (flags.json) fmt::print("{}\n", json_text({{"cases", cases}}));
@@ -129,9 +119,9 @@ Status run(const SimulateFlags& flags) {
 }  // namespace
 
 void add_simulate_command(const Commands& commands) {
-  auto flags = std::make_shared<SimulateFlags>();
-  CLI::App* app = commands.app.add_subcommand(
-      "simulate", "Predict a broadcast: the daemon's own core over a simulated network, without sending a byte");
+  const auto [app, flags] = add_command<SimulateFlags>(
+      commands, "simulate",
+      "Predict a broadcast: the daemon's own core over a simulated network, without sending a byte", run);
   app->add_option("--workers", flags->workers, "How many")->check(CLI::Range(1u, 100'000u));
   app->add_option("--uplink", flags->uplink, "The origin's uplink")->check(rate_validator());
   app->add_option("--peer", flags->peer, "Each worker's downlink, and its uplink")->check(rate_validator());
@@ -149,7 +139,6 @@ void add_simulate_command(const Commands& commands) {
       ->check(CLI::ExistingFile);
   app->add_option("--seed", flags->seed, "Of everything that is random");
   app->add_flag("--json", flags->json, "JSON");
-  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
 }
 
 }  // namespace weightcast

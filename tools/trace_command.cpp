@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/files/posix_file_system.h"
@@ -48,9 +47,9 @@ Status run(const TraceFlags& flags) {
 }  // namespace
 
 void add_trace_command(const Commands& commands) {
-  auto flags = std::make_shared<TraceFlags>();
-  CLI::App* app = commands.app.add_subcommand(
-      "trace", "Write one publication's phases, at the origin and each worker, as a trace that Perfetto opens");
+  const auto [app, flags] = add_command<TraceFlags>(
+      commands, "trace",
+      "Write one publication's phases, at the origin and each worker, as a trace that Perfetto opens", run);
   app->add_option("VERSION", flags->version, "Of the publication")->required()->check(CLI::PositiveNumber);
   add_state_option(*app, flags->state, "The state directory of the origin's daemon");
   app->add_option("-o,--output", flags->output, "File to write; without it stdout");
@@ -58,7 +57,6 @@ void add_trace_command(const Commands& commands) {
                   "Send it as spans to an OpenTelemetry collector, e.g. http://127.0.0.1:4318, instead of stdout");
   app->footer(
       "Open the file at https://ui.perfetto.dev, or in chrome://tracing. docs/OPERATING.md says what is in it.");
-  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
 }
 
 }  // namespace weightcast

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -68,15 +67,13 @@ Status verify(const VerifyFlags& flags) {
 }  // namespace
 
 void add_verify_command(const Commands& commands) {
-  auto flags = std::make_shared<VerifyFlags>();
-  CLI::App* app = commands.app.add_subcommand(
-      "verify", "Prove that versions on disk are what the cluster's origin published, byte for byte");
+  const auto [app, flags] = add_command<VerifyFlags>(
+      commands, "verify", "Prove that versions on disk are what the cluster's origin published, byte for byte", verify);
   app->add_option("directory", flags->directory, "A daemon's --state directory, or one version's directory in it")
       ->required();
   app->add_option("--keys", flags->keys, "File of a node's keys: its authority is who is believed")->required();
   app->add_option("--threads", flags->threads, "Threads that hash; default: half of the cores, at most 8")
       ->check(CLI::Range(1, 64));
-  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return verify(*flags); }; });
 }
 
 }  // namespace weightcast

@@ -3,6 +3,7 @@
 curl moves the same objects to and from the same server over as many connections. The server is on loopback, its objects in memory."""
 
 import argparse
+import contextlib
 import http.server
 import json
 import os
@@ -89,6 +90,29 @@ class Objects(http.server.BaseHTTPRequestHandler):
                     begin += sent
 
 
+class Fleet:
+    def __init__(self, program, scratch):
+        self.program, self.scratch, self.daemons = program, scratch, []
+
+    def run(self, *words):
+        return subprocess.run([str(self.program), *map(str, words)], check=True, capture_output=True, text=True).stdout
+
+    def daemon(self, name, *words):
+        log = open(self.scratch / f"{name}.log", "wb")
+        words = [self.program, "daemon", "--state", self.scratch / name, "--name", name, "--insecure", "--listen", "127.0.0.1:0",
+                 "--versions-in", "disk", *words]
+        self.daemons.append(subprocess.Popen(list(map(str, words)), stdout=log, stderr=log))
+        return self.daemons[-1]
+
+    def log(self, name):
+        return (self.scratch / f"{name}.log").read_text()
+
+    def end(self, daemon):
+        daemon.kill()
+        daemon.wait()
+        self.daemons.remove(daemon)
+
+
 def write_snapshot(path, mib):
     size = mib << 20
     head = json.dumps({"weight": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
@@ -96,6 +120,30 @@ def write_snapshot(path, mib):
         file.write(struct.pack("<Q", len(head)) + head)
         for _ in range(mib):
             file.write(os.urandom(1 << 20))
+
+
+@contextlib.contextmanager
+def published(tools, mib, *origin):
+    """A fleet whose origin, with those flags, has published so many MiB, and a server for its archive."""
+    with tempfile.TemporaryDirectory(prefix="weightcast-bench-", dir="/dev/shm") as name:
+        fleet = Fleet(tools / "weightcast", pathlib.Path(name))
+        Objects.root = f"{name}/objects"
+        os.mkdir(Objects.root)
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Objects)
+        server.place = f"http://127.0.0.1:{server.server_port}/objects"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            fleet.daemon("origin", "--role", "origin", *origin)
+            state, model = fleet.scratch / "origin", fleet.scratch / "model.safetensors"
+            fleet.run("ready", "--state", state)
+            write_snapshot(model, mib)
+            fleet.run("publish", model, "--version", 1, "--state", state)
+            model.unlink()
+            yield fleet, server
+        finally:
+            for daemon in list(fleet.daemons):
+                fleet.end(daemon)
+            server.shutdown()
 
 
 def timed(*words):
@@ -115,53 +163,35 @@ def main():
     if shutil.which("curl") is None:
         print("skipped: curl, which it compares with, is not installed")
         sys.exit(77)
-    program = flags.tools / "weightcast"
-    with tempfile.TemporaryDirectory(prefix="weightcast-bench-", dir="/dev/shm") as name:
-        scratch = pathlib.Path(name)
-        Objects.root = str(scratch / "objects")
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Objects)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        place = f"http://127.0.0.1:{server.server_port}/objects"
-        state = scratch / "origin"
-        with open(scratch / "log", "wb") as log:
-            daemon = subprocess.Popen([program, "daemon", "--role", "origin", "--state", state, "--insecure", "--listen",
-                                       "127.0.0.1:0", "--versions-in", "disk"], stdout=log, stderr=log)
-        try:
-            subprocess.run([program, "ready", "--state", state], check=True)
-            write_snapshot(scratch / "model.safetensors", flags.size)
-            subprocess.run([program, "publish", scratch / "model.safetensors", "--version", "1", "--state", state], check=True,
-                           stdout=subprocess.DEVNULL)
-            (scratch / "model.safetensors").unlink()
-            for _ in range(flags.repeat):
-                seconds = {}
-                parts = pathlib.Path(Objects.root)
-                shutil.rmtree(parts, ignore_errors=True)
-                parts.mkdir()
-                seconds["archive"] = timed(program, "archive", "--state", state, "--to", place, "--connections", CONNECTIONS)
-                objects = sorted(parts.glob("*.0*"))
-                # curl gets files of the same sizes, and puts them under other names.
-                copies = scratch / "copies"
-                copies.mkdir()
-                words = ["curl", "-sSf", "-Z", "--parallel-max", CONNECTIONS]
-                for each in objects:
-                    words += ["-o", copies / each.name, f"{place}/{each.name}"]
-                seconds["curl get"] = timed(*words)
-                seconds["fetch"] = timed(program, "fetch", "--from", place, "-o", scratch / "fetched", "--connections", CONNECTIONS)
-                shutil.rmtree(scratch / "fetched")
-                shutil.rmtree(parts)
-                parts.mkdir()
-                words = ["curl", "-sSf", "-Z", "--parallel-max", CONNECTIONS]
-                for each in sorted(copies.iterdir()):
-                    words += ["-T", each, f"{place}/{each.name}"]
-                seconds["curl put"] = timed(*words)
-                shutil.rmtree(copies)
-                print(", ".join(f"{what} {flags.size / took:.0f} MiB/s" for what, took in seconds.items()),
-                      f"| archive {seconds['curl put'] / seconds['archive']:.2f} of curl,",
-                      f"fetch {seconds['curl get'] / seconds['fetch']:.2f} of curl")
-        finally:
-            daemon.kill()
-            daemon.wait()
-            server.shutdown()
+    with published(flags.tools, flags.size) as (fleet, server):
+        for _ in range(flags.repeat):
+            seconds = {}
+            parts = pathlib.Path(Objects.root)
+            shutil.rmtree(parts, ignore_errors=True)
+            parts.mkdir()
+            seconds["archive"] = timed(fleet.program, "archive", "--state", fleet.scratch / "origin", "--to", server.place,
+                                       "--connections", CONNECTIONS)
+            objects = sorted(parts.glob("*.0*"))
+            # curl gets files of the same sizes, and puts them under other names.
+            copies = fleet.scratch / "copies"
+            copies.mkdir()
+            words = ["curl", "-sSf", "-Z", "--parallel-max", CONNECTIONS]
+            for each in objects:
+                words += ["-o", copies / each.name, f"{server.place}/{each.name}"]
+            seconds["curl get"] = timed(*words)
+            seconds["fetch"] = timed(fleet.program, "fetch", "--from", server.place, "-o", fleet.scratch / "fetched", "--connections",
+                                     CONNECTIONS)
+            shutil.rmtree(fleet.scratch / "fetched")
+            shutil.rmtree(parts)
+            parts.mkdir()
+            words = ["curl", "-sSf", "-Z", "--parallel-max", CONNECTIONS]
+            for each in sorted(copies.iterdir()):
+                words += ["-T", each, f"{server.place}/{each.name}"]
+            seconds["curl put"] = timed(*words)
+            shutil.rmtree(copies)
+            print(", ".join(f"{what} {flags.size / took:.0f} MiB/s" for what, took in seconds.items()),
+                  f"| archive {seconds['curl put'] / seconds['archive']:.2f} of curl,",
+                  f"fetch {seconds['curl get'] / seconds['fetch']:.2f} of curl")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include "bench/codec/entropy.h"
 #include "bench/codec/rivals/rivals.h"
 #include "bench/codec/trace.h"
+#include "bench/proc_bytes.h"
 
 namespace weightcast::bench {
 namespace {
@@ -35,25 +37,15 @@ class PeakMemory {
     std::ofstream clear("/proc/self/clear_refs");
     clear << "5" << std::flush;
     usable_ = clear.good();
-    start_bytes_ = status_bytes("VmRSS:");
+    start_bytes_ = proc_bytes("/proc/self/status", "VmRSS:");
   }
 
   [[nodiscard]] std::uint64_t rise_bytes() const {
-    const std::uint64_t peak_bytes = status_bytes("VmHWM:");
+    const std::uint64_t peak_bytes = proc_bytes("/proc/self/status", "VmHWM:");
     return usable_ && peak_bytes > start_bytes_ ? peak_bytes - start_bytes_ : 0;
   }
 
  private:
-  static std::uint64_t status_bytes(std::string_view key) {
-    std::ifstream status("/proc/self/status");
-    std::string word;
-    while (status >> word) {
-      std::uint64_t kib = 0;
-      if (word == key && status >> kib) return kib * 1024;
-    }
-    return 0;
-  }
-
   bool usable_ = false;
   std::uint64_t start_bytes_ = 0;
 };
@@ -189,11 +181,7 @@ double CodecCase::bits_per_changed() const {
 }
 
 std::span<const Codec> bench_codecs() {
-  static const std::vector<Codec> all = [] {
-    std::vector<Codec> codecs = {kWeightcast};
-    codecs.insert(codecs.end(), rivals().begin(), rivals().end());
-    return codecs;
-  }();
+  static const std::array all = {kWeightcast, kRawInt32, kCooLeb128, kGapLeb128, kGrail, kXorZstd, kPulseRice};
   return all;
 }
 

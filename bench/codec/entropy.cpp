@@ -3,18 +3,17 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstdlib>
 #include <vector>
 
 #include "base/result.h"
-#include "bench/codec/cells.h"
+#include "patch/codec/cell.h"
 
 namespace weightcast::bench {
 namespace {
 
 constexpr unsigned kClasses = 256;
 constexpr std::uint64_t kExactSteps = 256;
-constexpr unsigned kLengths = 34;  // bit lengths of |step|: two 32-bit ordinals differ by less than 2^33
+constexpr unsigned kLengths = 64;  // bit lengths of |step|
 constexpr std::size_t kSymbols = 2 * (kExactSteps + kLengths);
 
 struct ClassCounts {
@@ -25,7 +24,7 @@ struct ClassCounts {
 };
 
 void count_step(std::int64_t step, ClassCounts& counts) {
-  const auto distance = static_cast<std::uint64_t>(std::llabs(step));
+  const std::uint64_t distance = step < 0 ? 0 - static_cast<std::uint64_t>(step) : static_cast<std::uint64_t>(step);
   std::size_t symbol = distance;
   if (distance >= kExactSteps) {
     const auto length = static_cast<unsigned>(std::bit_width(distance));
@@ -52,18 +51,14 @@ void settle(std::vector<ClassCounts>& classes, PatchEntropy& entropy) {
   }
 }
 
-template <typename Cell>
-void count_tensor(CellFormat format, const std::byte* base, const std::byte* result, std::size_t cells,
-                  std::vector<ClassCounts>& classes) {
-  for (std::size_t i = 0; i < cells; ++i) {
-    const Cell before = load_cell<Cell>(base, i);
-    const Cell after = load_cell<Cell>(result, i);
-    ClassCounts& counts = classes[format.exponent_class(before)];
+template <CellKind Kind>
+void count_tensor(Bytes base, Bytes result, std::vector<ClassCounts>& classes) {
+  using Ops = CellOps<Kind>;
+  for (std::size_t at = 0; at + sizeof(typename Ops::Cell) <= base.size(); at += sizeof(typename Ops::Cell)) {
+    const auto before = Ops::load(base.data() + at), after = Ops::load(result.data() + at);
+    ClassCounts& counts = classes[Ops::key(before)];
     ++counts.cells;
-    if (before == after) continue;
-    const std::int64_t origin = format.ordinal(before);
-    const std::int64_t step = format.ordinal(after) - origin;
-    count_step(origin < 0 ? -step : step, counts);
+    if (before != after) count_step(static_cast<typename Ops::SignedCell>(Ops::step(before, after)), counts);
   }
 }
 
@@ -82,10 +77,9 @@ PatchEntropy measure_entropy(Bytes base, Bytes result, std::span<const TensorInf
     // Exponents of different dtypes are different classes.
     if (scope == EntropyScope::kTensor || tensor.dtype != dtype) settle(classes, entropy);
     dtype = tensor.dtype;
-    const CellFormat format = cell_format(dtype);
-    with_cell_type(format.bytes, [&]<typename Cell>() {
-      count_tensor<Cell>(format, base.data() + tensor.offset_bytes, result.data() + tensor.offset_bytes,
-                         tensor.size_bytes / sizeof(Cell), classes);
+    with_cell_kind(cell_kind_of(dtype), [&]<CellKind Kind>() {
+      count_tensor<Kind>(base.subspan(tensor.offset_bytes, tensor.size_bytes),
+                         result.subspan(tensor.offset_bytes, tensor.size_bytes), classes);
     });
   }
   settle(classes, entropy);

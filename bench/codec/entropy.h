@@ -30,7 +30,7 @@ enum class EntropyScope {
 
 /// Steps of up to 255 are told apart; longer ones are counted by sign and bit length, their lower bits as
 /// incompressible (exact for BF16 in practice; for F32, where almost every step is long and unique, the only count that
-/// means anything). `base` and `result` are as long as the tensors say; other dtypes than floats count as bytes of one
+/// means anything). `base` and `result` are as long as the tensors say; cells of other dtypes than floats are of one
 /// class.
 [[nodiscard]] PatchEntropy measure_entropy(Bytes base, Bytes result, std::span<const TensorInfo> tensors,
                                            EntropyScope scope);

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 
 #include "base/parallel.h"
-#include "bench/codec/cells.h"
 #include "bench/codec/trace.h"
 
 namespace weightcast::bench {
@@ -52,19 +50,13 @@ std::vector<std::byte> make_packed_content(const PackedContentSpec& spec, std::u
     const float gradient_sd = kGradientSd * scale_of(tensor_key, tensor, 3.0f) * scale_of(row_key, row, 3.0f);
     for (std::uint64_t i = 0; i < kRowCells; ++i) {
       const float normal = normal_draw(cell_key, row * kRowCells + i);
-      switch (spec.kind) {
-        case CellKind::kBf16: store_cell(cells, i, to_bf16(sd * normal)); break;
-        case CellKind::kF16: store_cell(cells, i, to_f16(sd * normal)); break;
-        case CellKind::kF8E4M3:
-          store_cell(cells, i, to_f8_e4m3(sd * normal * (kF8Max / (kFarthestSd * tensor_sd))));
-          break;
-        default: {
-          const bool first = tensor % 2 == 0;
-          const float moment = first ? gradient_sd * kFirstMomentSd * normal
-                                     : gradient_sd * gradient_sd * (0.25f + 0.75f * normal * normal);
-          store_cell(cells, i, std::bit_cast<std::uint32_t>(moment));
-        }
+      float value = sd * normal;
+      if (spec.kind == CellKind::kF8E4M3) value *= kF8Max / (kFarthestSd * tensor_sd);
+      if (spec.kind == CellKind::kF32) {
+        value = tensor % 2 == 0 ? gradient_sd * kFirstMomentSd * normal
+                                : gradient_sd * gradient_sd * (0.25f + 0.75f * normal * normal);
       }
+      store_float(spec.kind, cells, i, value);
     }
   });
   return content;

@@ -65,24 +65,6 @@ struct Tensor {
   std::uint64_t key;
 };
 
-constexpr unsigned cell_bytes(CellType type) {
-  switch (type) {
-    case CellType::kBf16: return 2;
-    case CellType::kF32: return 4;
-    case CellType::kF8E4M3: return 1;
-  }
-  return 0;
-}
-
-constexpr const char* dtype_name(CellType type) {
-  switch (type) {
-    case CellType::kBf16: return "BF16";
-    case CellType::kF32: return "F32";
-    case CellType::kF8E4M3: return "F8_E4M3";
-  }
-  return "";
-}
-
 // A power of two between 2^-reach and 2^reach, times a factor in [1, 2).
 float scale_draw(std::uint64_t bits, int reach) {
   const int exponent = static_cast<int>(bits % static_cast<std::uint64_t>(2 * reach + 1)) - reach;
@@ -103,25 +85,18 @@ void run_rows(const TraceSpec& spec, const Tensor& tensor, std::uint64_t first, 
               std::byte* result) {
   const Stationary stationary(spec.adamw);
   const bool is_norm = tensor.role == Role::kNorm;
-  const float f8_scale = is_norm ? kF8NormScale : kF8WeightScale;
+  const CellKind kind = cell_kind_of(spec.dtype);
+  const float scale = kind != CellKind::kF8E4M3 ? 1.0f : is_norm ? kF8NormScale : kF8WeightScale;
   const std::uint64_t weight_key = mix(tensor.key + kWeight);
   const std::uint64_t first_key = mix(tensor.key + kFirstMoment);
   const std::uint64_t second_key = mix(tensor.key + kSecondMoment);
-
-  const auto store = [&](std::byte* cells, std::uint64_t i, float weight) {
-    switch (spec.type) {
-      case CellType::kBf16: store_cell(cells, i, to_bf16(weight)); break;
-      case CellType::kF32: store_cell(cells, i, std::bit_cast<std::uint32_t>(weight)); break;
-      case CellType::kF8E4M3: store_cell(cells, i, to_f8_e4m3(weight * f8_scale)); break;
-    }
-  };
 
   for (std::uint64_t row = first; row < last; ++row) {
     const float sd = gradient_sd(tensor, row);
     for (std::uint64_t i = row * tensor.columns; i < (row + 1) * tensor.columns; ++i) {
       AdamWCell cell;
       cell.weight = is_norm ? 1.0f + kNormSd * normal_draw(weight_key, i) : kWeightSd * normal_draw(weight_key, i);
-      store(base, i, cell.weight);
+      store_float(kind, base, i, cell.weight * scale);
       if (sd > 0.0f) {
         cell.first_moment = sd * stationary.first_sd * normal_draw(first_key, i);
         cell.second_moment = sd * sd * (1.0f + stationary.second_sd * normal_draw(second_key, i));
@@ -129,7 +104,7 @@ void run_rows(const TraceSpec& spec, const Tensor& tensor, std::uint64_t first, 
           adamw_step(spec.adamw, sd * normal_draw(mix(tensor.key + kGradient + step), i), cell);
         }
       }
-      store(result, i, cell.weight);
+      store_float(kind, result, i, cell.weight * scale);
     }
   }
 }
@@ -143,8 +118,8 @@ class Builder {
     const std::uint64_t rows = vector_like ? 1 : shape[0];
     const std::uint64_t columns = shape.back();
     tensors_.push_back({role, rows, columns, mix(mix(spec_.seed) + (tensors_.size() + 1) * kGolden)});
-    const std::uint64_t size_bytes = rows * columns * cell_bytes(spec_.type);
-    trace_.tensors.push_back({std::move(name), dtype_name(spec_.type), std::move(shape), offset_bytes_, size_bytes});
+    const std::uint64_t size_bytes = rows * columns * cell_bytes_of(spec_.dtype);
+    trace_.tensors.push_back({std::move(name), spec_.dtype, std::move(shape), offset_bytes_, size_bytes});
     offset_bytes_ += size_bytes;
     trace_.cells += rows * columns;
   }
@@ -209,6 +184,15 @@ std::uint16_t to_f16(float value) { return to_small_float<std::uint16_t, 5, 10>(
 
 std::uint8_t to_f8_e4m3(float value) { return to_small_float<std::uint8_t, 4, 3>(std::clamp(value, -448.0f, 448.0f)); }
 
+void store_float(CellKind kind, std::byte* cells, std::size_t index, float value) {
+  switch (kind) {
+    case CellKind::kBf16: return store_cell(cells, index, to_bf16(value));
+    case CellKind::kF16: return store_cell(cells, index, to_f16(value));
+    case CellKind::kF8E4M3: return store_cell(cells, index, to_f8_e4m3(value));
+    default: return store_cell(cells, index, value);
+  }
+}
+
 float normal_draw(std::uint64_t key, std::uint64_t index) {
   // The count of ones among 64 bits has variance 16; the two uniforms spread it over a triangle of variance 1/6, so
   // that the density is continuous. 4.0207794 = sqrt(16 + 1/6).
@@ -220,25 +204,22 @@ float normal_draw(std::uint64_t key, std::uint64_t index) {
 }
 
 std::vector<TraceSpec> standard_traces(std::uint64_t cells_min, std::uint64_t seed) {
-  const auto spec = [&](std::string name, TraceModel model, CellType type, float learning_rate, unsigned steps) {
-    TraceSpec out;
-    out.name = std::move(name);
-    out.model = model;
-    out.type = type;
-    out.adamw.learning_rate = learning_rate;
-    out.steps = steps;
-    out.cells_min = cells_min;
-    out.seed = seed;
-    return out;
+  const auto spec = [&](std::string name, TraceModel model, std::string dtype, float learning_rate, unsigned steps) {
+    AdamW adamw;
+    adamw.learning_rate = learning_rate;
+    return TraceSpec{std::move(name), model, std::move(dtype), adamw, steps, cells_min, seed};
   };
-  using enum CellType;
   using enum TraceModel;
   return {
-      spec("bf16-lr1e-6-1step", kDecoder, kBf16, 1e-6f, 1),    spec("bf16-lr1e-6-10steps", kDecoder, kBf16, 1e-6f, 10),
-      spec("bf16-lr3e-6-1step", kDecoder, kBf16, 3e-6f, 1),    spec("bf16-lr3e-6-10steps", kDecoder, kBf16, 3e-6f, 10),
-      spec("bf16-lr1e-5-1step", kDecoder, kBf16, 1e-5f, 1),    spec("bf16-lr1e-5-10steps", kDecoder, kBf16, 1e-5f, 10),
-      spec("bf16-matrix-lr1e-6", kMatrix, kBf16, 1e-6f, 1),    spec("f32-lr1e-6-1step", kDecoder, kF32, 1e-6f, 1),
-      spec("f8-lr1e-5-10steps", kDecoder, kF8E4M3, 1e-5f, 10),
+      spec("bf16-lr1e-6-1step", kDecoder, "BF16", 1e-6f, 1),
+      spec("bf16-lr1e-6-10steps", kDecoder, "BF16", 1e-6f, 10),
+      spec("bf16-lr3e-6-1step", kDecoder, "BF16", 3e-6f, 1),
+      spec("bf16-lr3e-6-10steps", kDecoder, "BF16", 3e-6f, 10),
+      spec("bf16-lr1e-5-1step", kDecoder, "BF16", 1e-5f, 1),
+      spec("bf16-lr1e-5-10steps", kDecoder, "BF16", 1e-5f, 10),
+      spec("bf16-matrix-lr1e-6", kMatrix, "BF16", 1e-6f, 1),
+      spec("f32-lr1e-6-1step", kDecoder, "F32", 1e-6f, 1),
+      spec("f8-lr1e-5-10steps", kDecoder, "F8_E4M3", 1e-5f, 10),
   };
 }
 

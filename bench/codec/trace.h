@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "patch/codec/cell.h"
 #include "patch/snapshot/tensor.h"
 
 namespace weightcast::bench {
@@ -36,9 +37,6 @@ inline void adamw_step(const AdamW& adamw, float gradient, AdamWCell& cell) {
   cell.weight -= adamw.learning_rate * (cell.first_moment / (std::sqrt(cell.second_moment) + adamw.epsilon));
 }
 
-/// What the trainer publishes its FP32 master weights as.
-enum class CellType { kBf16, kF32, kF8E4M3 };
-
 enum class TraceModel {
   /// A decoder: an embedding of which most rows never see a gradient, then layers of a norm near one and two matrices.
   kDecoder,
@@ -50,7 +48,7 @@ enum class TraceModel {
 struct TraceSpec {
   std::string name;
   TraceModel model = TraceModel::kDecoder;
-  CellType type = CellType::kBf16;
+  std::string dtype = "BF16";  ///< that the trainer publishes its FP32 master weights as; or "F32", "F8_E4M3"
   AdamW adamw;
   /// Optimiser steps between base and result.
   unsigned steps = 1;
@@ -81,6 +79,9 @@ struct Trace {
 [[nodiscard]] std::uint16_t to_bf16(float value);
 [[nodiscard]] std::uint16_t to_f16(float value);
 [[nodiscard]] std::uint8_t to_f8_e4m3(float value);
+
+/// Stores `value` as cell `index` of that kind: one of these three, or F32.
+void store_float(CellKind kind, std::byte* cells, std::size_t index, float value);
 
 /// Draw `index` of the stream `key`: standard normal to within an excess kurtosis of -0.03, never beyond 8.3.
 [[nodiscard]] float normal_draw(std::uint64_t key, std::uint64_t index);

@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/files/posix_file_system.h"
+
 namespace weightcast::bench {
 namespace {
 
@@ -26,14 +28,7 @@ class ScratchFile {
     file.path_ = fmt::format("{}/weightcast-zipnn-XXXXXX", folder != nullptr ? folder : "/var/tmp");
     const int fd = ::mkstemp(file.path_.data());
     if (fd < 0) return fail_errno(errno, Op::kOpen, std::exchange(file.path_, {}));
-    Status status;
-    while (!bytes.empty() && status.has_value()) {
-      const ssize_t count = ::write(fd, bytes.data(), bytes.size());
-      if (count < 0 && errno != EINTR) status = fail_errno(errno, Op::kWrite, file.path_);
-      if (count > 0) bytes = bytes.subspan(std::size_t(count));
-    }
-    ::close(fd);
-    WC_TRY(std::move(status));
+    WC_TRY(write_fully(*adopt_file(fd, file.path_), 0, bytes, file.path_));
     return file;
   }
   ScratchFile(ScratchFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
@@ -54,24 +49,12 @@ std::string shell_word(std::string_view word) {
   return out + "'";
 }
 
-std::string_view name_of(CellKind kind) {
-  switch (kind) {
-    case CellKind::kBf16: return "bf16";
-    case CellKind::kF16: return "f16";
-    case CellKind::kF32: return "f32";
-    case CellKind::kF8E4M3: return "f8";
-    default: return "";
-  }
-}
-
 }  // namespace
 
 Result<ZipnnCost> run_zipnn(CellKind kind, Bytes cells, unsigned repetitions) {
-  const std::string_view name = name_of(kind);
-  if (name.empty()) return fail(Errc::kUnsupported, Op::kEncode, "zipnn: it does not know such cells");
   WC_ASSIGN(const ScratchFile file, ScratchFile::write(cells));
   const std::string command =
-      fmt::format("{} {} {} {}", shell_word(WEIGHTCAST_ZIPNN), shell_word(file.path()), name, repetitions);
+      fmt::format("{} {} {} {}", shell_word(WEIGHTCAST_ZIPNN), shell_word(file.path()), to_string(kind), repetitions);
   FILE* pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) return fail_errno(errno, Op::kOpen, WEIGHTCAST_ZIPNN);
   std::string output;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 
 #include "base/json_of.h"
 #include "base/parallel.h"
@@ -14,6 +13,7 @@
 #include "base/time.h"
 #include "bench/decode/products.h"
 #include "bench/decode/read_loop.h"
+#include "bench/proc_bytes.h"
 #include "bench/times.h"
 #include "worker/engine/cpu_model.h"
 #include "worker/engine/engine.h"
@@ -24,17 +24,7 @@ namespace {
 constexpr std::size_t kReadBlock = std::size_t{1} << 20;
 
 /// Of this process: what only it has in memory.
-std::uint64_t resident_bytes() {
-  std::ifstream file("/proc/self/status");
-  std::string word;
-  while (file >> word) {
-    if (word != "VmRSS:") continue;
-    std::uint64_t kib = 0;
-    file >> kib;
-    return kib * 1024;
-  }
-  return 0;
-}
+std::uint64_t resident_bytes() { return proc_bytes("/proc/self/status", "VmRSS:"); }
 
 /// Like Qwen3-0.6B, with as many layers as make up the bytes.
 ModelConfig model_of(const DecodeBenchOptions& options) {

@@ -113,21 +113,10 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
   std::shared_ptr<const EngineWeights> in_use = mapped;
   WC_ASSIGN(const auto engine, busy_engine(std::move(mapped)));
   for (std::uint32_t i = 0; i < options.repetitions; ++i) {
-    Status failed;
-    std::shared_ptr<const EngineWeights> next;
-    opens.push_back(times_of([&] {
-      auto weights = map(i % 2 == 0 ? second : first);
-      if (weights.has_value()) {
-        next = *weights;
-      } else {
-        failed = weights.error();
-      }
-    }));
-    WC_TRY(failed);
+    WC_ASSIGN(auto next, timed(opens, [&] { return map(i % 2 == 0 ? second : first); }));
     // As VersionFollower does: the old weights go elsewhere.
     const auto old_weights = std::exchange(in_use, next);
-    switches.push_back(times_of([&] { failed = engine->set_weights(Version{i + 2}, std::move(next)); }));
-    WC_TRY(failed);
+    WC_TRY(timed(switches, [&] { return engine->set_weights(Version{i + 2}, std::move(next)); }));
     static_cast<void>(engine->step());
   }
 
@@ -137,38 +126,17 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
   WC_ASSIGN(const auto resident, ResidentWeights::read(std::move(resident_files)));
   WC_ASSIGN(const auto resident_engine, busy_engine(resident->weights()));
   for (std::uint32_t i = 0; i < options.repetitions; ++i) {
-    Status failed;
-    WeightChanges changes;
-    compares.push_back(times_of([&] {
-      auto found = open(i % 2 == 0 ? second : first);
-      if (!found.has_value()) {
-        failed = found.error();
-        return;
-      }
-      auto made = resident->compare(std::move(*found));
-      if (made.has_value()) {
-        changes = std::move(*made);
-      } else {
-        failed = made.error();
-      }
-    }));
-    WC_TRY(failed);
+    const auto compare = [&]() -> Result<WeightChanges> {
+      WC_ASSIGN(ModelFiles found, open(i % 2 == 0 ? second : first));
+      return resident->compare(std::move(found));
+    };
+    WC_ASSIGN(WeightChanges changes, timed(compares, compare));
     const VersionList list = list_of(changes, names.tensors);
-    lists.push_back(times_of([&] {
-      auto made = resident->take(list);
-      if (made.has_value()) {
-        changes = std::move(*made);
-      } else {
-        failed = made.error();
-      }
-    }));
-    WC_TRY(failed);
+    WC_ASSIGN(changes, timed(lists, [&] { return resident->take(list); }));
     result.changed_cells = changes.cells;
     result.written_bytes = changes.bytes;
     writes.push_back(times_of([&] { resident->apply(changes); }));
-    resident_switches.push_back(
-        times_of([&] { failed = resident_engine->set_weights(Version{i + 2}, resident->weights()); }));
-    WC_TRY(failed);
+    WC_TRY(timed(resident_switches, [&] { return resident_engine->set_weights(Version{i + 2}, resident->weights()); }));
     static_cast<void>(resident_engine->step());
   }
   result.open_s = median(opens, &Times::wall_s);

@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "base/files/unique_fd.h"
-#include "base/units.h"
+#include "bench/proc_bytes.h"
 
 namespace weightcast::bench {
 namespace {
@@ -126,13 +126,9 @@ std::optional<ProcessUsage> Process::usage() const {
   ProcessUsage usage;
   usage.cpu_s = double(used.tv_sec) + 1e-9 * double(used.tv_nsec);
 
-  std::string line;
-  std::ifstream status(fmt::format("/proc/{}/status", pid_));
-  while (std::getline(status, line)) {
-    if (line.starts_with("RssAnon:")) usage.rss_anon_bytes = std::stoull(line.substr(8)) * kKiB;
-  }
+  usage.rss_anon_bytes = proc_bytes(fmt::format("/proc/{}/status", pid_), "RssAnon:");
   std::ifstream io(fmt::format("/proc/{}/io", pid_));
-  while (std::getline(io, line)) {
+  for (std::string line; std::getline(io, line);) {
     if (line.starts_with("write_bytes:")) usage.written_bytes = std::stoull(line.substr(12));
   }
   return usage;

@@ -1,6 +1,5 @@
 #include "bench/fleet/scratch.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -11,28 +10,14 @@
 #include <utility>
 #include <vector>
 
-#include "base/files/unique_fd.h"
+#include "base/files/posix_file_system.h"
+#include "base/random.h"
 #include "base/units.h"
 #include "bench/codec/trace.h"
-#include "patch/snapshot/safetensors.h"
+#include "patch/snapshot/write_file.h"
 
 namespace weightcast::bench {
 namespace {
-
-// SplitMix64 (Steele, Lea, Flood, 2014): fast, and any seed will do.
-class SplitMix {
- public:
-  explicit SplitMix(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t next() {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-
- private:
-  std::uint64_t state_;
-};
 
 // Without the highest bit of its exponent a BF16 number is finite.
 constexpr std::uint64_t kFiniteBf16 = 0xbfff'bfff'bfff'bfff;
@@ -40,7 +25,7 @@ constexpr std::uint64_t kFiniteBf16 = 0xbfff'bfff'bfff'bfff;
 constexpr float kWeightSd = 0.02f;
 
 /// The next cells of a tensor, from cell `first` on.
-void fill(Content content, std::uint64_t seed, std::uint64_t first, std::span<std::uint16_t> cells, SplitMix& random) {
+void fill(Content content, std::uint64_t seed, std::uint64_t first, std::span<std::uint16_t> cells, Random& random) {
   if (content == Content::kWeights) {
     for (std::size_t i = 0; i < cells.size(); ++i) cells[i] = to_bf16(kWeightSd * normal_draw(seed, first + i));
     return;
@@ -49,15 +34,6 @@ void fill(Content content, std::uint64_t seed, std::uint64_t first, std::span<st
     const std::uint64_t four = random.next() & kFiniteBf16;
     std::memcpy(&cells[i], &four, sizeof four);
   }
-}
-
-Status write_all(int fd, Bytes bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0) return fail_errno(errno, Op::kWrite, path);
-    bytes = bytes.subspan(static_cast<std::size_t>(n));
-  }
-  return {};
 }
 
 }  // namespace
@@ -91,6 +67,26 @@ Result<Content> parse_content(std::string_view text) {
   return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("content '{}': random or weights", text));
 }
 
+Result<Payload> write_payload(const std::filesystem::path& path, const SafetensorsLayout& layout,
+                              const std::function<Bytes()>& next) {
+  PosixFileSystem files;
+  WC_ASSIGN(const std::unique_ptr<File> file, files.open(path, {.write = true, .create = Create::kEmpty}));
+  FileWriter out(*file, path.native());
+  ChecksumStream digest;
+  const auto append = [&](Bytes piece) {
+    digest.update(piece);
+    return out.write(piece);
+  };
+  WC_TRY(append(std::as_bytes(std::span(layout.header))));
+  for (std::uint64_t left = layout.file_bytes - layout.header.size(); left > 0;) {
+    const Bytes piece = next();
+    const std::uint64_t size = std::min<std::uint64_t>(left, piece.size());
+    WC_TRY(append(piece.first(size)));
+    left -= size;
+  }
+  return Payload{path, layout.file_bytes, digest.digest()};
+}
+
 Result<Payload> make_payload(const std::filesystem::path& path, std::uint64_t bytes, std::uint64_t seed,
                              Content content) {
   constexpr std::uint64_t kBytesMin = 4 * kKiB;
@@ -110,39 +106,28 @@ Result<Payload> make_payload(const std::filesystem::path& path, std::uint64_t by
   WC_ASSIGN(layout, lay_out_safetensors(std::span(&tensor, 1), metadata));
   WC_CHECK(layout.file_bytes == bytes);
 
-  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file.valid()) return fail_errno(errno, Op::kOpen, path.string());
-  ChecksumStream digest;
-  const auto append = [&](Bytes piece) {
-    digest.update(piece);
-    return write_all(file.get(), piece, path.string());
-  };
-  WC_TRY(append(std::as_bytes(std::span(layout.header))));
-  SplitMix random(seed);
+  Random random(seed);
   std::vector<std::uint16_t> block(512 * kKiB);
-  for (std::uint64_t done = 0; done < tensor.size_bytes;) {
-    fill(content, seed, done / 2, block, random);
-    const Bytes piece = std::as_bytes(std::span(block));
-    const std::uint64_t size = std::min<std::uint64_t>(tensor.size_bytes - done, piece.size());
-    WC_TRY(append(piece.first(size)));
-    done += size;
-  }
-  return Payload{path, bytes, digest.digest()};
+  std::uint64_t cells = 0;
+  return write_payload(path, layout, [&] {
+    fill(content, seed, cells, block, random);
+    cells += block.size();
+    return std::as_bytes(std::span(block));
+  });
 }
 
 Status check_installed(const std::filesystem::path& state, const Payload& payload) {
   const std::filesystem::path path = state / "current" / "model.safetensors";
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return fail_errno(errno, Op::kOpen, path.string());
+  PosixFileSystem files;
+  WC_ASSIGN(const std::unique_ptr<File> file, files.open(path, {}));
   ChecksumStream digest;
   std::uint64_t bytes = 0;
   std::vector<std::byte> block(kMiB);
   for (;;) {
-    const ssize_t n = ::read(file.get(), block.data(), block.size());
-    if (n < 0) return fail_errno(errno, Op::kRead, path.string());
+    WC_ASSIGN(const std::size_t n, file->read_at(bytes, block));
     if (n == 0) break;
-    digest.update(Bytes(block).first(static_cast<std::size_t>(n)));
-    bytes += static_cast<std::uint64_t>(n);
+    digest.update(Bytes(block).first(n));
+    bytes += n;
   }
   if (bytes == payload.bytes && digest.digest() == payload.digest) return {};
   return fail(

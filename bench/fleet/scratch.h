@@ -1,11 +1,13 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
 #include "base/digest/checksum.h"
 #include "base/result.h"
+#include "patch/snapshot/safetensors.h"
 
 namespace weightcast::bench {
 
@@ -41,7 +43,12 @@ struct Payload {
   Checksum digest{};
 };
 
-/// Errors: kInvalidArgument (fewer than 4 KiB), kNoSpace, kIo.
+/// Writes a payload of that layout. `next` gives its tensors' bytes piece by piece, as long as some are missing; the
+/// last piece may be longer. Errors: kNoSpace, kIo.
+[[nodiscard]] Result<Payload> write_payload(const std::filesystem::path& path, const SafetensorsLayout& layout,
+                                            const std::function<Bytes()>& next);
+
+/// Errors: kInvalidArgument (fewer than 4 KiB); those of write_payload().
 [[nodiscard]] Result<Payload> make_payload(const std::filesystem::path& path, std::uint64_t bytes, std::uint64_t seed,
                                            Content content = Content::kRandom);
 

@@ -4,11 +4,10 @@
 #include <sys/mman.h>
 
 #include <cerrno>
-#include <fstream>
-#include <string>
 #include <utility>
 
 #include "base/units.h"
+#include "bench/proc_bytes.h"
 
 namespace weightcast::bench {
 namespace {
@@ -16,19 +15,11 @@ namespace {
 constexpr std::uint64_t kPageBytes = 4 * kKiB;
 constexpr std::uint64_t kStrideBytes = 128 * kKiB;
 
-std::uint64_t available_bytes() {
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string line; std::getline(meminfo, line);) {
-    if (line.starts_with("MemAvailable:")) return std::stoull(line.substr(13)) * kKiB;
-  }
-  return 0;
-}
-
 }  // namespace
 
 Result<WarmMemory> WarmMemory::make(std::uint64_t bytes) {
   bytes = (bytes + kStrideBytes - 1) / kStrideBytes * kStrideBytes;
-  const std::uint64_t most = available_bytes() / 4 * 3;
+  const std::uint64_t most = proc_bytes("/proc/meminfo", "MemAvailable:") / 4 * 3;
   if (bytes > most) {
     return fail(Errc::kNoSpace, Op::kConfigure,
                 fmt::format("{} of warm memory: {} are to be had", format_bytes(bytes), format_bytes(most)));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/json_of.h"
 #include "bench/joins/crowd.h"
 
 namespace weightcast::bench {
@@ -36,9 +37,8 @@ Result<JoinsResult> run_joins_bench(const JoinsBenchOptions& options) {
 }
 
 nlohmann::json to_json(const JoinsResult& result) {
-  return {{"workers", result.workers},         {"first_s", result.first_s},
-          {"again_s", result.again_s},         {"first_cpu_s", result.first_cpu_s},
-          {"again_cpu_s", result.again_cpu_s}, {"origin_bytes_per_worker", result.origin_bytes_per_worker}};
+  return WC_JSON_OF(result.workers, result.first_s, result.again_s, result.first_cpu_s, result.again_cpu_s,
+                    result.origin_bytes_per_worker);
 }
 
 }  // namespace weightcast::bench

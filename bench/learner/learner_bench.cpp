@@ -37,6 +37,7 @@ namespace weightcast {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using bench::median;
 using bench::seconds_since;
 
 // Of the whole process: callbacks and allocators of LibTorch have no other place.
@@ -207,11 +208,6 @@ double machine_rate(const ModelConfig& m, const DecoderOptions& where, std::int6
     seconds = seconds_since(begin);
   } while (seconds < 0.3);
   return flop * products / seconds;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 Result<nlohmann::json> run(const Options& options) {

@@ -18,7 +18,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "loop"))
-from fleet import Failed, Fleet, exit_on_signals  # noqa: E402
+from fleet import Failed, Fleet, run, write_json  # noqa: E402
 
 INTERVAL_S = 0.02  # a resume is timed
 GOING_ON = "going on from the checkpoint of step "
@@ -128,17 +128,11 @@ def main():
     parts = {"full": lambda: publications(arguments.programs, arguments, "float32"),
              "sparse": lambda: publications(arguments.programs, arguments, "bfloat16"),
              "resume": lambda: resume(arguments.programs, arguments)}
-    exit_on_signals()
-    try:
-        result = {name: parts[name]() for name in arguments.parts.split(",")}
-    except Failed as failure:
-        sys.exit(f"publication.py: {failure}")
+    result = {name: parts[name]() for name in arguments.parts.split(",")}
     result["load"] = os.getloadavg()
-    text = json.dumps(result, indent=2)
-    print(text)
-    if arguments.json:
-        arguments.json.write_text(text + "\n")
+    print(json.dumps(result, indent=2))
+    write_json(arguments.json, result)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

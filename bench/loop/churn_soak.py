@@ -16,16 +16,14 @@ a model that is small enough to learn sums of two digits meanwhile. Exit status 
 """
 
 import argparse
-import json
 import pathlib
 import random
 import re
 import signal
 import statistics
-import sys
 import time
 
-from fleet import Failed, Fleet, exit_on_signals
+from fleet import Fleet, Trial, run
 
 STALENESS_MAX = 4
 LIFE_MIN_S = 600  # of a process whose memory is judged: a learner of LibTorch takes minutes to come to its level
@@ -77,16 +75,13 @@ class Memory:
         return rows
 
 
-class Soak:
+class Soak(Trial):
     def __init__(self, options):
-        self.options = options
+        super().__init__(Fleet(options.programs, LEARNER, WORKER, "weightcast-churn-"), options)
         self.random = random.Random(options.seed)
-        self.fleet = Fleet(options.programs, LEARNER, WORKER, "weightcast-churn-")
-        self.steps = self.fleet.steps()
         self.memory = Memory()
         self.names = [f"w{i}" for i in range(options.workers)]
         self.counts = {}
-        self.failures = []
         self.trained_steps = self.violations = 0
         self.lag_max = 0.0
         self.rewards_first, self.rewards_last = [], []
@@ -97,11 +92,6 @@ class Soak:
 
     def count(self, what):
         self.counts[what] = self.counts.get(what, 0) + 1
-
-    def fail(self, text):
-        if text not in self.failures:
-            self.failures.append(text)
-            print(f"   FAILED: {text}", flush=True)
 
     # ---- what happens to processes
 
@@ -252,25 +242,19 @@ class Soak:
         for name, life, before, after in memory:
             if after > before * GROWTH_MAX + GROWTH_MAX_KIB:
                 self.fail(f"{name} grew from {before / 1024:.1f} to {after / 1024:.1f} MiB in a life of {life:.0f} s")
-        self.report(first, last, refused, memory)
-
-    def report(self, first, last, refused, memory):
-        result = {
+        self.report({
             "seconds": round(time.monotonic() - self.begin, 1), "seed": self.options.seed, "events": self.counts,
             "steps": self.trained_steps, "admitted": self.row.get("rollouts/admitted"),
             "duplicates": self.row.get("rollouts/duplicates"), "refused": refused, "staleness_max": self.lag_max,
             "violations": self.violations, "reward_start": round(first, 4), "reward_end": round(last, 4),
             "memory_mib": [{"process": name, "life_s": round(life), "before": round(before / 1024, 1),
                             "after": round(after / 1024, 1)} for name, life, before, after in memory],
-            "failures": self.failures}
-        print(json.dumps(result, indent=1), flush=True)
-        if self.options.json:
-            pathlib.Path(self.options.json).write_text(json.dumps(result, indent=1) + "\n")
+            "failures": self.failures})
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("programs", type=lambda text: pathlib.Path(text).resolve())
+    parser.add_argument("programs")
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--every", type=float, default=10.0, help="seconds between disturbances of workers")
@@ -279,20 +263,8 @@ def main():
     parser.add_argument("--json", help="where the result goes")
     options = parser.parse_args()
     print(f"== {options.minutes:g} minutes, {options.workers} workers, --seed {options.seed}", flush=True)
-    exit_on_signals()
-    soak = Soak(options)
-    try:
-        soak.run()
-    except Failed as failure:
-        soak.fail(str(failure))
-    finally:
-        soak.fleet.stop()
-        if soak.failures:
-            print(f"all logs lie in {soak.fleet.directory}", file=sys.stderr)
-        else:
-            soak.fleet.remove()
-    return 1 if soak.failures else 0
+    return Soak(options).status()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

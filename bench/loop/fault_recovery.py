@@ -23,16 +23,13 @@ of four things happens to the first worker of the chain (the forwarder) or to th
 
 import argparse
 import concurrent.futures
-import json
-import pathlib
 import signal
 import statistics
-import sys
 import threading
 import time
 import urllib.request
 
-from fleet import Failed, Fleet, exit_on_signals
+from fleet import Failed, Fleet, run, write_json
 
 GROUP = 2
 SLOTS = 2  # of a worker; a rollout then takes SLOTS / mu seconds
@@ -108,9 +105,7 @@ class Run:
         rate = f"{8 * PAYLOAD_BYTES / (BROADCAST * self.options.step_s) / 1e6:.3f}mbit"
         self.fleet.start_origin("--topology", "chain", "--uplink", rate, "--no-patches", "--pack", "never")
         self.fleet.start_learner("--http", "127.0.0.1:0")
-        for i in range(self.workers):
-            self.fleet.start_daemon(f"w{i}", "--uplink", rate, "--downlink", rate)
-            self.fleet.start_worker(f"w{i}")
+        self.fleet.start_workers([f"w{i}" for i in range(self.workers)], "--uplink", rate, "--downlink", rate)
 
     def watch(self, rows, is_over):
         deadline = time.monotonic() + 60 + (WARM_UP + BEFORE + AFTER) * 2 * self.options.step_s
@@ -198,7 +193,7 @@ def text_of(values, unit, scale=1):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("programs", type=lambda text: pathlib.Path(text).resolve())
+    parser.add_argument("programs")
     parser.add_argument("--runs", type=int, default=5, help="of each fault")
     parser.add_argument("--at-once", type=int, default=3, help="fleets that run beside each other")
     parser.add_argument("--step-s", type=float, default=6.0, help="T")
@@ -208,7 +203,6 @@ def main():
     parser.add_argument("--jitter", type=float, default=0.02)
     parser.add_argument("--json", help="where the result goes")
     options = parser.parse_args()
-    exit_on_signals()
     faults = options.faults.split(",")
     unknown = [fault for fault in faults if fault not in FAULTS]
     if unknown:
@@ -236,14 +230,9 @@ def main():
                   f"{text_of([row['recovery_steps'] for row in rows], '% of T', 100)}, "
                   f"bubble {text_of([row['bubble_before'] for row in rows], '%', 100)} before, "
                   f"{text_of([row['bubble'] for row in rows], '%', 100)} after")
-    if options.json:
-        pathlib.Path(options.json).write_text(json.dumps({"step_s": options.step_s, "efficiency": efficiency, "cases": cases}, indent=2) + "\n")
+    write_json(options.json, {"step_s": options.step_s, "efficiency": efficiency, "cases": cases})
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Failed as failure:
-        print(f"fault_recovery: {failure}", file=sys.stderr)
-        sys.exit(1)
+    run(main)

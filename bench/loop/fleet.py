@@ -17,10 +17,20 @@ class Failed(Exception):
     pass
 
 
-def exit_on_signals():
-    """A signal ends the program as an exception does, so that what it started ends with it."""
+def run(main, *errors):
+    """Ends the program with what `main` returns; Failed and `errors` are a message and status 1. A signal ends it as an
+    exception does, so that what it started ends with it."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(130))
+    try:
+        sys.exit(main())
+    except (Failed, *errors) as failure:
+        sys.exit(f"{pathlib.Path(sys.argv[0]).stem}: {failure}")
+
+
+def write_json(path, result):
+    if path:
+        pathlib.Path(path).write_text(json.dumps(result, indent=2) + "\n")
 
 
 class Fleet:
@@ -85,6 +95,12 @@ class Fleet:
         self.start(name, "weightcast-worker", "run", *self.sets(
             state_dir=self.directory / name, learner=self.addresses["learner"],
             spool_dir=self.directory / f"{name}-spool", **trust, **self.settings["worker"]))
+
+    def start_workers(self, names, *flags):
+        """Each with its daemon, which gets the flags."""
+        for name in names:
+            self.start_daemon(name, *flags)
+            self.start_worker(name)
 
     def keys_of(self, name):
         path = self.keys / "workers" / f"{name}.pem"
@@ -196,6 +212,37 @@ class Fleet:
         self.stop()
         for directory in (self.directory, self.memory):
             shutil.rmtree(directory, ignore_errors=True)
+
+
+class Trial:
+    """A fleet that goes on after what its run() finds wrong, and says it all in the end."""
+
+    def __init__(self, fleet, options):
+        self.fleet, self.options, self.steps = fleet, options, fleet.steps()
+        self.failures = []
+
+    def fail(self, text):
+        if text not in self.failures:
+            self.failures.append(text)
+            print(f"   FAILED: {text}", flush=True)
+
+    def report(self, result):
+        print(json.dumps(result, indent=2), flush=True)
+        write_json(self.options.json, result)
+
+    def status(self):
+        """The exit status. The logs stay if anything was wrong."""
+        try:
+            self.run()
+        except Failed as failure:
+            self.fail(str(failure))
+        finally:
+            self.fleet.stop()
+            if self.failures:
+                print(f"all logs lie in {self.fleet.directory}", file=sys.stderr)
+            else:
+                self.fleet.remove()
+        return 1 if self.failures else 0
 
 
 class Steps:

@@ -9,10 +9,8 @@ mean reward of the second half of the steps.
 """
 
 import argparse
-import json
-import sys
 
-from fleet import Failed, Fleet, exit_on_signals
+from fleet import Failed, Fleet, run, write_json
 from paced_loop import run_to_the_end
 
 
@@ -33,12 +31,9 @@ def measure(options, bound):
     try:
         fleet.start_origin()
         fleet.start_learner()
-        for i in range(options.workers):
-            fleet.start_daemon(f"w{i}")
-            fleet.start_worker(f"w{i}")
+        fleet.start_workers([f"w{i}" for i in range(options.workers)])
         rows = [row for row in run_to_the_end(fleet, options.seconds_max) if "training/global_step" in row]
     finally:
-        fleet.stop()
         fleet.remove()
     late = rows[len(rows) // 2:]
     mean = lambda name: sum(row[name] for row in late) / len(late)
@@ -59,22 +54,15 @@ def main():
     parser.add_argument("--seconds-max", type=float, default=900, help="of one run")
     parser.add_argument("--json", help="where the results go, too")
     options = parser.parse_args()
-    exit_on_signals()
     results = []
     for bound in options.bounds.split(","):
         result = measure(options, bound)
         results.append(result)
         print("{bound:>9}: lag {lag:.2f} (at most {lag_max:.0f}), bubble {bubble:.1%}, admissible {admissible_share:.1%}, "
               "reward {reward:.3f}, a step {step_s:.2f} s".format(**result), flush=True)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as out:
-            json.dump({"runs": results}, out, indent=2)
+    write_json(options.json, {"runs": results})
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Failed as error:
-        print(f"freshness: {error}", file=sys.stderr)
-        sys.exit(1)
+    run(main)

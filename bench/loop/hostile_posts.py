@@ -24,7 +24,7 @@ import sys
 import time
 
 import hostile_client
-from fleet import Failed, Fleet, exit_on_signals
+from fleet import Failed, Fleet, Trial, run
 
 LEARNER = dict(preset="arithmetic", dtype="bfloat16", sft_steps=100, max_staleness=4, publish_interval=1,
                checkpoint_interval=20, total_training_steps=10_000_000)
@@ -35,22 +35,14 @@ THIEF = "thief"
 SETTLE_SHARE = 0.2
 
 
-class Bench:
+class Bench(Trial):
     def __init__(self, options):
-        self.options = options
-        self.fleet = Fleet(options.programs, LEARNER, WORKER, "weightcast-hostile-", with_keys=True)
-        self.steps = self.fleet.steps()
-        self.failures = []
+        super().__init__(Fleet(options.programs, LEARNER, WORKER, "weightcast-hostile-", with_keys=True), options)
         self.windows = []  # (is_attack, steps, seconds, processor seconds of the learner)
         self.memory_kib = {True: [], False: []}
         self.answers = collections.defaultdict(collections.Counter)
         self.attacker = None
         self.row = {}
-
-    def fail(self, text):
-        if text not in self.failures:
-            self.failures.append(text)
-            print(f"   FAILED: {text}", flush=True)
 
     def status_kib(self, name):
         """A line of the learner's /proc/PID/status, in KiB."""
@@ -113,9 +105,7 @@ class Bench:
     def run(self):
         self.fleet.start_origin()
         self.fleet.start_learner()
-        for name in HONEST:
-            self.fleet.start_daemon(name)
-            self.fleet.start_worker(name)
+        self.fleet.start_workers(HONEST)
         self.fleet.keys_of(THIEF)
         self.fleet.wait("the first step", self.count_steps, 300)
         end = time.monotonic() + 60 * self.options.minutes
@@ -142,7 +132,7 @@ class Bench:
         for words in ("revoked keys:", "checkpoint not written", "Too many open files"):
             if words in log:
                 self.fail(f"the learner's log has: {next(line for line in log.splitlines() if words in line)}")
-        result = {
+        self.report({
             "minutes": self.options.minutes, "window_s": self.options.window, "seed": self.options.seed, "kinds": self.options.kinds,
             "windows": len(self.windows), "steps_per_s": {"quiet": round(quiet, 3), "attack": round(attack, 3)},
             "ratio": round(attack / quiet, 3) if quiet else None,
@@ -154,15 +144,12 @@ class Bench:
                             "peak": round(self.status_kib("VmHWM") / 1024)},
             "refused": {key.split("/")[-1]: value for key, value in self.row.items() if key.startswith("rollouts/refused/")},
             "malformed": self.row.get("rollouts/malformed"), "admitted": self.row.get("rollouts/admitted"),
-            "reward": self.row.get("critic/score/mean"), "answers": self.answers, "failures": self.failures}
-        print(json.dumps(result, indent=1), flush=True)
-        if self.options.json:
-            pathlib.Path(self.options.json).write_text(json.dumps(result, indent=1) + "\n")
+            "reward": self.row.get("critic/score/mean"), "answers": self.answers, "failures": self.failures})
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("programs", type=lambda text: pathlib.Path(text).resolve())
+    parser.add_argument("programs")
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--window", type=float, default=20.0, help="seconds with, or without, the attack")
     parser.add_argument("--ratio", type=float, default=0.9, help="least steps per second with the attack, of those without")
@@ -173,23 +160,14 @@ def main():
     parser.add_argument("--json", help="where the result goes")
     options = parser.parse_args()
     print(f"== {options.minutes:g} minutes in windows of {options.window:g} s, --seed {options.seed}", flush=True)
-    exit_on_signals()
     bench = Bench(options)
     try:
-        bench.run()
-    except Failed as failure:
-        bench.fail(str(failure))
+        return bench.status()
     finally:
         if bench.attacker is not None:
             bench.attacker.kill()
             bench.attacker.wait()
-        bench.fleet.stop()
-        if bench.failures:
-            print(f"all logs lie in {bench.fleet.directory}", file=sys.stderr)
-        else:
-            bench.fleet.remove()
-    return 1 if bench.failures else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

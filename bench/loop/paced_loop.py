@@ -10,13 +10,11 @@ is not within one worker of the prediction.
 """
 
 import argparse
-import json
 import math
-import pathlib
 import sys
 import time
 
-from fleet import Failed, Fleet, exit_on_signals
+from fleet import Failed, Fleet, run, write_json
 
 GROUP = 2
 SLOTS = 2  # of a worker; a rollout then takes SLOTS / mu seconds
@@ -56,9 +54,7 @@ def measure(options, staleness, workers):
     try:
         fleet.start_origin()
         fleet.start_learner()
-        for i in range(workers):
-            fleet.start_daemon(f"w{i}")
-            fleet.start_worker(f"w{i}")
+        fleet.start_workers([f"w{i}" for i in range(workers)])
         rows = run_to_the_end(fleet, 60 + 4 * steps * options.step_s)[warm_up:]
     finally:
         fleet.remove()
@@ -77,7 +73,7 @@ def predicted(options, staleness, mu, step_s):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("programs", type=lambda text: pathlib.Path(text).resolve())
+    parser.add_argument("programs")
     parser.add_argument("--staleness", default="3,6,11", help="S of each fleet, separated by commas")
     parser.add_argument("--step-s", type=float, default=3.0, help="T")
     parser.add_argument("--batch", type=int, default=48, help="R")
@@ -89,7 +85,6 @@ def main():
     parser.add_argument("--above", type=int, default=1, help="fleets above it")
     parser.add_argument("--json", help="where the result goes")
     options = parser.parse_args()
-    exit_on_signals()
     cases, failures = [], []
     for staleness in map(int, options.staleness.split(",")):
         kappa = staleness - 1
@@ -107,16 +102,11 @@ def main():
                 threshold = workers
         if threshold is None or abs(threshold - mu_min / options.mu) > 1.0 + 1e-9 and abs(threshold - wanted) > 1:
             failures.append(f"S = {staleness}: the threshold is {threshold}, and {wanted} are predicted")
-    if options.json:
-        pathlib.Path(options.json).write_text(json.dumps({"cases": cases}, indent=2) + "\n")
+    write_json(options.json, {"cases": cases})
     for failure in failures:
         print(failure, file=sys.stderr)
     return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Failed as failure:
-        print(f"paced_loop: {failure}", file=sys.stderr)
-        sys.exit(1)
+    run(main)

@@ -66,24 +66,19 @@ Result<OptimiserBenchResult> run_optimiser_bench(const OptimiserBenchOptions& op
   const std::size_t blocks = (result.cells + kStreamBlock - 1) / kStreamBlock;
   std::vector<Times> streams, updates, takes;
   for (std::uint32_t repetition = 0; repetition <= options.repetitions; ++repetition) {
-    const Times stream = times_of([&] {
+    streams.push_back(times_of([&] {
       for_each_index(blocks, options.threads, [&](std::size_t block) {
         const std::size_t first = block * kStreamBlock;
         stream_loop(stream_weights.data() + first, stream_1.data() + first, stream_2.data() + first,
                     stream_gradient.data() + first, std::min(kStreamBlock, result.cells - first));
       });
-    });
+    }));
     const auto before = weights;
-    Status failed;
-    const Times update = times_of([&] {
-      const auto done = optimiser.update(options.learning_rate, views);
-      if (!done) failed = done.error();
-    });
-    WC_TRY(failed);
+    WC_TRY(timed(updates, [&] { return optimiser.update(options.learning_rate, views); }));
     std::vector<ChangedCells> changes(kTensors);
-    const Times take = times_of([&] {
+    takes.push_back(times_of([&] {
       for (std::size_t t = 0; t < kTensors; ++t) changes[t] = optimiser.take_changes(t);
-    });
+    }));
     std::size_t changed = 0;
     for (std::size_t t = 0; t < kTensors; ++t) {
       auto rebuilt = before[t];
@@ -95,10 +90,8 @@ Result<OptimiserBenchResult> run_optimiser_bench(const OptimiserBenchOptions& op
       changed += changes[t].indices.size();
     }
     result.changed_share = static_cast<double>(changed) / static_cast<double>(result.cells);
-    if (repetition == 0) continue;  // touches all memory for the first time
-    streams.push_back(stream);
-    updates.push_back(update);
-    takes.push_back(take);
+    if (repetition > 0) continue;
+    for (auto* times : {&streams, &updates, &takes}) times->clear();  // it touched all memory for the first time
   }
   result.stream_s = median(streams, &Times::wall_s);
   result.stream_cpu_s = median(streams, &Times::cpu_s);

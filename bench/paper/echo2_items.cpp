@@ -196,12 +196,6 @@ PaperItem figure_3c() {
 
 }  // namespace
 
-std::vector<PaperItem> echo2_items() {
-  std::vector<PaperItem> items;
-  items.push_back(table_2());
-  items.push_back(figure_3a());
-  items.push_back(figure_3c());
-  return items;
-}
+std::vector<PaperItem> echo2_items() { return {table_2(), figure_3a(), figure_3c()}; }
 
 }  // namespace weightcast::bench

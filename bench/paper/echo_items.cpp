@@ -82,8 +82,7 @@ void evaluate_modes(const Runs& runs, const char* task, PaperResult& result) {
   for (const char* name : {kTogether, kSequential, kAsynchronous}) {
     add_row(result, fmt::format("{}: reward of the last ten steps' rollouts", name), {},
             each(runs, name, late_rollouts));
-    add_row(result, fmt::format("{}: mean lag", name), {},
-            each(runs, name, [](const TrainingRun& run) { return run.lag_mean; }));
+    add_row(result, fmt::format("{}: mean lag", name), {}, each(runs, name, &TrainingRun::lag_mean));
   }
   const auto together = runs_of(runs, kTogether), sequential = runs_of(runs, kSequential);
   bool all_same = !together.empty() && together.size() == sequential.size();
@@ -97,10 +96,9 @@ void evaluate_modes(const Runs& runs, const char* task, PaperResult& result) {
   const std::vector<double> loss = differences(each(runs, kAsynchronous, success), each(runs, kSequential, success));
   add_row(result, "sequential less before: success, points", {}, gain);
   add_row(result, "asynchronous less sequential: success, points", {}, loss);
-  const auto is_above_0 = [](const Estimate& e) { return e.half_width && e.mean - *e.half_width > 0; };
   result.claims = {
       {"sequential comes to the bits of one process: weights, rewards, losses, in each step", all_same},
-      {"training raises success (interval above 0)", is_above_0(estimate_of(gain))},
+      {"training raises success (interval above 0)", estimate_of(gain).is_above_0()},
       {"asynchronous is as good as sequential: the interval of the difference holds 0", estimate_of(loss).contains(0)}};
   result.figure = {fmt::format("{}: success by training step", task),
                    "evaluations of the learner, mean over the seeds; workers are two processes",
@@ -158,11 +156,6 @@ PaperItem knights() {
 
 }  // namespace
 
-std::vector<PaperItem> echo_items() {
-  std::vector<PaperItem> items;
-  items.push_back(figure_2());
-  items.push_back(knights());
-  return items;
-}
+std::vector<PaperItem> echo_items() { return {figure_2(), knights()}; }
 
 }  // namespace weightcast::bench

@@ -423,11 +423,7 @@ PaperItem propositions() {
 }  // namespace
 
 std::vector<PaperItem> flash_items() {
-  std::vector<PaperItem> items;
-  for (const auto make : {figure_1b, figure_3, figure_7, figure_8, figure_9, figure_10, table_1, propositions}) {
-    items.push_back(make());
-  }
-  return items;
+  return {figure_1b(), figure_3(), figure_7(), figure_8(), figure_9(), figure_10(), table_1(), propositions()};
 }
 
 }  // namespace weightcast::bench

@@ -211,8 +211,7 @@ PaperItem figure_11() {
               shares, 'D');
       add_row(result, fmt::format("{}: seconds of a step that wait for rollouts", way.name), {},
               each(runs, way.name, [](const TrainingRun& run) { return later_mean(run, "collect_s"); }));
-      add_row(result, fmt::format("{}: mean lag", way.name), {},
-              each(runs, way.name, [](const TrainingRun& run) { return run.lag_mean; }));
+      add_row(result, fmt::format("{}: mean lag", way.name), {}, each(runs, way.name, &TrainingRun::lag_mean));
       const auto x = static_cast<double>(i + 1);
       swe.points.push_back({x, way.swe_h / kWays[0].swe_h});
       alfworld.points.push_back({x, way.alfworld_h / kWays[0].alfworld_h});
@@ -240,11 +239,6 @@ PaperItem figure_11() {
 
 }  // namespace
 
-std::vector<PaperItem> flash_training_items() {
-  std::vector<PaperItem> items;
-  items.push_back(figure_4());
-  items.push_back(figure_11());
-  return items;
-}
+std::vector<PaperItem> flash_training_items() { return {figure_4(), figure_11()}; }
 
 }  // namespace weightcast::bench

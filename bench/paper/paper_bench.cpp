@@ -7,9 +7,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <span>
 
-#include "base/digest/content_digest.h"
 #include "base/files/file_system.h"
 #include "base/files/posix_file_system.h"
 #include "base/json_of.h"
@@ -207,10 +205,7 @@ nlohmann::json config_of(const PaperItem& item) {
   return config;
 }
 
-std::string config_digest(const PaperItem& item) {
-  const std::string text = json_text(config_of(item));
-  return content_digest_of(std::as_bytes(std::span(text))).hex();
-}
+std::string config_digest(const PaperItem& item) { return digest_of(config_of(item)); }
 
 Result<PaperResult> run_paper_item(const PaperItem& item, const PaperPlaces& places) {
   if (item.trains()) return train(item, places);

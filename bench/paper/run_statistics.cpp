@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "base/result.h"
+#include "bench/times.h"
 
 namespace weightcast::bench {
 namespace {
@@ -20,12 +21,6 @@ constexpr std::size_t kResamples = 4000;
 constexpr std::size_t kLossesBefore = 5;
 constexpr double kLossFactor = 10;
 constexpr std::size_t kLowSteps = 10;
-
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 
@@ -73,7 +68,7 @@ Collapse collapse_of(std::span<const double> losses, std::span<const double> rew
   collapse.diverged = !std::ranges::all_of(losses, is_finite) || !std::ranges::all_of(rewards, is_finite);
   std::vector<double> before;
   for (const double loss : losses) {
-    if (before.size() >= kLossesBefore && std::abs(loss) > kLossFactor * median_of(before)) collapse.loss = true;
+    if (before.size() >= kLossesBefore && std::abs(loss) > kLossFactor * median(before)) collapse.loss = true;
     if (std::isfinite(loss)) before.push_back(std::abs(loss));
   }
   double best = -std::numeric_limits<double>::infinity();

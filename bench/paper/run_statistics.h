@@ -15,6 +15,8 @@ struct Estimate {
   std::optional<double> half_width;
 
   [[nodiscard]] bool contains(double value) const;
+  /// All of the interval.
+  [[nodiscard]] bool is_above_0() const { return half_width && mean - *half_width > 0; }
 };
 
 /// Of 1 to 31 values that are numbers.

@@ -53,9 +53,8 @@ void decide(const Runs& runs, PaperResult& result) {
   add_row(result, "kappa 1 less the same with drawn lags: what lag costs", {}, of_drawn);
   add_row(result, "drawn lags less kappa 10, 14, 19", {}, between);
   const Estimate kappa_cost = estimate_of(of_kappa), lag_cost = estimate_of(of_drawn), rest = estimate_of(between);
-  const auto is_above_0 = [](const Estimate& e) { return e.half_width && e.mean - *e.half_width > 0; };
-  result.claims.push_back({"rare publication costs reward (interval above 0)", is_above_0(kappa_cost)});
-  result.claims.push_back({"lag costs reward at kappa 1 (interval above 0)", is_above_0(lag_cost)});
+  result.claims.push_back({"rare publication costs reward (interval above 0)", kappa_cost.is_above_0()});
+  result.claims.push_back({"lag costs reward at kappa 1 (interval above 0)", lag_cost.is_above_0()});
   result.claims.push_back({"equal harm: the interval of the difference holds 0", rest.contains(0)});
 }
 
@@ -82,8 +81,7 @@ PaperItem sparse_staleness() {
               each(runs, name, late_rollouts));
       add_row(result, fmt::format("{}: greatest KL(generator, learner)", name), kl,
               each(runs, name, [](const TrainingRun& run) { return most_of(run, "kl"); }));
-      add_row(result, fmt::format("{}: mean lag", name), {},
-              each(runs, name, [](const TrainingRun& run) { return run.lag_mean; }));
+      add_row(result, fmt::format("{}: mean lag", name), {}, each(runs, name, &TrainingRun::lag_mean));
       add_row(result, fmt::format("{}: admissible share", name), {},
               each(runs, name, [](const TrainingRun& run) { return last_of(run, "admitted"); }));
       add_row(result, fmt::format("{}: collapsed, share of runs", name), {}, each(runs, name, collapsed));
@@ -99,13 +97,11 @@ PaperItem sparse_staleness() {
       for (const Published& p : kPublished) lists.push_back(each(runs, kappa_name(p.kappa), of));
       return joined(lists);
     };
-    const auto median = [](const TrainingRun& run) { return run.lag_median; };
-    const auto p90 = [](const TrainingRun& run) { return run.lag_p90; };
     const auto admitted = [](const TrainingRun& run) { return 100 * last_of(run, "admitted"); };
-    add_row(result, "kappa 10, 14, 19: median staleness", 8.67, together(median));
-    add_row(result, "kappa 1: median staleness", 2.0, each(runs, kEachStep, median));
-    add_row(result, "kappa 10, 14, 19: P90 of staleness", 15.67, together(p90));
-    add_row(result, "kappa 1: P90 of staleness", 3.0, each(runs, kEachStep, p90));
+    add_row(result, "kappa 10, 14, 19: median staleness", 8.67, together(&TrainingRun::lag_median));
+    add_row(result, "kappa 1: median staleness", 2.0, each(runs, kEachStep, &TrainingRun::lag_median));
+    add_row(result, "kappa 10, 14, 19: P90 of staleness", 15.67, together(&TrainingRun::lag_p90));
+    add_row(result, "kappa 1: P90 of staleness", 3.0, each(runs, kEachStep, &TrainingRun::lag_p90));
     add_row(result, "kappa 10, 14, 19: admissible, %", 67.7, together(admitted));
     add_row(result, "kappa 1: admissible, %", 100, each(runs, kEachStep, admitted));
     for (const auto& [what, column] :
@@ -173,8 +169,7 @@ PaperItem echo2_staleness() {
       for (std::size_t i = 0; i < rewards.size(); ++i) ratios.push_back(100 * (rewards[i] / synchronous[i] - 1));
       add_row(result, fmt::format("{}: reward", name), {}, rewards);
       add_row(result, fmt::format("{}: reward against synchronous, %", name), {}, ratios);
-      add_row(result, fmt::format("{}: mean lag", name), {},
-              each(runs, name, [](const TrainingRun& run) { return run.lag_mean; }));
+      add_row(result, fmt::format("{}: mean lag", name), {}, each(runs, name, &TrainingRun::lag_mean));
       add_row(result, fmt::format("{}: greatest KL(generator, learner)", name), {},
               each(runs, name, [](const TrainingRun& run) { return most_of(run, "kl"); }));
       add_row(result, fmt::format("{}: collapsed, share of runs", name), {}, each(runs, name, collapsed));
@@ -203,11 +198,6 @@ PaperItem echo2_staleness() {
 
 }  // namespace
 
-std::vector<PaperItem> staleness_items() {
-  std::vector<PaperItem> items;
-  items.push_back(sparse_staleness());
-  items.push_back(echo2_staleness());
-  return items;
-}
+std::vector<PaperItem> staleness_items() { return {sparse_staleness(), echo2_staleness()}; }
 
 }  // namespace weightcast::bench

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,11 +15,11 @@ namespace weightcast::bench {
 
 using Runs = std::vector<TrainingRun>;
 
-/// One figure of each of a case's runs, in the order of the seeds.
+/// One figure of each of a case's runs, in the order of the seeds: what `of` gives, or that member.
 template <typename Of>
 [[nodiscard]] std::vector<double> each(const Runs& runs, std::string_view name, const Of& of) {
   std::vector<double> values;
-  for (const TrainingRun* run : runs_of(runs, name)) values.push_back(of(*run));
+  for (const TrainingRun* run : runs_of(runs, name)) values.push_back(std::invoke(of, *run));
   return values;
 }
 

@@ -1,16 +1,13 @@
 #include "bench/patch/patch_bench.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <thread>
 
-#include "base/files/posix_file_system.h"
 #include "base/json_of.h"
 #include "bench/codec/trace.h"
 #include "patch/codec/codec.h"
-#include "patch/snapshot/safetensors.h"
 
 namespace weightcast::bench {
 namespace {
@@ -42,23 +39,7 @@ Result<Payload> write_snapshot(const std::filesystem::path& path, Bytes weights,
   tensor.size_bytes = bytes / 2 * 2;
   tensor.shape = {tensor.size_bytes / 2};
   WC_ASSIGN(const SafetensorsLayout layout, lay_out_safetensors(std::span(&tensor, 1), {}));
-  PosixFileSystem files;
-  WC_ASSIGN(const std::unique_ptr<File> file, files.open(path, {.write = true, .create = Create::kEmpty}));
-  ChecksumStream digest;
-  std::uint64_t at = 0;
-  const auto append = [&](Bytes piece) -> Status {
-    digest.update(piece);
-    WC_TRY(write_fully(*file, at, piece, path.native()));
-    at += piece.size();
-    return {};
-  };
-  WC_TRY(append(std::as_bytes(std::span(layout.header))));
-  for (std::uint64_t left = tensor.size_bytes; left > 0;) {
-    const Bytes piece = weights.first(std::min<std::uint64_t>(left, weights.size()));
-    WC_TRY(append(piece));
-    left -= piece.size();
-  }
-  return Payload{path, at, digest.digest()};
+  return write_payload(path, layout, [&] { return weights; });
 }
 
 Result<std::uint64_t> patch_bytes(const std::vector<std::byte>& base, const std::vector<std::byte>& result,

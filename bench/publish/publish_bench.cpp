@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "base/json_of.h"
+#include "bench/proc_bytes.h"
 #include "bench/times.h"
 
 namespace weightcast::bench {
@@ -54,14 +54,7 @@ std::vector<void*> places_in(MutableBytes into, const std::vector<Bytes>& tensor
 
 /// Memory of this process: its own, and what it shares by a memfd.
 std::uint64_t memory_bytes() {
-  std::ifstream status("/proc/self/status");
-  std::uint64_t sum = 0;
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("RssAnon:") || line.starts_with("RssShmem:")) {
-      sum += std::stoull(line.substr(line.find(':') + 1)) * kKiB;
-    }
-  }
-  return sum;
+  return proc_bytes("/proc/self/status", "RssAnon:") + proc_bytes("/proc/self/status", "RssShmem:");
 }
 
 /// Publishes again and again, and notes the times.

@@ -25,7 +25,7 @@ import torch_shims  # noqa: F401  before transformers
 import torch
 import transformers
 import weightcast
-from fleet import Failed, Fleet, exit_on_signals
+from fleet import Failed, Fleet, run
 
 NAMES = ["w1", "w2"]
 PROMPT = [1, 2, 3, 5, 8, 13, 21, 34]
@@ -104,13 +104,12 @@ def rate_of(link):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("programs", type=lambda text: pathlib.Path(text).resolve())
+    parser.add_argument("programs")
     parser.add_argument("--layers", type=int, default=26)
     parser.add_argument("--link", default="1gbit", help="of each host, both ways: Ngbit or Nmbit")
     parser.add_argument("--changed", type=float, default=0.01)
     parser.add_argument("--versions", type=int, default=5)
     options = parser.parse_args()
-    exit_on_signals()
     torch.set_num_threads(1)
     fleet = Fleet(options.programs, {}, prefix="weightcast-tokens-")
     askers = []
@@ -177,8 +176,4 @@ def report(results, askers):
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (Failed, weightcast.Error) as failure:
-        print(f"publish_to_tokens: {failure}", file=sys.stderr)
-        sys.exit(1)
+    run(main, weightcast.Error)

@@ -1,10 +1,10 @@
 #include "bench/relay/cipher_floor.h"
 
 #include <array>
-#include <ctime>
 #include <vector>
 
 #include "base/units.h"
+#include "bench/times.h"
 #include "security/openssl.h"
 
 namespace weightcast::bench {
@@ -16,12 +16,6 @@ constexpr int kEncrypt = 1;
 constexpr int kDecrypt = 0;
 
 using UniqueCipher = std::unique_ptr<EVP_CIPHER_CTX, OpensslFree<EVP_CIPHER_CTX_free>>;
-
-double thread_cpu_s() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return double(now.tv_sec) + double(now.tv_nsec) / 1e9;
-}
 
 bool seal(EVP_CIPHER_CTX* cipher, const unsigned char* nonce, std::vector<unsigned char>& record, unsigned char* tag) {
   int size = 0;
@@ -52,14 +46,14 @@ Result<double> cipher_floor_s(std::uint64_t bytes) {
       EVP_CipherInit_ex(out.get(), EVP_aes_128_gcm(), nullptr, key.data(), nonce.data(), kEncrypt) == 1 &&
       EVP_CipherInit_ex(in.get(), EVP_aes_128_gcm(), nullptr, key.data(), nonce.data(), kDecrypt) == 1;
   if (!ready) return fail(Errc::kUnsupported, Op::kEncode, "AES-128-GCM: " + take_openssl_error());
-  const double before_s = thread_cpu_s();
+  const double before_s = clock_s(CLOCK_THREAD_CPUTIME_ID);
   for (std::uint64_t done = 0; done < bytes; done += kRecordBytes) {
     ++nonce[0];
     if (!seal(out.get(), nonce.data(), record, tag.data()) || !open(in.get(), nonce.data(), record, tag.data())) {
       return fail(Errc::kCorrupt, Op::kDecode, "AES-128-GCM: " + take_openssl_error());
     }
   }
-  return thread_cpu_s() - before_s;
+  return clock_s(CLOCK_THREAD_CPUTIME_ID) - before_s;
 }
 
 }  // namespace weightcast::bench

@@ -1,6 +1,5 @@
 #include "bench/relay/relay_bench.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "bench/fleet/tcp.h"
 #include "bench/relay/cipher_floor.h"
 #include "bench/times.h"
+#include "patch/snapshot/write_file.h"
 
 namespace weightcast::bench {
 namespace {
@@ -41,36 +41,31 @@ Status receive_chunks(const UniqueFd& from, const std::function<Status(Bytes)>& 
   return {};
 }
 
-/// What one end of the plain way does with the chunks that it gets, besides hashing and sending them.
+/// What one end of the plain way does with the chunks that it gets, besides hashing and sending them: nothing, if there
+/// is no directory, or it writes them to a file.
 class ChunkFile {
  public:
-  static Result<ChunkFile> open(FileSystem& files, const std::filesystem::path& path) {
-    WC_ASSIGN(std::unique_ptr<File> file, files.open(path, {.write = true, .create = Create::kIfMissing}));
-    return ChunkFile(std::move(file), path);
-  }
-  Status append(Bytes chunk) {
-    WC_TRY(write_fully(*file_, offset_, chunk, path_.native()));
-    offset_ += chunk.size();
+  Status open(const std::optional<std::filesystem::path>& directory, const char* name) {
+    if (!directory) return {};
+    const std::filesystem::path path = *directory / name;
+    WC_ASSIGN(file_, files_.open(path, {.write = true, .create = Create::kIfMissing}));
+    out_.emplace(*file_, path.native());
     return {};
   }
+  Status append(Bytes chunk) { return out_ ? out_->write(chunk) : Status(); }
 
  private:
-  ChunkFile(std::unique_ptr<File> file, std::filesystem::path path) : file_(std::move(file)), path_(std::move(path)) {}
-
+  PosixFileSystem files_;
   std::unique_ptr<File> file_;
-  std::filesystem::path path_;
-  std::uint64_t offset_ = 0;
+  std::optional<FileWriter> out_;
 };
 
 /// Until the sink has the last byte. Copier and sink store what they get in `directory`, if there is one.
 Result<RelayCase::Plain> plain_relay(std::uint64_t payload_bytes,
                                      const std::optional<std::filesystem::path>& directory) {
-  PosixFileSystem files;
-  std::optional<ChunkFile> copier_file, sink_file;
-  if (directory) {
-    WC_ASSIGN(copier_file, ChunkFile::open(files, *directory / "plain-copier"));
-    WC_ASSIGN(sink_file, ChunkFile::open(files, *directory / "plain-sink"));
-  }
+  ChunkFile copier_file, sink_file;
+  WC_TRY(copier_file.open(directory, "plain-copier"));
+  WC_TRY(sink_file.open(directory, "plain-sink"));
   WC_ASSIGN(TcpListener at_sink, tcp_listen(any_port()));
   WC_ASSIGN(TcpListener at_copier, tcp_listen(any_port()));
   WC_ASSIGN(UniqueFd source, tcp_connect(at_copier.endpoint));
@@ -94,14 +89,14 @@ Result<RelayCase::Plain> plain_relay(std::uint64_t payload_bytes,
   std::thread copying([&] {
     copied = receive_chunks(copier_in, [&](Bytes chunk) -> Status {
       WC_TRY(tcp_send_all(copier_out, chunk));
-      return copier_file ? copier_file->append(chunk) : Status{};
+      return copier_file.append(chunk);
     });
     copier_out.reset();
   });
   std::uint64_t received = 0;
   const Status drained = receive_chunks(sink, [&](Bytes chunk) -> Status {
     received += chunk.size();
-    return sink_file ? sink_file->append(chunk) : Status{};
+    return sink_file.append(chunk);
   });
   const double seconds = to_seconds(Clock::now() - start);
   sending.join();

@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/json_of.h"
 #include "base/settings/nearest_name.h"
 #include "trainer/capacity/capacity_model.h"
 
@@ -317,39 +318,15 @@ nlohmann::json to_json(const RolloutSuite& suite) {
   for (const RolloutCase& c : suite.cases) {
     const RolloutWorldResult& r = c.result;
     const SchedulerStats& s = r.scheduler;
-    cases.push_back({{"name", c.name},
-                     {"x", c.x},
-                     {"gpus", c.options.gpus},
-                     {"train_share", c.options.train_share},
-                     {"rollout_batch_size", c.options.rollout_batch_size},
-                     {"group_size", c.options.scheduler.group_size},
-                     {"steps", r.steps.size()},
-                     {"seed", c.options.seed},
-                     {"step_s", r.step_s},
-                     {"rollouts_per_s", r.rollouts_per_s},
-                     {"bubble_ratio", r.bubble_ratio},
-                     {"predicted_bubble", c.predicted_bubble ? nlohmann::json(*c.predicted_bubble) : nlohmann::json()},
-                     {"busy_share", r.busy_share},
-                     {"wasted_share", r.wasted_share},
-                     {"staleness_mean", r.staleness_mean},
-                     {"staleness_floor", r.staleness_floor},
-                     {"staleness_max", r.staleness_max},
-                     {"staleness_target", r.staleness_target},
-                     {"dropped_share", r.dropped_share},
-                     {"group_s", r.group_s},
-                     {"workers", c.options.workers},
-                     {"bound_1_share", r.bound_1_share},
-                     {"bound_2_s", r.bound_2_s},
-                     {"bound_2_violations", r.bound_2_violations},
-                     {"rollouts",
-                      {{"begun", s.begun},
-                       {"sent", s.sent},
-                       {"forgotten", s.forgotten},
-                       {"surplus", s.surplus},
-                       {"stale", s.stale},
-                       {"suspended", s.suspended},
-                       {"failed", s.failed},
-                       {"late", s.late}}}});
+    nlohmann::json json =
+        WC_JSON_OF(c.name, c.x, c.options.gpus, c.options.train_share, c.options.rollout_batch_size,
+                   c.options.scheduler.group_size, c.options.seed, c.options.workers, c.predicted_bubble, r.step_s,
+                   r.rollouts_per_s, r.bubble_ratio, r.busy_share, r.wasted_share, r.staleness_mean, r.staleness_floor,
+                   r.staleness_max, r.staleness_target, r.dropped_share, r.group_s, r.bound_1_share, r.bound_2_s,
+                   r.bound_2_violations);
+    json["steps"] = r.steps.size();
+    json["rollouts"] = WC_JSON_OF(s.begun, s.sent, s.forgotten, s.surplus, s.stale, s.suspended, s.failed, s.late);
+    cases.push_back(std::move(json));
   }
   return {{"suite", suite.name}, {"x", suite.x_label}, {"cases", std::move(cases)}};
 }

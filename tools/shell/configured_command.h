@@ -46,9 +46,9 @@ struct ConfiguredCommand {
   Status (*run)(const Config& config, const ReadSettingsAgain<Config>& read_again);
 };
 
-/// Adds it to `app`, with the options of add_setting_options(), --print-config and --list-keys.
+/// Adds it, with the options of add_setting_options(), --print-config and --list-keys.
 template <typename Config>
-void add_configured_command(CLI::App& app, CommandBody& selected, const ConfiguredCommand<Config>& command) {
+void add_configured_command(const Commands& commands, const ConfiguredCommand<Config>& command) {
   struct Flags {
     Config checked;
     GivenSettings given;
@@ -56,11 +56,11 @@ void add_configured_command(CLI::App& app, CommandBody& selected, const Configur
     bool list_keys = false;
   };
   const auto flags = std::make_shared<Flags>();
-  CLI::App* const added = app.add_subcommand(command.name, command.text);
+  CLI::App* const added = commands.app.add_subcommand(command.name, command.text);
   add_setting_options(*added, command.fields(flags->checked), command.document, flags->given);
   added->add_flag("--print-config", flags->print_config, "Print the configuration as TOML, and do nothing else");
   added->add_flag("--list-keys", flags->list_keys, "Print all keys with default, values and meaning");
-  added->callback([flags, command, &selected] {
+  added->callback([flags, command, &selected = commands.selected] {
     selected = [flags, command]() -> Status {
       Config config;
       const auto read = [flags, make = command.make]() -> Result<Config> {

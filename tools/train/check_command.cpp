@@ -1,5 +1,3 @@
-#include "tools/train/check_command.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,14 +17,11 @@
 #include "base/text.h"
 #include "model/tokenizer/tokenizer.h"
 #include "tasks/registry.h"
+#include "tools/train/train_commands.h"
 #include "trainer/loss/advantages.h"
 #include "trainer/loss/gae.h"
 #if defined(WEIGHTCAST_TORCH)
 #include "trainer/loss/loss_check.h"
-#endif
-
-#ifdef WEIGHTCAST_TORCH
-#include "tools/train/check_logits.h"
 #endif
 
 namespace weightcast {
@@ -213,39 +208,37 @@ Status check_loss_of(const CheckFlags& flags) {
 
 }  // namespace
 
-void add_check_commands(CLI::App& app, CommandBody& selected) {
-  const auto flags = std::make_shared<CheckFlags>();
-  CLI::App* check = app.add_subcommand("check", "Compare with another framework: JSON in, JSON out");
-  check->require_subcommand(1);
+void add_check_commands(const Commands& commands) {
+  CLI::App* app = commands.app.add_subcommand("check", "Compare with another framework: JSON in, JSON out");
+  app->require_subcommand(1);
+  const Commands check{*app, commands.selected};
 
-  CLI::App* reward = check->add_subcommand("reward", "The reward of responses");
-  reward->add_option("TASK", flags->task, fmt::format("{}", fmt::join(task_names(), ", ")))->required();
-  reward->add_option("FILE", flags->file, "{response, and the task's metadata, such as answer}, or a list of those")
+  const auto [reward, of_reward] = add_command<CheckFlags>(check, "reward", "The reward of responses", check_reward);
+  reward->add_option("TASK", of_reward->task, fmt::format("{}", fmt::join(task_names(), ", ")))->required();
+  reward->add_option("FILE", of_reward->file, "{response, and the task's metadata, such as answer}, or a list of those")
       ->required();
-  reward->add_option("--set", flags->settings, "An option of the task, NAME=VALUE; may be given several times");
-  reward->callback([flags, &selected] { selected = [flags] { return check_reward(*flags); }; });
+  reward->add_option("--set", of_reward->settings, "An option of the task, NAME=VALUE; may be given several times");
 
-  CLI::App* tokenize = check->add_subcommand("tokenize", "The ids of a text");
-  tokenize->add_option("DIR", flags->directory, "A model's directory, with tokenizer.json")->required();
-  tokenize->add_option("--text", flags->text, "The text; special tokens in it are themselves")->required();
-  tokenize->callback([flags, &selected] { selected = [flags] { return check_tokenize(*flags); }; });
+  const auto [tokenize, of_text] = add_command<CheckFlags>(check, "tokenize", "The ids of a text", check_tokenize);
+  tokenize->add_option("DIR", of_text->directory, "A model's directory, with tokenizer.json")->required();
+  tokenize->add_option("--text", of_text->text, "The text; special tokens in it are themselves")->required();
 
 #ifdef WEIGHTCAST_TORCH
-  add_check_logits(*check, selected);
+  add_check_logits(check);
 #endif
 
-  CLI::App* adv = check->add_subcommand("advantages", "The advantages of rewards");
-  adv->add_option("FILE", flags->file,
+  const auto [adv, of_adv] =
+      add_command<CheckFlags>(check, "advantages", "The advantages of rewards", check_advantages);
+  adv->add_option("FILE", of_adv->file,
                   "{rewards, group_ids, norm: std | none | rloo | batch}, or {norm: gae, rewards, values, "
                   "response_mask, gamma, lambda}, which are lists of rows and two numbers")
       ->required();
-  adv->callback([flags, &selected] { selected = [flags] { return check_advantages(*flags); }; });
 
 #if defined(WEIGHTCAST_TORCH)
-  CLI::App* loss = check->add_subcommand("loss", "The policy loss of log-probabilities, and its gradient");
-  loss->add_option("FILE", flags->file, "{pg_variant, log_probs, advantages, ...}: see below")->required();
+  const auto [loss, of_loss] =
+      add_command<CheckFlags>(check, "loss", "The policy loss of log-probabilities, and its gradient", check_loss_of);
+  loss->add_option("FILE", of_loss->file, "{pg_variant, log_probs, advantages, ...}: see below")->required();
   loss->footer(loss_check_help());
-  loss->callback([flags, &selected] { selected = [flags] { return check_loss_of(*flags); }; });
 #endif
 }
 

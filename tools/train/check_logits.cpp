@@ -1,15 +1,13 @@
-#include "tools/train/check_logits.h"
-
 #include <fmt/format.h>
 #include <torch/types.h>
 
 #include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/files/posix_file_system.h"
 #include "base/json_text.h"
 #include "model/decoder.h"
+#include "tools/train/train_commands.h"
 
 namespace weightcast {
 namespace {
@@ -42,15 +40,14 @@ Status check_logits(const LogitsFlags& flags) {
 
 }  // namespace
 
-void add_check_logits(CLI::App& check, CommandBody& selected) {
-  const auto flags = std::make_shared<LogitsFlags>();
-  CLI::App* logits = check.add_subcommand("logits", "The logits of a model after the last of some tokens");
+void add_check_logits(const Commands& check) {
+  const auto [logits, flags] =
+      add_command<LogitsFlags>(check, "logits", "The logits of a model after the last of some tokens", check_logits);
   logits->add_option("DIR", flags->directory, "A model's directory in Hugging Face's layout")->required();
   logits->add_option("--ids", flags->ids, "The tokens: 1,2,3")->delimiter(',')->required();
   logits->add_option("--dtype", flags->dtype, "What is computed in")
       ->check(CLI::IsMember({"float32", "bfloat16"}))
       ->capture_default_str();
-  logits->callback([flags, &selected] { selected = [flags] { return check_logits(*flags); }; });
 }
 
 }  // namespace weightcast

@@ -1,7 +1,4 @@
-#include "tools/train/merge_command.h"
-
 #include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -9,6 +6,7 @@
 #include "base/json_text.h"
 #include "model/adapter_files.h"
 #include "model/weights.h"
+#include "tools/train/train_commands.h"
 
 namespace weightcast {
 namespace {
@@ -31,14 +29,12 @@ Status merge(const MergeFlags& flags) {
 
 }  // namespace
 
-void add_merge_command(CLI::App& app, CommandBody& selected) {
-  const auto flags = std::make_shared<MergeFlags>();
-  CLI::App* command =
-      app.add_subcommand("merge", "Add a low-rank adapter to a model's matrices, as a model of its own");
+void add_merge_command(const Commands& commands) {
+  const auto [command, flags] = add_command<MergeFlags>(
+      commands, "merge", "Add a low-rank adapter to a model's matrices, as a model of its own", merge);
   command->add_option("DIR", flags->model, "The model beneath, in Hugging Face's layout")->required();
   command->add_option("ADAPTER", flags->adapter, "The adapter's directory, in PEFT's layout")->required();
   command->add_option("OUT", flags->out, "The directory that is made: DIR's files, with other weights")->required();
-  command->callback([flags, &selected] { selected = [flags] { return merge(*flags); }; });
 }
 
 }  // namespace weightcast

@@ -1,8 +1,5 @@
-#include "tools/train/model_command.h"
-
 #include <array>
 #include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -10,6 +7,7 @@
 #include "base/json_of.h"
 #include "base/json_text.h"
 #include "model/model_files.h"
+#include "tools/train/train_commands.h"
 
 namespace weightcast {
 namespace {
@@ -66,12 +64,11 @@ Status describe_model(const std::string& directory) {
 
 }  // namespace
 
-void add_model_command(CLI::App& app, CommandBody& selected) {
-  const auto directory = std::make_shared<std::string>();
-  CLI::App* command =
-      app.add_subcommand("model", "Sizes and FLOP per token of a model, whose weights are checked against config.json");
+void add_model_command(const Commands& commands) {
+  const auto [command, directory] = add_command<std::string>(
+      commands, "model", "Sizes and FLOP per token of a model, whose weights are checked against config.json",
+      describe_model);
   command->add_option("DIR", *directory, "A model's directory in Hugging Face's layout")->required();
-  command->callback([directory, &selected] { selected = [directory] { return describe_model(*directory); }; });
 }
 
 }  // namespace weightcast

@@ -91,12 +91,11 @@ Status calibrate(const CalibrateFlags& flags) {
 
 }  // namespace
 
-void add_train_calibrate_command(CLI::App& app, CommandBody& selected) {
-  const auto flags = std::make_shared<CalibrateFlags>();
-  CLI::App* command = app.add_subcommand("calibrate", "How long a training step takes that waits for nothing");
+void add_train_calibrate_command(const Commands& commands) {
+  const auto [command, flags] = add_command<CalibrateFlags>(
+      commands, "calibrate", "How long a training step takes that waits for nothing", calibrate);
   add_setting_options(*command, config_fields(flags->checked), "docs/TRAINING.md", flags->given);
   command->add_flag("--json", flags->json, "Print {T_s, R, kappa, S, alpha}, the beginning of a pool for `plan`");
-  command->callback([flags, &selected] { selected = [flags] { return calibrate(*flags); }; });
 }
 
 }  // namespace weightcast

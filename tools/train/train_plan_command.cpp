@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -43,9 +42,9 @@ Status plan(const PlanFlags& flags) {
 
 }  // namespace
 
-void add_train_plan_command(CLI::App& app, CommandBody& selected) {
-  const auto flags = std::make_shared<PlanFlags>();
-  CLI::App* command = app.add_subcommand("plan", "Which workers a training loop needs, and what they cost");
+void add_train_plan_command(const Commands& commands) {
+  const auto [command, flags] =
+      add_command<PlanFlags>(commands, "plan", "Which workers a training loop needs, and what they cost", plan);
   command
       ->add_option(
           "--pool", flags->pool,
@@ -59,7 +58,6 @@ void add_train_plan_command(CLI::App& app, CommandBody& selected) {
       ->excludes("--activation");
   command->add_flag("--json", flags->json,
                     "Print {mu_min, target, active, cost_per_step, wait_s, bubble_ratio, s_max_bound}");
-  command->callback([flags, &selected] { selected = [flags] { return plan(*flags); }; });
 }
 
 }  // namespace weightcast

@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <memory>
 #include <string>
 
 #include "base/files/posix_file_system.h"
@@ -26,11 +25,10 @@ Status plot(const std::string& directory) {
 
 }  // namespace
 
-void add_train_plot_command(CLI::App& app, CommandBody& selected) {
-  const auto directory = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("plot", "Draw a run's metrics as SVG files in DIR/plots");
+void add_train_plot_command(const Commands& commands) {
+  const auto [command, directory] =
+      add_command<std::string>(commands, "plot", "Draw a run's metrics as SVG files in DIR/plots", plot);
   command->add_option("DIR", *directory, "A run's output_dir")->required();
-  command->callback([directory, &selected] { selected = [directory] { return plot(*directory); }; });
 }
 
 }  // namespace weightcast

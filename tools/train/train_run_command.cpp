@@ -48,10 +48,9 @@ Status train(const LearnerConfig&, const ReadSettingsAgain<LearnerConfig>&) {
 
 }  // namespace
 
-void add_train_run_command(CLI::App& app, CommandBody& selected) {
-  add_configured_command<LearnerConfig>(app, selected,
-                                        {"run", "Train, or go on from the last checkpoint in output_dir",
-                                         "docs/TRAINING.md", config_fields, make_config, train});
+void add_train_run_command(const Commands& commands) {
+  add_configured_command<LearnerConfig>(commands, {"run", "Train, or go on from the last checkpoint in output_dir",
+                                                   "docs/TRAINING.md", config_fields, make_config, train});
 }
 
 }  // namespace weightcast

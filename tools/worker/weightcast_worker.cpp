@@ -5,8 +5,9 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("-V,--version", WEIGHTCAST_VERSION);
   weightcast::CommandBody selected;
-  weightcast::add_worker_run_command(app, selected);
-  weightcast::add_worker_generate_command(app, selected);
-  weightcast::add_worker_serve_command(app, selected);
+  const weightcast::Commands commands{app, selected};
+  weightcast::add_worker_run_command(commands);
+  weightcast::add_worker_generate_command(commands);
+  weightcast::add_worker_serve_command(commands);
   return weightcast::run_commands(app, selected, argc, argv);
 }

@@ -4,11 +4,10 @@
 
 namespace weightcast {
 
-/// `weightcast-worker run`.
-void add_worker_run_command(CLI::App& app, CommandBody& selected);
-/// `weightcast-worker generate`.
-void add_worker_generate_command(CLI::App& app, CommandBody& selected);
-/// `weightcast-worker serve`.
-void add_worker_serve_command(CLI::App& app, CommandBody& selected);
+// What weightcast-worker can be told to do.
+
+void add_worker_run_command(const Commands& commands);
+void add_worker_generate_command(const Commands& commands);
+void add_worker_serve_command(const Commands& commands);
 
 }  // namespace weightcast

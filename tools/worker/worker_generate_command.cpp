@@ -124,10 +124,10 @@ Status generate(const GenerateFlags& flags) {
 
 }  // namespace
 
-void add_worker_generate_command(CLI::App& app, CommandBody& selected) {
-  const auto flags = std::make_shared<GenerateFlags>();
+void add_worker_generate_command(const Commands& commands) {
+  const auto [command, flags] =
+      add_command<GenerateFlags>(commands, "generate", "Continue a prompt with a model", generate);
   EngineRequest& request = flags->request;
-  CLI::App* command = app.add_subcommand("generate", "Continue a prompt with a model");
   command->add_option("DIR", flags->directory, "A model's directory in Hugging Face's layout")->required();
   auto* const source = command->add_option_group("prompt")->require_option(1);
   source->add_option("--prompt", flags->prompt, "The text to continue");
@@ -156,7 +156,6 @@ void add_worker_generate_command(CLI::App& app, CommandBody& selected) {
   };
   add_setting_flags(*command, fields);
   command->add_flag("--json", flags->json, "An object per answer: ids, log_probs, finish_reason, text");
-  command->callback([flags, &selected] { selected = [flags] { return generate(*flags); }; });
 }
 
 }  // namespace weightcast

@@ -36,10 +36,10 @@ Status run(const RolloutWorkerConfig& config, const ReadSettingsAgain<RolloutWor
 
 }  // namespace
 
-void add_worker_run_command(CLI::App& app, CommandBody& selected) {
-  add_configured_command<RolloutWorkerConfig>(app, selected,
-                                              {"run", "Generate rollouts for a learner, under the versions that arrive",
-                                               "docs/WORKERS.md", worker_fields, make_worker_config, run});
+void add_worker_run_command(const Commands& commands) {
+  add_configured_command<RolloutWorkerConfig>(
+      commands, {"run", "Generate rollouts for a learner, under the versions that arrive", "docs/WORKERS.md",
+                 worker_fields, make_worker_config, run});
 }
 
 }  // namespace weightcast

@@ -80,9 +80,9 @@ Status serve(const ServeFlags& flags) {
 
 }  // namespace
 
-void add_worker_serve_command(CLI::App& app, CommandBody& selected) {
-  const auto flags = std::make_shared<ServeFlags>();
-  CLI::App* command = app.add_subcommand("serve", "Answer OpenAI's clients over HTTP with a model");
+void add_worker_serve_command(const Commands& commands) {
+  const auto [command, flags] =
+      add_command<ServeFlags>(commands, "serve", "Answer OpenAI's clients over HTTP with a model", serve);
   command->add_option("DIR", flags->directory, "A model's directory in Hugging Face's layout")->required();
   flags->surface.http.listen.port = 7700;
   std::vector<SettingField> fields{
@@ -112,7 +112,6 @@ void add_worker_serve_command(CLI::App& app, CommandBody& selected) {
       "this host on loopback; elsewhere with --http-token, or with --keys, encrypted");
   add_setting_flags(*command, fields);
   command->get_option("--task-option")->needs(command->get_option("--task"));
-  command->callback([flags, &selected] { selected = [flags] { return serve(*flags); }; });
 }
 
 }  // namespace weightcast

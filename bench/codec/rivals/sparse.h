@@ -72,9 +72,9 @@ template <typename Body>
   };
   // Runs of one cell width share their buffers.
   for (std::size_t first = 0; first < tensors.size();) {
-    const unsigned cell_bytes = cell_format(tensors[first].dtype).bytes;
+    const unsigned cell_bytes = cell_bytes_of(tensors[first].dtype);
     std::size_t last = first + 1;
-    while (last < tensors.size() && cell_format(tensors[last].dtype).bytes == cell_bytes) ++last;
+    while (last < tensors.size() && cell_bytes_of(tensors[last].dtype) == cell_bytes) ++last;
     with_cell_type(cell_bytes, [&]<typename Cell>() {
       write_tensors.template operator()<Cell>(tensors.subspan(first, last - first), first);
     });
@@ -95,7 +95,7 @@ template <typename Body>
     const std::size_t changed = reader.get<std::uint32_t>();
     if (reader.failed() || t >= tensors.size()) return corrupt_patch();
     const TensorInfo& tensor = tensors[t];
-    WC_TRY(with_cell_type(cell_format(tensor.dtype).bytes, [&]<typename Cell>() -> Status {
+    WC_TRY(with_cell_type(cell_bytes_of(tensor.dtype), [&]<typename Cell>() -> Status {
       if (changed > tensor.size_bytes / sizeof(Cell)) return corrupt_patch();
       return body.template operator()<Cell>(tensor, base.subspan(tensor.offset_bytes, tensor.size_bytes), changed,
                                             reader, target.subspan(tensor.offset_bytes, tensor.size_bytes));

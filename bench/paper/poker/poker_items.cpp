@@ -184,9 +184,7 @@ std::vector<PaperItem> poker_items() {
   item.fitted = "the frozen model, so that it beats the warmed-up one; learning rate and advantage_norm, by seed 42";
   item.poker = poker_suite();
   item.evaluate_poker = evaluate_table;
-  std::vector<PaperItem> items;
-  items.push_back(std::move(item));
-  return items;
+  return {item};
 }
 
 }  // namespace weightcast::bench

@@ -29,9 +29,8 @@ nlohmann::json to_json(const PokerSuite& suite) {
 }
 
 nlohmann::json to_json(const PokerCell& cell) {
-  return {
-      {"policy", cell.policy}, {"seed", cell.seed}, {"opponent", cell.opponent}, {"mean", cell.mean},
-      {"low", cell.low},       {"high", cell.high}, {"hands", cell.hands},       {"refused_share", cell.refused_share}};
+  return WC_JSON_OF(cell.policy, cell.seed, cell.opponent, cell.mean, cell.low, cell.high, cell.hands,
+                    cell.refused_share);
 }
 
 std::optional<PokerCell> poker_cell(const nlohmann::json& json) {

@@ -3,10 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <vector>
-
-#include "bench/codec/cells.h"
 
 namespace weightcast::bench {
 namespace {
@@ -93,22 +90,6 @@ TEST(PatchEntropy, WithAModelForEachTensorSeesTensorsThatBehaveDifferently) {
   EXPECT_NEAR(pair.entropy().bits_per_changed(), 2.0,
               1e-9);  // half of the class changed: one bit for each of its cells
   EXPECT_EQ(pair.entropy(EntropyScope::kTensor).bits_per_changed(), 0.0);
-}
-
-TEST(CellFormat, NumbersEveryBf16InTheOrderOfItsValue) {
-  const CellFormat bf16 = cell_format("BF16");
-  const auto bits = [](float value) {
-    std::uint32_t word;
-    std::memcpy(&word, &value, sizeof word);
-    return word >> 16;
-  };
-  const float ascending[] = {-INFINITY, -1.0f, -0x1p-133f, -0.0f, 0.0f, 0x1p-133f, 0.5f, 1.0f, INFINITY};
-  for (std::size_t i = 1; i < std::size(ascending); ++i) {
-    EXPECT_LT(bf16.ordinal(bits(ascending[i - 1])), bf16.ordinal(bits(ascending[i])));
-  }
-  EXPECT_EQ(bf16.ordinal(bits(-0.0f)) + 1, bf16.ordinal(bits(0.0f)));
-  EXPECT_EQ(bf16.ordinal(0x3f80) + 1, bf16.ordinal(0x3f81));
-  EXPECT_EQ(bf16.ordinal(0xbf80) - 1, bf16.ordinal(0xbf81));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct Snapshots {
   std::vector<TensorInfo> tensors;
 
   void add(const char* dtype, std::vector<std::uint64_t> shape) {
-    std::uint64_t size_bytes = cell_format(dtype).bytes;
+    std::uint64_t size_bytes = cell_bytes_of(dtype);
     for (const std::uint64_t d : shape) size_bytes *= d;
     tensors.push_back({"t" + std::to_string(tensors.size()), dtype, std::move(shape), base.size(), size_bytes});
     base.resize(base.size() + size_bytes);

@@ -60,7 +60,7 @@ TEST(Trace, DescribesTensorsThatCoverTheSnapshotBackToBack) {
       EXPECT_EQ(tensor.offset_bytes, offset_bytes);
       std::uint64_t shape_cells = 1;
       for (const std::uint64_t d : tensor.shape) shape_cells *= d;
-      EXPECT_EQ(tensor.size_bytes, shape_cells * cell_format(tensor.dtype).bytes);
+      EXPECT_EQ(tensor.size_bytes, shape_cells * cell_bytes_of(tensor.dtype));
       offset_bytes += tensor.size_bytes;
       cells += shape_cells;
     }

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+namespace weightcast::bench {
+
+/// What the kernel says in KiB in such a file as /proc/self/status, behind `key`: "VmRSS:". 0 if it does not.
+[[nodiscard]] inline std::uint64_t proc_bytes(const std::string& path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    std::uint64_t kib = 0;
+    if (word == key && file >> kib) return kib * 1024;
+  }
+  return 0;
+}
+
+}  // namespace weightcast::bench
