@@ -44,11 +44,10 @@ TEST(Faults, ReadsEveryClause) {
 }
 
 TEST(Faults, RefusesWhatItDoesNotUnderstandAndNamesTheLine) {
-  for (const char* text :
-       {"kill worker 3", "at 1 kill worker 3", "at 1s maim worker 3", "at 1s kill", "at 1s kill worker 0",
-        "at 1s kill workers 5-3", "at 1s throttle worker 1", "at 1s throttle worker 1 to unlimited",
-        "at 1s kill worker 1 to 5mbit", "at 1s loss worker 1 by 2", "at 1s kill worker 1 for ever",
-        "at 1s wipe worker 1"}) {
+  for (const char* text : {"kill worker 3", "at 1 kill worker 3", "at 1s maim worker 3", "at 1s kill",
+                           "at 1s kill worker 0", "at 1s kill workers 5-3", "at 1s throttle worker 1",
+                           "at 1s throttle worker 1 to unlimited", "at 1s kill worker 1 to 5mbit",
+                           "at 1s loss worker 1 by 2", "at 1s kill worker 1 for ever", "at 1s wipe worker 1"}) {
     const auto faults = parse_faults(std::string("# comment\n") + text);
     ASSERT_FALSE(faults.has_value()) << text;
     EXPECT_EQ(faults.error().code, Errc::kInvalidArgument);
