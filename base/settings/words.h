@@ -11,8 +11,9 @@
 
 namespace weightcast {
 
-/// The words by which people choose a value of an enum, in the order of its values. All that reads, writes or lists
-/// them goes through the one function beside the enum: `constexpr Words<2> words_of(Enum) { return {"one", "two"}; }`.
+/// The words by which people choose a value of an enum, or read it, in the order of its values. All that parses, writes
+/// or lists them goes through the one function beside the enum:
+/// `constexpr Words<2> words_of(Enum) { return {"one", "two"}; }`.
 template <std::size_t kCount>
 using Words = std::array<std::string_view, kCount>;
 

@@ -27,18 +27,10 @@ std::size_t first_equal(Bytes values, Bytes old_values) {
   return at / Width;
 }
 
-std::size_t first_equal(Bytes values, Bytes old_values, std::size_t width) {
-  switch (width) {
-    case 1: return first_equal<1>(values, old_values);
-    case 2: return first_equal<2>(values, old_values);
-    case 4: return first_equal<4>(values, old_values);
-    default: return first_equal<8>(values, old_values);
-  }
-}
-
 /// Keeps those of the changes that differ from the old values.
 void drop_equal(CellChanges& changes, std::vector<std::byte>& old_values, std::size_t width) {
-  std::size_t kept = first_equal(changes.values, old_values, width);
+  std::size_t kept =
+      with_cell_bytes(width, [&]<unsigned CellBytes>() { return first_equal<CellBytes>(changes.values, old_values); });
   for (std::size_t i = kept; i < changes.cells.size(); ++i) {
     std::byte* const value = changes.values.data() + i * width;
     if (std::equal(value, value + width, old_values.data() + i * width)) continue;
