@@ -17,7 +17,7 @@ struct DeltaBenchOptions {
   std::uint64_t single_copy_bytes_min = 8 * kGiB;  ///< from this size on the worker has --single-copy
   std::size_t tensors = 64;
   std::vector<double> changed_shares = {0.001, 0.01, 0.05};  ///< of the cells, from version to version
-  std::uint32_t steps = 7;                                   ///< that are measured, after three that are not
+  std::uint32_t steps = 7;                                   ///< that are measured, after six that are not
   bool whole = false;                                        ///< steps are published as all tensors, without a list
   double interval_s = 0;  ///< from the beginning of one step to that of the next, at least
   Rate link{};            ///< of either node, in both directions

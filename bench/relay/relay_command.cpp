@@ -18,7 +18,7 @@ struct RelayArguments {
 
 Status run(RelayArguments& arguments) {
   WC_ASSIGN(arguments.options.payload_bytes, parse_bytes(arguments.size));
-  fmt::print("One warm-up publication first; it is not shown.\n{}\n", relay_heading());
+  fmt::print("Three publications first, to warm up; they are not shown.\n{}\n", relay_heading());
   std::fflush(stdout);
   WC_ASSIGN(const auto cases, run_relay_bench(arguments.options, [](const RelayCase& c) { print_now(relay_line(c)); }));
   return write_json(arguments.options.flags.json_path, to_json(cases));
