@@ -59,7 +59,8 @@ class AdapterFollower:
             self._daemon.close()
 
     async def first(self, limit_s: float) -> None:
-        await self._daemon.first(limit_s, f"weightcast: the first version of {self._name} is not in after %g s")
+        if not await self._daemon.first(limit_s):
+            self._log.warning("weightcast: the first version of %s is not in after %g s", self._name, limit_s)
 
     async def _install(self, version: Version) -> None:
         label = f"{self._name}@{version.number}-{version.digest[:12]}"

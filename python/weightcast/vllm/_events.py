@@ -66,13 +66,14 @@ class DaemonEvents:
         except asyncio.TimeoutError:
             pass
 
-    async def first(self, limit_s: float, late: str) -> None:
-        """Returns when nothing is left to do at once: the version that was there at the start is in, or failed. `late` is what
-        the log says otherwise, with %g for the seconds."""
+    async def first(self, limit_s: float) -> bool:
+        """Returns when nothing is left to do at once: the version that was there at the start is in, or failed. False if that
+        takes longer."""
         try:
             await asyncio.wait_for(self._idle.wait(), limit_s)
         except asyncio.TimeoutError:
-            self._log.warning(late, limit_s)
+            return False
+        return True
 
     def wake(self) -> None:
         """Of the loop's thread."""

@@ -46,8 +46,9 @@ class Follower:
             self._daemon.close()
 
     async def first(self, limit_s: float) -> None:
-        late = "weightcast: the first version is not in after %g s; what the server was started with is served"
-        await self._daemon.first(limit_s, late)
+        if not await self._daemon.first(limit_s):
+            served = "what the server was started with is served"
+            self._log.warning("weightcast: the first version is not in after %g s; %s", limit_s, served)
 
     # The engine.
 
