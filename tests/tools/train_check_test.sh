@@ -41,7 +41,7 @@ expect 0 '{"active":["a"],"bubble_ratio":0.0,"cost_per_step":0.006,"mu_min":16.0
 expect 0 'they cost 0.018 per step' plan --pool pool.json --active a,b
 expect 0 '1 of 2 workers' plan --pool pool.json --activation random
 expect 1 "'c' is no worker of the pool" plan --pool pool.json --active c
-expect 1 "'costs' is no order of activation; the nearest is 'cost'" plan --pool pool.json --activation costs
+expect 2 "'costs' is no order of activation; the nearest is 'cost'" plan --pool pool.json --activation costs
 expect 2 "--pool is required" plan
 expect 1 "missing.json" plan --pool missing.json
 echo "{\"T_s\": 4, $pool}" >pool.json

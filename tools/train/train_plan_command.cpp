@@ -23,18 +23,13 @@ struct PlanFlags {
   bool json = false;
 };
 
-Result<PoolPlan> make_plan_of(const Pool& pool, const PlanFlags& flags) {
-  if (!flags.active.empty()) return plan_given_workers(pool, flags.active);
-  WC_ASSIGN(const Activation activation, parse_word<Activation>("order of activation", flags.activation));
-  return plan_pool(pool, activation, flags.seed);
-}
-
 Status plan(const PlanFlags& flags) {
+  WC_ASSIGN(const Activation activation, parse_word<Activation>("order of activation", flags.activation));
   PosixFileSystem files;
   WC_ASSIGN(const std::string text, read_file(files, flags.pool, kPoolBytesMax));
   auto pool = parse_pool(text);
   if (!pool.has_value()) return about(printable(flags.pool), std::move(pool).error());
-  auto plan = make_plan_of(*pool, flags);
+  auto plan = flags.active.empty() ? plan_pool(*pool, activation, flags.seed) : plan_given_workers(*pool, flags.active);
   if (!plan.has_value()) return about(printable(flags.pool), std::move(plan).error());
   std::printf("%s", flags.json ? (json_text(to_json(*plan)) + "\n").c_str() : describe(*pool, *plan).c_str());
   return {};
