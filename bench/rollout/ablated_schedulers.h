@@ -40,8 +40,8 @@ class LockStepScheduler : public RolloutScheduler {
 class WholeGroupScheduler : public RolloutScheduler {
  public:
   /// `is_batch`: without queue scheduling, too. It asks for as many groups as there are, scores nothing before all are
-  /// generated, and asks again when all have been scored. Errors: those of RolloutScheduler::make(); kInvalidArgument (group_size is above
-  /// slots_per_engine, or there is a group_size_redundancy).
+  /// generated, and asks again when all have been scored. Errors: those of RolloutScheduler::make(); kInvalidArgument
+  /// (group_size is above slots_per_engine, or there is a group_size_redundancy).
   [[nodiscard]] static Result<WholeGroupScheduler> make(const SchedulerOptions& options, bool is_batch);
 
   [[nodiscard]] std::uint64_t groups_wanted() const;

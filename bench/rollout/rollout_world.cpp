@@ -4,99 +4,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <numbers>
 #include <optional>
 #include <queue>
-#include <set>
 #include <utility>
 
 #include "base/random.h"
 #include "bench/rollout/ablated_schedulers.h"
+#include "bench/rollout/simulated_engine.h"
+#include "bench/rollout/world_options.h"
 #include "trainer/replay/replay_buffer.h"
 
 namespace weightcast::bench {
 namespace {
-
-constexpr Duration kTimeMax = std::chrono::hours(24 * 365 * 10);
-
-Error refuse(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); }
-
-Status validate(const RolloutWorldOptions& o) {
-  const auto check = [](const char* name, double value, double least, double most) -> Status {
-    // Written so that NaN is refused, too.
-    if (value >= least && value <= most) return {};
-    return refuse(fmt::format("{} is {}; it is {} to {}", name, value, least, most));
-  };
-  WC_TRY(check("gpus", o.gpus, 1, 10'000));
-  WC_TRY(check("train_share", o.train_share, 0, 0.999));
-  WC_TRY(check("token_s", o.token_s, 1e-6, 1e6));
-  WC_TRY(check("tokens_mean", o.tokens_mean, 1e-3, 1e9));
-  WC_TRY(check("tokens_sd", o.tokens_sd, 0, 1e9));
-  WC_TRY(check("turns", o.turns, 1, 10'000));
-  WC_TRY(check("environment_s_mean", o.environment_s_mean, 0, 1e6));
-  WC_TRY(check("environment_s_sd", o.environment_s_sd, 0, 1e6));
-  WC_TRY(check("slow_environment_share", o.slow_environment_share, 0, 1));
-  WC_TRY(check("slow_group_share", o.slow_group_share, 0, 1));
-  WC_TRY(check("slow_environment_s", o.slow_environment_s, 0, 1e6));
-  WC_TRY(check("dead_environment_share", o.dead_environment_share, 0, 0.9));
-  WC_TRY(check("no_signal_share", o.no_signal_share, 0, 0.99));
-  WC_TRY(check("publish_interval", static_cast<double>(o.publish_interval), 1, 1e6));
-  WC_TRY(check("steps", static_cast<double>(o.steps), 1, 1e6));
-  WC_TRY(check("workers", o.workers, 1, 10'000));
-  WC_TRY(check("train_jitter", o.train_jitter, 0, 0.99));
-  if (o.train_share == 0 && o.publish_interval != 1) {
-    return refuse(fmt::format("publish_interval is {}; a synchronous learner, train_share 0, publishes each step",
-                              o.publish_interval));
-  }
-  if (o.rollout_batch_size == 0 || o.scheduler.group_size == 0 || o.rollout_batch_size % o.scheduler.group_size != 0) {
-    return refuse(fmt::format("rollout_batch_size is {}; it is a multiple of group_size, {}", o.rollout_batch_size,
-                              o.scheduler.group_size));
-  }
-  const double trains = std::round(o.train_share * o.gpus);
-  if (o.train_share > 0 && (trains < 1 || trains >= o.gpus)) {
-    return refuse(
-        fmt::format("train_share {} of {} GPUs leaves none to train, or none to generate", o.train_share, o.gpus));
-  }
-  const auto generates = static_cast<std::uint32_t>(o.gpus - std::round(o.train_share * o.gpus));
-  if (generates % o.workers != 0) {
-    return refuse(fmt::format("{} GPUs that generate are not divisible among {} workers", generates, o.workers));
-  }
-  if (o.turns > 1 && (o.scheduling == Scheduling::kWholeGroup || o.scheduling == Scheduling::kBatch)) {
-    return refuse(fmt::format("turns is {}; groups that an engine decodes as one have 1", o.turns));
-  }
-  for (const WorkerChange& change : o.changes) {
-    if (change.worker >= o.workers) {
-      return refuse(fmt::format("worker {} changes, and there are {}", change.worker, o.workers));
-    }
-  }
-  return {};
-}
-
-ReplayOptions replay_options(const RolloutWorldOptions& o) {
-  ReplayOptions options;
-  options.rollout_batch_size = o.rollout_batch_size;
-  options.group_size = o.scheduler.group_size;
-  options.group_size_redundancy = o.scheduler.group_size_redundancy;
-  options.max_staleness = o.scheduler.max_staleness;
-  options.async_generation_ratio = o.train_share == 0 ? std::optional(0.0) : o.scheduler.async_generation_ratio;
-  options.max_additional_running_prompts = o.max_additional_running_prompts;
-  options.num_env_groups = o.num_env_groups;
-  options.filter_equal_rewards = o.scheduler.filter_equal_rewards;
-  options.leased_only = true;
-  options.rollouts_max = 100'000'000;
-  options.bytes_max = std::numeric_limits<std::uint64_t>::max() / 2;
-  options.lease_time_max = options.group_time_max = kTimeMax;
-  return options;
-}
-
-TrajectoryRules trajectory_rules() {
-  TrajectoryRules rules;
-  rules.vocab_size = 4;
-  rules.tokens_max = 2;
-  return rules;
-}
 
 /// Numbers that follow from what they are for, not from the order in which they are drawn: so all ways of scheduling
 /// see the same responses and environments.
@@ -114,59 +35,6 @@ double gaussian(Random& random) {
   const double u = 1 - random.unit(), v = random.unit();
   return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
 }
-
-/// Rollouts that an engine decodes together. They share its rate; `work` is in seconds of an engine of its own.
-class SimulatedEngine {
- public:
-  SimulatedEngine(double slowdown, double factor) : slowdown_(slowdown), factor_(factor) {}
-
-  void begin(double now, const RolloutKey& rollout, double work) {
-    advance(now);
-    const double end = work_done_ + work;
-    ends_[rollout] = end;
-    order_.insert({end, rollout});
-  }
-  void stop(double now, const RolloutKey& rollout) {
-    advance(now);
-    const auto found = ends_.find(rollout);
-    if (found == ends_.end()) return;
-    order_.erase({found->second, rollout});
-    ends_.erase(found);
-  }
-  void set_factor(double now, double factor) {
-    advance(now);
-    factor_ = factor;
-  }
-  /// Stands still, and goes on where it was.
-  void set_paused(double now, bool is_paused) {
-    advance(now);
-    is_paused_ = is_paused;
-  }
-  /// When the next one ends, if nothing changes.
-  [[nodiscard]] std::optional<std::pair<double, RolloutKey>> next() const {
-    if (order_.empty() || is_paused_) return std::nullopt;
-    const double left = std::max(0.0, order_.begin()->first - work_done_);
-    return std::pair(at_ + left / rate(), order_.begin()->second);
-  }
-
- private:
-  [[nodiscard]] double rate() const {
-    if (is_paused_) return 0;
-    const double others = order_.empty() ? 0 : static_cast<double>(order_.size() - 1);
-    return 1 / (factor_ * (1 + slowdown_ * others));
-  }
-  void advance(double now) {
-    work_done_ += (now - at_) * rate();
-    at_ = now;
-  }
-
-  double slowdown_, factor_;
-  bool is_paused_ = false;
-  double at_ = 0;
-  double work_done_ = 0;
-  std::map<RolloutKey, double> ends_;
-  std::set<std::pair<double, RolloutKey>> order_;
-};
 
 SchedulerStats sum_of(SchedulerStats a, const SchedulerStats& b) {
   for (const auto member :
@@ -226,7 +94,7 @@ class World {
         return fail(Errc::kTimedOut, Op::kVerify,
                     fmt::format("after {} steps nothing happens any more", steps_.size()));
       }
-      if (now_ > to_seconds(kTimeMax)) {
+      if (now_ > to_seconds(kWorldTimeMax)) {
         return fail(Errc::kTimedOut, Op::kVerify, fmt::format("{} steps take more than ten years", steps_.size() + 1));
       }
       work();

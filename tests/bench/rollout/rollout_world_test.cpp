@@ -188,6 +188,12 @@ TEST(RolloutWorld, RefusesOptionsThatMakeNoSense) {
   o.tokens_mean = 0;
   EXPECT_NE(refusal(o).find("tokens_mean is 0"), std::string::npos);
   o = small();
+  o.num_env_groups = 100'000'001;
+  EXPECT_NE(refusal(o).find("num_env_groups is 100000001"), std::string::npos);
+  o = small();
+  o.scheduler.group_size = 0;
+  EXPECT_NE(refusal(o).find("it is a multiple of group_size, 0"), std::string::npos);
+  o = small();
   o.turns = 2;
   o.scheduling = Scheduling::kBatch;
   EXPECT_NE(refusal(o).find("turns is 2"), std::string::npos);
