@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -52,6 +53,10 @@ std::string shell_word(std::string_view word) {
 }  // namespace
 
 Result<ZipnnCost> run_zipnn(CellKind kind, Bytes cells, unsigned repetitions) {
+  constexpr std::array kKnown{CellKind::kBf16, CellKind::kF16, CellKind::kF32, CellKind::kF8E4M3};
+  if (std::ranges::find(kKnown, kind) == kKnown.end()) {
+    return fail(Errc::kUnsupported, Op::kEncode, "zipnn: it does not know such cells");
+  }
   WC_ASSIGN(const ScratchFile file, ScratchFile::write(cells));
   const std::string command =
       fmt::format("{} {} {} {}", shell_word(WEIGHTCAST_ZIPNN), shell_word(file.path()), to_string(kind), repetitions);

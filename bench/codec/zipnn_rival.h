@@ -15,7 +15,7 @@ struct ZipnnCost {
 
 /// Runs zipnn (Python registry) on `cells`, one thread, by way of a file under TMPDIR or /var/tmp. On first use it
 /// makes a virtual environment in the user's cache directory. Errors: kNotFound where that cannot be made, as without
-/// the registry; kCorrupt where cells do not come back, or it does not know their kind; kIo.
+/// the registry; kUnsupported for a kind that it does not know; kCorrupt where cells do not come back; kIo.
 [[nodiscard]] Result<ZipnnCost> run_zipnn(CellKind kind, Bytes cells, unsigned repetitions);
 
 }  // namespace weightcast::bench
