@@ -7,7 +7,8 @@
 
 namespace weightcast::bench {
 
-/// What the kernel says in KiB in such a file as /proc/self/status, behind `key`: "VmRSS:". 0 if it does not.
+/// Reads a figure of the kernel, which stands in KiB behind `key` ("VmRSS:") in a file such as /proc/self/status.
+/// Returns 0 if there is none.
 [[nodiscard]] inline std::uint64_t proc_bytes(const std::string& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string word; file >> word;) {

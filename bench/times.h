@@ -37,7 +37,7 @@ struct Times {
   return {seconds_since(start), process_cpu_s() - cpu_start};
 }
 
-/// What `work` gives. How long it took is added to `all`.
+/// Returns what `work` returns, and adds to `all` how long it took.
 [[nodiscard]] auto timed(std::vector<Times>& all, const auto& work) {
   std::optional<decltype(work())> result;
   all.push_back(times_of([&] { result.emplace(work()); }));

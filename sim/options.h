@@ -158,7 +158,7 @@ struct SimResult {
   std::uint64_t liars_proven = 0;            ///< who lied so that a judgement was possible: all of them are named
   std::uint64_t liars_named = 0;             ///< whom the origin's status named at any time
   std::uint64_t liars_unnamed = 0;
-  /// Members that do not lie, and have lost their standing at the end. Who is in dispute has not.
+  /// Members that do not lie, and have lost their standing at the end. Those in dispute have not.
   std::uint64_t honest_displaced = 0;
   std::uint64_t events = 0;
   std::uint64_t hash = 0;  ///< of all events: equal for equal options

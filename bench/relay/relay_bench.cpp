@@ -41,8 +41,8 @@ Status receive_chunks(const UniqueFd& from, const std::function<Status(Bytes)>& 
   return {};
 }
 
-/// What one end of the plain way does with the chunks that it gets, besides hashing and sending them: nothing, if there
-/// is no directory, or it writes them to a file.
+/// One end of the plain way writes the chunks that it gets to this file, besides hashing and sending them; to none, if
+/// there is no directory.
 class ChunkFile {
  public:
   Status open(const std::optional<std::filesystem::path>& directory, const char* name) {

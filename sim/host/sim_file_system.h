@@ -178,7 +178,7 @@ class SimFileSystem final : public FileSystem {
   static FileInfo info_of(const Inode& inode);
 
   InodeRef make_inode(FileInfo::Kind kind);
-  /// What make_directory() and make_link() have in common.
+  /// Makes an inode, for make_directory() and make_link().
   Result<InodeRef> make(const Path& path, FileInfo::Kind kind, Op op);
   /// Gives that name to `inode`, or to nothing if it is null.
   void set_name(const Place& place, InodeRef inode);

@@ -132,7 +132,7 @@ void SimFileSystem::power_cut() {
     if (inode.kind != FileInfo::Kind::kFile) return;
     keep_some_bytes(inode);
     inode.data = std::make_shared<std::vector<std::byte>>(inode.durable);
-    // What was set aside and not written is lost with the rest; what is a hole now may have been read as zeros.
+    // Pages that were set aside and not written are lost with the rest; a hole of now may have been read as zeros.
     const std::size_t pages = pages_of(inode.durable.size(), kPageBytes);
     inode.allocated.assign(pages, true);
     inode.written.assign(pages, true);

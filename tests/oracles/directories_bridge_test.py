@@ -124,7 +124,7 @@ class ArealTest(BridgeTest):
         self.meta = WeightUpdateMeta(type="disk", path=str(self.output / "weight_update"))
 
     def answer(self, path, asked):
-        """The routes of a vLLM server of AReaL's, as far as AReaL calls them. What it is told to load lies on its own host's disk."""
+        """The routes of a vLLM server of AReaL's, as far as AReaL calls them. It loads from its own host's disk."""
         status = 200
         if path == "/areal_update_weights":
             step = pathlib.Path(asked["model_path"]).name

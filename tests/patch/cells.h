@@ -206,7 +206,7 @@ inline std::vector<std::byte> make_patch(const Snapshot& before, const Snapshot&
   return patch;
 }
 
-/// What a patch consists of.
+/// The parts of a patch.
 struct PatchParts {
   PatchHead head;
   std::vector<OwnedSegment> segments;

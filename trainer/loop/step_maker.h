@@ -10,11 +10,11 @@
 
 namespace weightcast {
 
-/// What computes a training step.
+/// Computes the training steps of a run.
 class StepMaker {
  public:
   virtual ~StepMaker() = default;
-  /// Makes the step after `RunState::step`. Returns what it measured. What takes long ends early once `stop` is set.
+  /// Makes the step after `RunState::step`, and returns what it measured. A pace ends early once `stop` is set.
   /// Errors: those of train_step() and of the process group.
   [[nodiscard]] virtual Result<Metrics> make_step(const TrainingBatch& batch, const std::atomic<bool>& stop) = 0;
 };

@@ -4,7 +4,7 @@
 
 namespace weightcast::bench {
 
-// What others publish with, each written anew from its description, in the order of the seed paper to the best known:
+// Others publish with these, each written anew from its description, in the order of the seed paper to the best known:
 //   raw-int32     Hugging Face and TRL: int32 positions and new values, nothing compressed
 //   coo-leb128    the seed paper on sparse patches: LEB128 positions and new values, zstd level 1
 //   gap-leb128    SparrowRL (arXiv 2602.11456): the same with the gaps between positions

@@ -127,7 +127,7 @@ class Rank:
             return _failed(error)
 
     def prepare(self, version: int, digest: str, whole: bool, limit_s: float) -> dict[str, Any]:
-        """call() to prepare, again until that is done. What takes longer is dropped, and its answer is not "ok"."""
+        """call() to prepare, again until that is done. After `limit_s` it drops what is prepared, and its answer is not "ok"."""
         end = time.monotonic() + limit_s
         while True:
             result = self.call("prepare", version=version, digest=digest, whole=whole, limit_s=limit_s)

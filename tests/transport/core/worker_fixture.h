@@ -15,7 +15,7 @@ inline WorkerConfig worker_config() {
   return config;
 }
 
-/// What a child says first.
+/// The first message of a child.
 inline wire::Message hello_message(const std::string& name, std::uint32_t peer_id = 7) {
   wire::Message message;
   message.mutable_hello()->set_protocol(kProtocolVersion);

@@ -1,4 +1,4 @@
-// What BackendCore decides under any order of events.
+// BackendCore's decisions under any order of events.
 #include <gtest/gtest.h>
 
 #include <iterator>
