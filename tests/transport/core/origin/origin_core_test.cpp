@@ -114,6 +114,7 @@ TEST_F(OriginCoreTest, WelcomesNoChildOfTheReleaseBefore) {
   ASSERT_EQ(said[child].size(), 1u);
   EXPECT_EQ(said[child][0].welcome().protocol(), 8u);
   const ConnId stranger = hear_hello(6, 6);
+  EXPECT_EQ(said[stranger].size(), 1u);
   EXPECT_THAT(refusal(stranger), HasSubstr("it speaks protocol 6, this node 7 to 8"));
 }
 

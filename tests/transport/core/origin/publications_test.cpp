@@ -77,6 +77,14 @@ TEST_F(PublicationsTest, ClosedConnectionLowersTheScoreIfTheOriginLosesThatWorke
   EXPECT_LT(member("a").score_at(now), before);
 }
 
+TEST_F(PublicationsTest, ALeafFeedsNobody) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  ASSERT_EQ(children_of(*origin.publications().latest_plan(), member("a").id, 0).size(), 1u);
+  complain("a", kOriginId, wire::FAULT_KIND_SLOW);
+  EXPECT_TRUE(children_of(*origin.publications().latest_plan(), member("a").id, 0).empty());
+}
+
 TEST_F(PublicationsTest, WhoIsFedSlowlyByTwoIsBlamedItselfAndTheSecondIsNot) {
   join("a"), join("b"), join("c"), join("d");
   publish(1);
