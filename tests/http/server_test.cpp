@@ -155,8 +155,7 @@ TEST_F(ServerTest, KeepsLineEndsOutOfHeaders) {
 
 TEST_F(ServerTest, StopLetsRequestsEnd) {
   start();
-  RawClient idle = dial(), busy = dial();
-  ASSERT_TRUE(busy.say("GET /later HTTP/1.1\r\n\r\n"));
+  RawClient idle = dial(), busy = ask("/later");
   Held held = take();
   std::thread stops([this] { server_->stop(kCallLimit); });
   EXPECT_TRUE(idle.ended());

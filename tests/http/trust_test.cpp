@@ -76,8 +76,7 @@ TEST_F(TrustTest, RefusesKeysOfAnotherCluster) {
 }
 
 TEST_F(TrustTest, RefusesPlainClients) {
-  RawClient plain = dial();
-  ASSERT_TRUE(plain.say("GET /hello HTTP/1.1\r\n\r\n"));
+  RawClient plain = ask("/hello");
   EXPECT_THAT(plain.hear_all(), testing::Not(HasSubstr("HTTP")));
   EXPECT_TRUE(eventually([&] { return server_->stats().refused_peers == 1; }));
 }

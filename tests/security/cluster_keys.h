@@ -44,7 +44,7 @@ class ClusterKeys {
     const auto path = open().revoke(name, now_unix_s);
     EXPECT_TRUE(path.has_value()) << path.error().message();
   }
-  /// As `node` reads the list of them.
+  /// The list of revoked keys, as `node` reads it.
   [[nodiscard]] Revocations revocations(const NodeKeys& node) const {
     const auto text = read_owner_only(revoked_file());
     auto list = Revocations::parse(text->text(), node.authority.get());

@@ -140,13 +140,14 @@ class Fleet {
 /// An origin and `a`, `b` in one chain.
 struct ChainOfTwo : testing::Test {
   explicit ChainOfTwo(Fleet::PatchChunks patch_chunks = nullptr, const OriginConfig& origin_config = chain_config(),
-                      WorkerConfig config_of_workers = {})
-      : fleet(origin_config, std::move(patch_chunks)), config(std::move(config_of_workers)) {}
+                      const WorkerConfig& worker_config = {})
+      : fleet(origin_config, std::move(patch_chunks)),
+        a(fleet.add("a", worker_config)),
+        b((fleet.run_for(std::chrono::milliseconds(10)), fleet.add("b", worker_config))) {}
 
   Fleet fleet;
-  const WorkerConfig config;  ///< of workers
-  Fleet::Node& a = fleet.add("a", config);
-  Fleet::Node& b = (fleet.run_for(std::chrono::milliseconds(10)), fleet.add("b", config));
+  Fleet::Node& a;
+  Fleet::Node& b;
 
   void SetUp() override {
     ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));

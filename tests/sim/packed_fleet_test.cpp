@@ -169,7 +169,7 @@ TEST_F(PackedFleet, WhatIsNotPackableIsSentWhileItIsTakenOver) {
   fleet.set_packable(false);
   fleet.publish(1, kChunks);
   ASSERT_TRUE(fleet.run_until([&] { return b.worker->intake().chunks_verified() > 0; }));
-  EXPECT_TRUE(fleet.origin().holdings().at(full(1)).open());
+  EXPECT_TRUE(is_open(full(1)));
   ASSERT_TRUE(fleet.run_until_installed(1));
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1)));
   fleet.set_packable(true);

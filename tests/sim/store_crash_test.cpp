@@ -210,7 +210,7 @@ class StoreCrash : public testing::TestWithParam<std::string> {
     if (!host.start()) return *host.open_error;
     return kScenarios.at(GetParam())(host);
   }
-  /// After `crash` before each change of the disk that the scenario makes, of hosts with those seeds.
+  /// A host of each seed recovers from `crash` before any change of the disk that the scenario makes.
   static void expect_recovery(const std::vector<std::uint64_t>& seeds, const std::function<void(StoreHost&)>& crash) {
     StoreHost whole(1, disk());
     prepare(whole);

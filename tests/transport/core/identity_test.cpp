@@ -20,9 +20,6 @@ PeerIdentity identity(Role role, const std::string& name, unsigned key = 1) {
 }
 
 struct OriginIdentity : OriginCoreTest {
-  ConnId hear(const std::optional<PeerIdentity>& peer, const wire::Message& message) {
-    return OriginCoreTest::hear(message, peer);
-  }
   [[nodiscard]] bool joined(ConnId conn) { return said_on(conn, Kind::kJoined) != nullptr; }
   const wire::Message* said_on(ConnId conn, Kind kind) {
     for (const wire::Message& message : said[conn]) {

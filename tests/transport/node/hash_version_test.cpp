@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 #include "tests/transport/io/store/store_patch_fixture.h"
 
 namespace weightcast {
@@ -20,13 +18,10 @@ class HashVersionTest : public OneStore {
   void SetUp() override {
     open();
     ASSERT_TRUE(install(first_).has_value());
-    std::optional<Result<ImportTarget>> target;
-    store_->begin_import(Version{2}, second_.manifest.files, [&](auto r) { target = std::move(r); });
-    ASSERT_TRUE(await(target).has_value());
-    ASSERT_TRUE(write_stream(*(*target)->files, 0, second_.bytes()).has_value());
-    std::optional<Result<StoredVersion>> stored;
-    store_->finish_import(patch_of(first_, second_).manifest, {}, [&](auto r) { stored = std::move(r); });
-    ASSERT_TRUE(await(stored).has_value());
+    const Result<ImportTarget> target = begin_import(second_);
+    ASSERT_TRUE(target.has_value());
+    ASSERT_TRUE(write_stream(*target->files, 0, second_.bytes()).has_value());
+    ASSERT_TRUE(finish_import(patch_of(first_, second_).manifest).has_value());
   }
 
   Result<MadePayload> hash(Version version = Version{2}) {
@@ -85,11 +80,7 @@ TEST_F(HashVersionTest, IsNotNeededAfterARestart) {
 
 TEST_F(HashVersionTest, BytesThatWereNotPublishedAreFound) {
   const std::filesystem::path path = layout().complete(Version{2}) / "model.safetensors";
-  {
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(5'000'000);
-    file.put(static_cast<char>(second_.stream[5'000'100] ^ 1));
-  }
+  damage(path, 5'000'000);
   const Result<MadePayload> changed = hash();
   EXPECT_EQ(changed.error().code, Errc::kCorrupt);
   EXPECT_THAT(changed.error().detail, HasSubstr("not those that were published"));

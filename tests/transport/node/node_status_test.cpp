@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
 #include "tests/local_message.h"

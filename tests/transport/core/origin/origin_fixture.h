@@ -76,13 +76,14 @@ struct OriginCoreTest : testing::Test {
     return message;
   }
   /// Accepts a connection, whose other end may have proven who it is, and hears `message` on it.
-  ConnId hear(const wire::Message& message, const std::optional<PeerIdentity>& peer = std::nullopt) {
+  ConnId hear(const std::optional<PeerIdentity>& peer, const wire::Message& message) {
     const ConnId conn = origin.next_conn();
     origin.handle_accepted(now, conn, "host", peer);
     origin.handle_message(now, conn, message);
     run();
     return conn;
   }
+  ConnId hear(const wire::Message& message) { return hear(std::nullopt, message); }
   void join(const std::string& name, const wire::Message& message) { conns[name] = hear(message); }
   void join(const std::string& name) { join(name, join_message(name)); }
   void answer_probes(bool reached) {

@@ -148,7 +148,7 @@ class OneStore : public testing::Test {
   }
   Status write(const Publication& p) { return write(p, 0, p.manifest.chunk_count()); }
 
-  /// The digests, chunks [first, end).
+  /// Puts all digests and writes chunks [first, end).
   Status put(const Publication& p, std::uint32_t first, std::uint32_t end) {
     put_digests(p);
     return write(p, first, end);

@@ -6,7 +6,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <random>
 
 #include "patch/codec/codec.h"
