@@ -35,10 +35,4 @@ CellKind cell_kind_of(std::string_view dtype) {
   return CellKind::kRaw8;
 }
 
-std::string_view to_string(CellKind kind) {
-  constexpr std::array<std::string_view, kCellKinds> kWords{"raw8", "raw16", "raw32", "raw64",   "bf16",
-                                                            "f16",  "f32",   "f64",   "f8_e4m3", "f8_e5m2"};
-  return kWords.at(static_cast<std::size_t>(kind));
-}
-
 }  // namespace weightcast

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/settings/words.h"
+
 namespace weightcast {
 
 /// How the codec reads the cells of a range: their width and, for floating point, the place of the exponent. The values
@@ -23,6 +25,9 @@ enum class CellKind : std::uint8_t {
   kF8E5M2 = 9,
 };
 inline constexpr unsigned kCellKinds = 10;
+constexpr Words<kCellKinds> words_of(CellKind) {
+  return {"raw8", "raw16", "raw32", "raw64", "bf16", "f16", "f32", "f64", "f8_e4m3", "f8_e5m2"};
+}
 
 /// Sign, then exponent, then mantissa, from the highest bit down; raw cells have neither exponent nor sign.
 struct CellGeometry {
@@ -53,7 +58,6 @@ inline constexpr unsigned kCellBytesMax = 8;
 
 /// The kind for a safetensors dtype name. kRaw8 for unknown names and for elements that are not whole bytes.
 [[nodiscard]] CellKind cell_kind_of(std::string_view dtype);
-[[nodiscard]] std::string_view to_string(CellKind kind);
 
 /// An unsigned integer as wide as a cell of `Bytes` bytes, and the signed one.
 template <unsigned Bytes>

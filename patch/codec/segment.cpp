@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 #include "patch/codec/byte_io.h"
 
 namespace weightcast {
@@ -24,11 +22,6 @@ Checksum frame_digest(Bytes frame) {
 }
 
 }  // namespace
-
-std::string_view to_string(SegmentMode mode) {
-  constexpr std::array<std::string_view, kSegmentModes> kWords{"unchanged", "sparse", "xor", "planes", "raw", "listed"};
-  return kWords.at(static_cast<std::size_t>(mode));
-}
 
 bool SegmentHeader::digests_changes() const {
   return mode == SegmentMode::kListed || (mode == SegmentMode::kUnchanged && result_digest == checksum_of({}));

@@ -41,7 +41,9 @@ enum class SegmentMode : std::uint8_t {
   kListed = 5,     ///< the changed cells, by gap and step, without a look at the others; from format 2 on
 };
 inline constexpr unsigned kSegmentModes = 6;
-[[nodiscard]] std::string_view to_string(SegmentMode mode);
+constexpr Words<kSegmentModes> words_of(SegmentMode) {
+  return {"unchanged", "sparse", "xor", "planes", "raw", "listed"};
+}
 
 struct SegmentHeader {
   SegmentRange range;
