@@ -77,14 +77,9 @@ void Network::send_chunk(Instant now, LinkIndex index, NodeIndex from, PayloadId
              .cargo = std::move(cargo)});
 }
 
-void Network::send(Instant now, Frame frame) {
+void Network::send(Instant now, Frame made) {
   const FrameIndex index = new_frame();
-  frames_[index] = std::move(frame);
-  enqueue(now, index);
-}
-
-void Network::enqueue(Instant now, FrameIndex index) {
-  const Frame& frame = frames_[index];
+  const Frame& frame = frames_[index] = std::move(made);
   Link& link = links_[frame.link];
   const NodeIndex from = link.ends[frame.from_end].node;
   Direction& direction = link.directions[frame.from_end];

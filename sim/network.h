@@ -178,10 +178,9 @@ class Network {
     std::vector<LinkIndex> links;
   };
 
-  void send(Instant now, Frame frame);
   FrameIndex new_frame();
   void free_frame(FrameIndex frame);
-  void enqueue(Instant now, FrameIndex frame);
+  void send(Instant now, Frame made);
   void serve(Instant now, NodeIndex node);
   /// The frame has left its node: when will it arrive?
   void launch(Instant now, FrameIndex frame);
@@ -206,7 +205,7 @@ class Network {
   [[nodiscard]] bool cut(NodeIndex from, NodeIndex to) const;
   /// What keeps that dial from its target; null if nothing does.
   [[nodiscard]] const Fault* block_of(NodeIndex from, NodeIndex to) const;
-  /// The link of an arrival or an end, and the end of it that this comes from.
+  /// The link of an arrival or a close, and the end of the link that it comes from.
   [[nodiscard]] std::pair<LinkIndex, std::uint8_t> way_of(const Event& event) const;
   /// Nobody will answer; `refused`: at once.
   void fail_dial(Instant at, LinkIndex link, bool refused);

@@ -6,7 +6,6 @@
 #include <unordered_map>
 
 #include "base/text.h"
-#include "patch/codec/byte_io.h"
 
 namespace weightcast {
 namespace {
@@ -25,8 +24,6 @@ Status copy_range(const ByteSource& base, std::uint64_t begin, std::uint64_t end
 }
 
 }  // namespace
-
-std::uint32_t load_u32(const std::byte* at) { return ByteReader({at, sizeof(std::uint32_t)}).fixed<std::uint32_t>(); }
 
 std::optional<Version> version_of_digits(std::string_view digits) {
   constexpr std::size_t kDigitsMax = 18;

@@ -6,15 +6,18 @@
 #include <string_view>
 
 #include "base/ids.h"
+#include "patch/codec/byte_io.h"
 #include "patch/codec/head.h"
 #include "patch/codec/stream.h"
 
 namespace weightcast {
 
 /// A number of four bytes, little-endian.
-[[nodiscard]] std::uint32_t load_u32(const std::byte* at);
+[[nodiscard]] inline std::uint32_t load_u32(const std::byte* at) {
+  return ByteReader({at, sizeof(std::uint32_t)}).fixed<std::uint32_t>();
+}
 
-/// The version that `digits` name; absent where they are none, or more than 18.
+/// The version that a text of 1 to 18 decimal digits names; absent if it is another text.
 [[nodiscard]] std::optional<Version> version_of_digits(std::string_view digits);
 
 /// Changes the bytes of one tensor from old to new in place. An error ends the work.

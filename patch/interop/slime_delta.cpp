@@ -44,6 +44,7 @@ std::vector<std::byte> overwrite_of(Bytes before, Bytes after) {
   for (std::size_t i = 0; i < after.size(); ++i) count += before[i] != after[i];
   std::vector<std::byte> out, values;
   out.reserve(4 + 5 * count);
+  values.reserve(count);
   ByteWriter writer(out);
   writer.fixed(std::uint32_t(count));
   for (std::size_t i = 0; i < after.size(); ++i) {
