@@ -95,7 +95,7 @@ class Fleet:
         self.program, self.scratch, self.daemons = program, scratch, []
 
     def run(self, *words):
-        return subprocess.run([str(self.program), *map(str, words)], check=True, capture_output=True, text=True).stdout
+        subprocess.run([str(self.program), *map(str, words)], check=True, stdout=subprocess.DEVNULL)
 
     def daemon(self, name, *words):
         log = open(self.scratch / f"{name}.log", "wb")

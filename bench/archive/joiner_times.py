@@ -7,7 +7,7 @@ import pathlib
 import shutil
 import time
 
-from archive_rates import Objects, published
+from archive_rates import Objects, published, timed
 
 
 def join(fleet, *words):
@@ -42,9 +42,7 @@ def main():
               f"{flags.size / flags.uplink:.2f} s, archive {flags.size / flags.archive:.2f} s")
         for _ in range(flags.repeat):
             peers_s, _ = join(fleet)
-            begin = time.monotonic()
-            fleet.run("fetch", "--from", server.place, "-o", fleet.scratch / "fetched")
-            archive_s = time.monotonic() - begin
+            archive_s = timed(fleet.program, "fetch", "--from", server.place, "-o", fleet.scratch / "fetched")
             shutil.rmtree(fleet.scratch / "fetched")
             both_s, how = join(fleet, "--archive", server.place)
             print(f"peers {peers_s:.2f} s, archive (fetch) {archive_s:.2f} s, both {both_s:.2f} s, {both_s / floor_s:.2f} of the floor; "

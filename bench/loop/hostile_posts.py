@@ -110,10 +110,15 @@ class Bench(Trial):
         self.fleet.wait("the first step", self.count_steps, 300)
         end = time.monotonic() + 60 * self.options.minutes
         number = 0
-        # In pairs, so that neither kind has more windows.
-        while number % 2 or time.monotonic() < end:
-            self.window(number % 2 == 1, number)
-            number += 1
+        try:
+            # In pairs, so that neither kind has more windows.
+            while number % 2 or time.monotonic() < end:
+                self.window(number % 2 == 1, number)
+                number += 1
+        finally:
+            if self.attacker is not None:
+                self.attacker.kill()
+                self.attacker.wait()
         self.judge()
 
     def judge(self):
@@ -160,13 +165,7 @@ def main():
     parser.add_argument("--json", help="where the result goes")
     options = parser.parse_args()
     print(f"== {options.minutes:g} minutes in windows of {options.window:g} s, --seed {options.seed}", flush=True)
-    bench = Bench(options)
-    try:
-        return bench.status()
-    finally:
-        if bench.attacker is not None:
-            bench.attacker.kill()
-            bench.attacker.wait()
+    return Bench(options).status()
 
 
 if __name__ == "__main__":
