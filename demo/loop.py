@@ -72,8 +72,7 @@ class Demo:
         print(f"   {text}", flush=True)
 
     def start_worker(self, name):
-        self.fleet.start_daemon(name, "--uplink", WORKER_RATE, "--downlink", WORKER_RATE)
-        self.fleet.start_worker(name)
+        self.fleet.start_workers([name], "--uplink", WORKER_RATE, "--downlink", WORKER_RATE)
 
     def kill_worker(self, name):
         self.fleet.kill(name)

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
-#include <utility>
 
 #include "patch/codec/cell.h"
 
@@ -30,12 +29,9 @@ inline void store_cell(std::byte* cells, std::size_t index, Cell cell) {
 /// Calls `function.operator()<Cell>()` with the unsigned integer of the cell's width.
 template <typename Function>
 decltype(auto) with_cell_type(unsigned cell_bytes, Function&& function) {
-  switch (cell_bytes) {
-    case 2: return std::forward<Function>(function).template operator()<std::uint16_t>();
-    case 4: return std::forward<Function>(function).template operator()<std::uint32_t>();
-    case 8: return std::forward<Function>(function).template operator()<std::uint64_t>();
-    default: return std::forward<Function>(function).template operator()<std::uint8_t>();
-  }
+  return with_cell_bytes(cell_bytes, [&]<unsigned CellBytes>() -> decltype(auto) {
+    return function.template operator()<typename CellInt<CellBytes>::Unsigned>();
+  });
 }
 
 }  // namespace weightcast::bench

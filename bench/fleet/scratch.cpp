@@ -1,7 +1,6 @@
 #include "bench/fleet/scratch.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
