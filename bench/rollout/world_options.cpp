@@ -39,6 +39,7 @@ Status validate(const RolloutWorldOptions& o) {
   WC_TRY(check("steps", static_cast<double>(o.steps), 1, 1e6));
   WC_TRY(check("workers", o.workers, 1, 10'000));
   WC_TRY(check("train_jitter", o.train_jitter, 0, 0.99));
+  WC_TRY(check("group_size", o.scheduler.group_size, 1, 1e6));
   WC_TRY(check("rollout_batch_size", static_cast<double>(o.rollout_batch_size), 1, kRolloutsMax));
   WC_TRY(
       check("max_additional_running_prompts", static_cast<double>(o.max_additional_running_prompts), 0, kRolloutsMax));
@@ -48,7 +49,7 @@ Status validate(const RolloutWorldOptions& o) {
     return refuse(fmt::format("publish_interval is {}; a synchronous learner, train_share 0, publishes each step",
                               o.publish_interval));
   }
-  if (o.scheduler.group_size == 0 || o.rollout_batch_size % o.scheduler.group_size != 0) {
+  if (o.rollout_batch_size % o.scheduler.group_size != 0) {
     return refuse(fmt::format("rollout_batch_size is {}; it is a multiple of group_size, {}", o.rollout_batch_size,
                               o.scheduler.group_size));
   }
