@@ -50,7 +50,7 @@ void Simulation::on_control(NodeIndex node, ConnId conn, NodeIndex from, Cargo& 
   if (options_.thorough && message.has_subscribe()) {
     const wire::Subscribe& subscribe = message.subscribe();
     const PayloadId id = payload_of(subscribe);
-    // Another one only a liar asks for.
+    // Only a liar asks for another one.
     if (const auto payload = payloads_.find(id); payload != payloads_.end()) {
       auto& asked = nodes_[node].asked[{link_of(node, conn), id}];
       std::erase_if(asked, [&](const Asked& a) { return a.stripe == subscribe.stripe(); });

@@ -10,7 +10,7 @@
 
 namespace weightcast {
 
-/// The files of a snapshot that is being written. Each takes its name when all are complete.
+/// The files of a snapshot that is being written, under other names until finish().
 class OutputSnapshot final : public ByteTarget {
  public:
   OutputSnapshot(FileSystem& files, FileTable table) : files_(files), table_(std::move(table)) {}

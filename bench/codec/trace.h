@@ -48,7 +48,7 @@ enum class TraceModel {
 struct TraceSpec {
   std::string name;
   TraceModel model = TraceModel::kDecoder;
-  std::string dtype = "BF16";  ///< that the trainer publishes its FP32 master weights as; or "F32", "F8_E4M3"
+  std::string dtype = "BF16";  ///< of the weights that the trainer publishes: BF16, F32 or F8_E4M3
   AdamW adamw;
   /// Optimiser steps between base and result.
   unsigned steps = 1;

@@ -41,8 +41,7 @@ Status receive_chunks(const UniqueFd& from, const std::function<Status(Bytes)>& 
   return {};
 }
 
-/// One end of the plain way writes the chunks that it gets to this file, besides hashing and sending them; to none, if
-/// there is no directory.
+/// Stores the chunks that one end of the plain way gets, if there is a directory for them.
 class ChunkFile {
  public:
   Status open(const std::optional<std::filesystem::path>& directory, const char* name) {

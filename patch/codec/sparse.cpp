@@ -1,6 +1,7 @@
 #include "patch/codec/sparse.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "patch/codec/entropy/fixed_math.h"

@@ -186,7 +186,7 @@ Checksum SnapshotDigest::root() const {
 Result<Checksum> snapshot_digest(const SnapshotSource& source, unsigned threads) {
   SnapshotDigest digest(source.file_table());
   std::atomic<std::size_t> next{0};
-  // Each of them takes leaves until there are no more.
+  // Each thread takes leaves, with one buffer, until none is left.
   WC_TRY(for_each_until_error(std::max(threads, 1u), threads, [&](std::size_t) -> Status {
     std::vector<std::byte> buffer(std::min(kDigestBlockBytes, source.size_bytes()));
     for (std::size_t leaf = next++; leaf < digest.leaf_count(); leaf = next++) {

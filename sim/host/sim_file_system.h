@@ -185,8 +185,8 @@ class SimFileSystem final : public FileSystem {
   /// The same as a part of `change`.
   void set_name(NameChange& change, const InodeRef& directory, const std::string& name, InodeRef inode);
   void sync_names(const InodeRef& directory);
-  /// Puts on the platter the unsynced changes that `picked` says, by their numbers, the last one first, and those which
-  /// a journal cannot have left out then.
+  /// Puts on the platter each unsynced change i for which picked(i) holds, and those before it that a journal cannot
+  /// leave out then. Asks once for each change, for the last one first.
   template <typename Picked>
   void put_names(const Picked& picked);
   void release(Inode& inode);

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "base/result.h"
 #include "base/time.h"
 #include "trainer/capacity/capacity.h"
 #include "trainer/config/config.h"

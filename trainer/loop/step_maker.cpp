@@ -1,5 +1,6 @@
 #include "trainer/loop/step_maker.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 

@@ -95,9 +95,9 @@ class ReplayBuffer {
         demand_(options.rollout_batch_size / options.group_size) {}
   /// All that it holds and remembers, as JSON for a checkpoint. Times are stored as spans from `now`.
   [[nodiscard]] std::string save(Instant now) const;
-  /// A buffer that goes on as the one did that save() gave `text` of. Errors: kCorrupt, which
-  /// names the member that is missing or wrong; kInvalidArgument for another group_size. Each rollout is checked
-  /// as if it arrived; a group with one that would be refused is given up.
+  /// A buffer that goes on as the one did that save() gave `text` of. Errors: kCorrupt, which names the
+  /// member that is missing or wrong; kInvalidArgument for another group_size. Each rollout is checked as if it arrived;
+  /// a group with one that would be refused is given up.
   [[nodiscard]] static Result<ReplayBuffer> restore(const ReplayOptions& options, const TrajectoryRules& rules,
                                                     std::string_view text, Instant now);
 

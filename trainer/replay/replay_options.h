@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 
-#include "base/result.h"
 #include "base/settings/words.h"
 #include "base/time.h"
 #include "tasks/run_description.h"

@@ -41,7 +41,7 @@ struct BackendOptions {
 
 /// A server that generates for a worker, and is told where the versions are that the host's daemon installs. What
 /// counts is BackendCore's to say; here are its threads: one that follows versions, one that asks which version the
-/// server has, and one for each request under way. One thread uses it. Its end is that of the calls under way, and
+/// server has, and one for each request under way. One thread uses it. Its destructor ends the calls under way, and
 /// undoes nothing else at the server.
 class Backend : public AnswerSource {
  public:
