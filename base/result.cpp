@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/settings/words.h"
+
 namespace weightcast {
 namespace {
 
@@ -20,6 +22,7 @@ constexpr std::array<std::string_view, 19> kOpWords{
     "listen", "send",   "receive", "publish", "join", "plan",  "install", "configure", "verify"};
 static_assert(kCodeWords[static_cast<std::size_t>(Errc::kTooFar)] == "too far" &&
               kOpWords[static_cast<std::size_t>(Op::kVerify)] == "verify");
+static_assert(!is_enumerator<Errc(kCodeWords.size())>() && !is_enumerator<Op(kOpWords.size())>());
 
 }  // namespace
 

@@ -21,9 +21,24 @@ template <typename Enum>
 requires requires { words_of(Enum()); }
 inline constexpr auto kWords = words_of(Enum());
 
+/// Whether an enum has an enumerator of this value: compilers write a value without one as "(Enum)3".
+template <auto kValue>
+[[nodiscard]] consteval bool is_enumerator() {
+  const std::string_view name = __PRETTY_FUNCTION__;
+  const char behind = name[name.rfind(')') + 1];
+  return behind < '0' || behind > '9';
+}
+
+/// Specialised for an enum whose last values have no word, because nobody may choose them.
+template <typename Enum>
+inline constexpr bool kHasUnnamedValues = false;
+
 template <typename Enum>
 requires requires { words_of(Enum()); }
-[[nodiscard]] constexpr std::string_view to_string(Enum value) { return kWords<Enum>[static_cast<std::size_t>(value)]; }
+[[nodiscard]] constexpr std::string_view to_string(Enum value) {
+  static_assert(kHasUnnamedValues<Enum> || !is_enumerator<Enum(kWords<Enum>.size())>(), "an enumerator has no word");
+  return kWords<Enum>[static_cast<std::size_t>(value)];
+}
 
 template <typename Enum>
 [[nodiscard]] constexpr std::optional<Enum> find_word(std::string_view word) {
