@@ -29,7 +29,6 @@ struct AppliedPatch {
   SimFileSystem files{1};
   StoreLayout layout{files, "/state"};
   Manifest manifest = patch_manifest();
-  double switch_s = 0;
 
   AppliedPatch() {
     EXPECT_TRUE(layout.create().has_value());
@@ -40,7 +39,7 @@ struct AppliedPatch {
   }
   /// As a try begins: whatever an earlier one has left in incoming/ goes.
   void apply() { EXPECT_TRUE(make_target(layout, manifest, nullptr).has_value()); }
-  Status install() { return install_patched(layout, manifest, switch_s); }
+  Result<double> install() { return install_patched(layout, manifest); }
 };
 
 TEST(InstallPatched, CanBeDoneAgainAfterAnyOfItsCallsHasFailed) {
@@ -56,7 +55,7 @@ TEST(InstallPatched, CanBeDoneAgainAfterAnyOfItsCallsHasFailed) {
     if (failed) {
       EXPECT_EQ(store.layout.read_current()->version, kOld) << call;
       store.apply();
-      const Status again = store.install();
+      const auto again = store.install();
       EXPECT_TRUE(again.has_value()) << call << ": " << again.error().message();
     }
     EXPECT_EQ(store.layout.read_current()->version, kNew) << call;
@@ -76,7 +75,7 @@ TEST(InstallPatched, PutsThePatchInThePlaceOfALostVersionsWhateverFails) {
     store.files.fail_call(1000, EIO);
     if (failed) {
       store.apply();
-      const Status again = store.install();
+      const auto again = store.install();
       ASSERT_TRUE(again.has_value()) << call << ": " << again.error().message();
     }
     EXPECT_TRUE(exists(store.files, store.layout.patch(patch) / "new")) << call;
@@ -88,7 +87,7 @@ TEST(InstallPatched, CanBeDoneAgainAfterACallAndItsUndoingHaveFailed) {
   AppliedPatch store;
   ASSERT_TRUE(store.install().has_value());
   store.apply();
-  const Status again = store.install();
+  const auto again = store.install();
   EXPECT_TRUE(again.has_value()) << again.error().message();
   EXPECT_TRUE(exists(store.files, store.layout.current() / "model.safetensors"));
 }

@@ -131,7 +131,8 @@ Status write_changes(const InPlaceWork& work, const StepRef& step, const std::at
 Status change(const StoreLayout& layout, const InPlaceWork& work, const InPlaceChanges& changes,
               const std::atomic<bool>& wanted, double& switch_s) {
   WC_TRY(write_changes(work, changes.step, wanted));
-  return install_patched(layout, work.record.manifest, switch_s);
+  WC_ASSIGN(switch_s, install_patched(layout, work.record.manifest));
+  return {};
 }
 
 /// Step 2. Errors: kBusy, with everything where it was; kUnsupported, kIo.

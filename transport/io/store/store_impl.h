@@ -273,7 +273,7 @@ class StoreImpl final : public Store {
   void keep_files_of(const Complete& complete);
   void drop_spare();
   void handle_spare(const SpareRef& spare);
-  /// Runs what nobody waits for; what goes wrong is logged.
+  /// Runs `work` among `jobs`, and logs its error: nobody waits for it.
   static void run_unawaited(SerialWork& jobs, std::function<Status()> work);
   void remove_from(const StoreLayout& layout, PayloadId payload, const std::filesystem::path& path,
                    std::optional<FileTable> table);

@@ -134,19 +134,18 @@ void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Conten
   const Version version = manifest.version;
   const std::shared_ptr<VersionRecord> record = close_import(version, manifest, chunk_digests, done);
   if (!record) return;
-  auto switch_s = std::make_shared<double>(0);
   const FilesRef files = imports_.at(version).files;
   serial_.run(
-      [layout = layout_, version, record, switch_s]() -> Status {
+      [layout = layout_, version, record]() -> Result<double> {
         WC_TRY(write_record(layout.files(), layout.record(version), *record));
-        return install(layout, version, *switch_s);
+        return install(layout, version);
       },
-      [this, version, files, record, switch_s, details = std::move(details),
-       done = std::move(done)](const Status& installed) mutable {
+      [this, version, files, record, details = std::move(details),
+       done = std::move(done)](const Result<double>& switch_s) mutable {
         const auto import = imports_.find(version);
         if (import == imports_.end() || import->second.files != files) return done(no_such(version));
         import->second.finishing = false;
-        if (!installed.has_value()) return done(about(version, installed.error()));
+        if (!switch_s.has_value()) return done(about(version, switch_s.error()));
         imports_.erase(import);
         keep_step(std::move(details.step));
         handle_installed(std::move(*record), files, std::move(details.leaves), *switch_s, false, done);
@@ -168,28 +167,28 @@ void StoreImpl::finish_patched_import(const Manifest& manifest, const std::vecto
     FilesRef patch;
     double switch_s = 0;
   };
-  auto installed = std::make_shared<Installed>();
   serial_.run(
-      [layout = layout_, record, installed]() -> Status {
+      [layout = layout_, record]() -> Result<Installed> {
         const PayloadId id = record->manifest.id();
         WC_TRY(write_record(layout.files(), layout.record(id), *record));
         WC_ASSIGN(FileTable table, payload_files(record->manifest));
         // What can fail comes before readers see the version. The files go with their directory.
-        WC_ASSIGN(installed->patch, VersionFiles::open(layout.files(), layout.incoming(id), std::move(table)));
-        return install_patched(layout, record->manifest, installed->switch_s);
+        WC_ASSIGN(FilesRef opened, VersionFiles::open(layout.files(), layout.incoming(id), std::move(table)));
+        WC_ASSIGN(const double switch_s, install_patched(layout, record->manifest));
+        return Installed{std::move(opened), switch_s};
       },
-      [this, version, patch, files = result->second.files, record, installed, details = std::move(details),
-       done = std::move(done)](const Status& status) mutable {
+      [this, version, patch, files = result->second.files, record, details = std::move(details),
+       done = std::move(done)](Result<Installed> installed) mutable {
         const auto import = imports_.find(version);
         if (import == imports_.end() || import->second.files != files) return done(no_such(version));
         const auto of_patch = imports_.extract(patch);
-        if (!status.has_value()) {
+        if (!installed.has_value()) {
           import->second.finishing = false;
           // It may have been moved already.
           const FileTable& table = of_patch.mapped().files->table();
           remove(patch, layout_.incoming(patch), table);
           remove(patch, layout_.patch(patch), table);
-          return done(about(version, status.error()));
+          return done(about(version, installed.error()));
         }
         imports_.erase(import);
         VersionRecord of_version{record->manifest, ChunkDigests(record->manifest)};

@@ -64,26 +64,25 @@ void StoreImpl::throw_away(const IncomingRef& incoming, const Error& error,
 }
 
 void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
-  auto switch_s = std::make_shared<double>(0);
   serial_.run(
-      [layout = layout_, incoming, switch_s]() -> Status {
+      [layout = layout_, incoming]() -> Result<double> {
         const Manifest& manifest = incoming->manifest();
-        if (manifest.id().is_encoded()) return install_patched(layout, manifest, *switch_s);
+        if (manifest.id().is_encoded()) return install_patched(layout, manifest);
         // Only where it must be: to replace a file makes some file systems write its data out at once.
         if (incoming->record_is_behind) {
           WC_TRY(write_record(layout.files(), layout.record(manifest.version), incoming->record));
         }
-        return install(layout, manifest.version, *switch_s);
+        return install(layout, manifest.version);
       },
-      [this, incoming, switch_s, done = std::move(done)](const Status& installed) {
+      [this, incoming, done = std::move(done)](const Result<double>& switch_s) {
         const Version version = incoming->manifest().version;
         if (incoming->discarded) {
           const FilesRef& files = incoming->target ? incoming->target : incoming->files;
-          if (installed.has_value()) take_out(incoming->id(), files->table());
+          if (switch_s.has_value()) take_out(incoming->id(), files->table());
           return done(no_such(incoming->id()));
         }
         incoming->finishing = false;
-        if (!installed.has_value()) return done(about(version, installed.error()));
+        if (!switch_s.has_value()) return done(about(version, switch_s.error()));
         handle_moved(incoming, *switch_s, done);
       });
 }

@@ -1,5 +1,5 @@
-// Reads each version once at a bounded rate, the newest first: a step touches the changed cells alone, so nobody else would notice what
-// a disk, memory or another program has done to the rest.
+// Reads each version once at a bounded rate, the newest first: a step touches the changed cells alone, so nobody else
+// would notice what a disk, memory or another program has done to the rest.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +42,6 @@ void StoreImpl::scrub() {
     Status status;
     Duration took{};
   };
-  auto look = std::make_shared<Look>();
   const std::size_t first = complete->scrub_at % leaves;
   const std::size_t count = std::min({kLeavesPerPiece, leaves - first, complete->scrub_left});
   complete->scrub_left -= count;
@@ -50,30 +49,32 @@ void StoreImpl::scrub() {
   scrubbing_ = true;
   ++complete->users;
   scrub_work_.run(
-      [&loop = loop_, files = complete->files, sums = complete->stored.leaves, first, count, look] {
+      [&loop = loop_, files = complete->files, sums = complete->stored.leaves, first, count] {
         const Instant began_at = loop.now();
-        for (std::size_t leaf = first; leaf < first + count && look->status.has_value(); ++leaf) {
+        Look look;
+        for (std::size_t leaf = first; leaf < first + count && look.status.has_value(); ++leaf) {
           const Result<std::uint64_t> sum = leaf_sum(*files, leaf);
           if (!sum.has_value()) {
-            look->status = sum.error();
+            look.status = sum.error();
           } else if (*sum != (*sums)[leaf]) {
-            look->status = fail(Errc::kCorrupt, Op::kVerify,
-                                fmt::format("its block {} of {} is not what was written there", leaf, sums->size()));
+            look.status = fail(Errc::kCorrupt, Op::kVerify,
+                               fmt::format("its block {} of {} is not what was written there", leaf, sums->size()));
           }
         }
-        look->took = loop.now() - began_at;
+        look.took = loop.now() - began_at;
+        return look;
       },
-      [this, complete, look] {
+      [this, complete](const Look& look) {
         scrubbing_ = false;
         --complete->users;
         const bool is_ours = !is_forgotten(complete) && !complete->lost;
-        if (is_ours && !look->status.has_value() && is_proven_wrong(look->status.error())) {
-          return give_up_lost(complete, look->status.error());
+        if (is_ours && !look.status.has_value() && is_proven_wrong(look.status.error())) {
+          return give_up_lost(complete, look.status.error());
         }
-        if (!look->status.has_value()) log_warning("store: {}", look->status.error().message());
+        if (!look.status.has_value()) log_warning("store: {}", look.status.error().message());
         forget_old();
         if (!next_to_scrub()) return;
-        const double rest_s = to_seconds(look->took) * (1 / options_.scrub_share - 1);
+        const double rest_s = to_seconds(look.took) * (1 / options_.scrub_share - 1);
         scrub_timer_.arm(loop_.now() + std::max(from_seconds(rest_s), kRestMin));
       });
 }

@@ -49,21 +49,20 @@ Status move_patch(const StoreLayout& layout, PayloadId patch) {
 }
 
 /// What fails is as it was before, or can be done again all the same.
-Status install_with(const StoreLayout& layout, Version version, std::optional<PayloadId> patch, double& switch_s) {
+Result<double> install_with(const StoreLayout& layout, Version version, std::optional<PayloadId> patch) {
   // Only a failed try that could not be undone has left one there.
   WC_TRY(layout.throw_away(layout.complete(version)));
   WC_TRY(layout.files().rename(layout.incoming(version), layout.complete(version)));
-  const auto complete = [&]() -> Status {
+  const auto complete = [&]() -> Result<double> {
     if (patch) WC_TRY(move_patch(layout, *patch));
     WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
-    if (current.version >= version) return {};
+    if (current.version >= version) return 0;
     const auto began_at = std::chrono::steady_clock::now();
-    const Status switched = layout.switch_current(version);
-    switch_s = to_seconds(std::chrono::steady_clock::now() - began_at);
-    return switched;
+    WC_TRY(layout.switch_current(version));
+    return to_seconds(std::chrono::steady_clock::now() - began_at);
   };
-  const Status completed = complete();
-  if (completed.has_value()) return {};
+  const Result<double> completed = complete();
+  if (completed.has_value()) return completed;
   WC_TRY(layout.files().rename(layout.complete(version), layout.incoming(version)));
   return completed;
 }
@@ -137,13 +136,13 @@ Status seal(const StoreLayout& layout, const VersionRecord& record) {
   return write_record(layout.files(), layout.record(payload), record);
 }
 
-Status install(const StoreLayout& layout, Version version, double& switch_s) {
-  return install_with(layout, version, std::nullopt, switch_s);
+Result<double> install(const StoreLayout& layout, Version version) {
+  return install_with(layout, version, std::nullopt);
 }
 
-Status install_patched(const StoreLayout& layout, const Manifest& manifest, double& switch_s) {
+Result<double> install_patched(const StoreLayout& layout, const Manifest& manifest) {
   WC_TRY(write_record(layout.files(), layout.record(manifest.version), {manifest, ChunkDigests(manifest)}));
-  return install_with(layout, manifest.version, manifest.id(), switch_s);
+  return install_with(layout, manifest.version, manifest.id());
 }
 
 Status uninstall(const StoreLayout& layout, PayloadId payload, StoreLayout::Named next, const FileTable& table) {

@@ -47,11 +47,11 @@ using SpareRef = std::shared_ptr<Spare>;
 /// Ends an open payload: its files and its record become those of one that was never open.
 [[nodiscard]] Status seal(const StoreLayout& layout, const VersionRecord& record);
 
-/// Moves incoming/N to versions/N, and switches `current` if N is newer. Sets `switch_s` to how long the switch took.
-[[nodiscard]] Status install(const StoreLayout& layout, Version version, double& switch_s);
+/// Moves incoming/N to versions/N, and switches `current` if N is newer. Returns how long the switch took, in seconds.
+[[nodiscard]] Result<double> install(const StoreLayout& layout, Version version);
 
-/// Installs the files that a patch was applied to, and keeps the patch for children.
-[[nodiscard]] Status install_patched(const StoreLayout& layout, const Manifest& manifest, double& switch_s);
+/// The same with the files that a patch was applied to; keeps the patch for children.
+[[nodiscard]] Result<double> install_patched(const StoreLayout& layout, const Manifest& manifest);
 
 /// Undoes install() or install_patched() of a payload that nobody wants any more: `current` names `next` again, or
 /// nothing if that is kNoVersion. The records are gone.
