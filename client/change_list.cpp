@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <map>
@@ -31,32 +30,31 @@ Error corrupt(std::string_view why) {
 }  // namespace
 
 Result<std::unique_ptr<ChangeList>> ChangeList::create() {
-  const int fd = ::memfd_create("weightcast changes", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return failed(errno, "memory for a list of changes");
-  return std::unique_ptr<ChangeList>(new ChangeList(fd));
+  UniqueFd fd(::memfd_create("weightcast changes", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return failed(errno, "memory for a list of changes");
+  return std::unique_ptr<ChangeList>(new ChangeList(std::move(fd)));
 }
 
 ChangeList::~ChangeList() {
   if (data_ != nullptr) ::munmap(const_cast<char*>(data_), bytes_);
-  if (fd_ >= 0) ::close(fd_);
 }
 
 Status ChangeList::read(std::uint64_t bytes) {
   // First nobody can change it any more, then it is looked at.
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
-  if (::fcntl(fd_, F_ADD_SEALS, kSeals) != 0) return failed(errno, "sealing a list of changes");
+  if (::fcntl(fd(), F_ADD_SEALS, kSeals) != 0) return failed(errno, "sealing a list of changes");
   struct stat info {};
-  if (::fstat(fd_, &info) != 0) return failed(errno, "a list of changes");
+  if (::fstat(fd(), &info) != 0) return failed(errno, "a list of changes");
   if (bytes == 0 || static_cast<std::uint64_t>(info.st_size) != bytes) {
     return corrupt(fmt::format("it has {} bytes instead of {}", info.st_size, bytes));
   }
   // A private mapping: who writes to it all the same, as a language without constants may, has a copy of that page.
-  void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd_, 0);
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd(), 0);
   if (mapped == MAP_FAILED) return failed(errno, "mapping a list of changes");
   data_ = static_cast<const char*>(mapped);
   bytes_ = bytes;
   // The mapping stays without it.
-  ::close(std::exchange(fd_, -1));
+  fd_.reset();
 
   const auto all = std::as_bytes(std::span<const char>(data_, bytes_));
   WC_ASSIGN(const SafetensorsHeader header, parse_safetensors_header(all, bytes_, "the changes"));

@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/files/unique_fd.h"
 #include "base/result.h"
 #include "weightcast/weightcast.h"
 
@@ -23,14 +25,14 @@ class ChangeList {
   /// Maps what the daemon has written, `bytes` of it. Errors: kCorrupt (it is no file of changes), kNoSpace, kIo.
   [[nodiscard]] Status read(std::uint64_t bytes);
 
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] int fd() const { return fd_.get(); }
   /// One for each tensor that has changes, by name. They point into the mapping.
   [[nodiscard]] const std::vector<wc_change>& changes() const { return changes_; }
 
  private:
-  explicit ChangeList(int fd) : fd_(fd) {}
+  explicit ChangeList(UniqueFd fd) : fd_(std::move(fd)) {}
 
-  int fd_;
+  UniqueFd fd_;
   const char* data_ = nullptr;
   std::uint64_t bytes_ = 0;
   std::vector<std::string> texts_;  // names and dtypes

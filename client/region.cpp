@@ -58,11 +58,11 @@ Result<std::shared_ptr<Region>> Region::create(std::uint64_t size_bytes) {
   const std::uint64_t file_bytes =
       (size_bytes + Footer::kBytes - 1) / Footer::kBytes * Footer::kBytes + Footer::kBehindBytes;
   WC_ASSIGN(const std::uint64_t memory, fresh_id());
-  const int fd = ::memfd_create("weightcast", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return out_of_memory(errno, file_bytes);
-  std::shared_ptr<Region> region(new Region(fd, file_bytes));
-  if (::ftruncate(fd, static_cast<off_t>(file_bytes)) != 0) return out_of_memory(errno, file_bytes);
-  if (::fcntl(fd, F_ADD_SEALS, kSeals | F_SEAL_SEAL) != 0) return out_of_memory(errno, file_bytes);
+  UniqueFd fd(::memfd_create("weightcast", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return out_of_memory(errno, file_bytes);
+  std::shared_ptr<Region> region(new Region(std::move(fd), file_bytes));
+  if (::ftruncate(region->fd(), static_cast<off_t>(file_bytes)) != 0) return out_of_memory(errno, file_bytes);
+  if (::fcntl(region->fd(), F_ADD_SEALS, kSeals | F_SEAL_SEAL) != 0) return out_of_memory(errno, file_bytes);
   WC_TRY(region->map());
   region->size_bytes_ = size_bytes;
   region->footer()->magic = Footer::kMagic;
@@ -83,9 +83,9 @@ Result<std::shared_ptr<Region>> Region::attach(int fd) {
   if (::fstat(fd, &info) != 0 || info.st_size == 0) return refuse("an empty region");
   const auto file_bytes = static_cast<std::uint64_t>(info.st_size);
   if (file_bytes <= Footer::kBehindBytes || file_bytes % Footer::kBytes != 0) return refuse(kNone);
-  const int own = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (own < 0) return fail_errno(errno, Op::kOpen, fmt::format("descriptor {}", fd));
-  std::shared_ptr<Region> region(new Region(own, file_bytes));
+  UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!own.valid()) return fail_errno(errno, Op::kOpen, fmt::format("descriptor {}", fd));
+  std::shared_ptr<Region> region(new Region(std::move(own), file_bytes));
   WC_TRY(region->map());
   region->size_bytes_ = region->footer()->size_bytes;
   if (region->footer()->magic != Footer::kMagic || region->size_bytes_ > file_bytes - Footer::kBehindBytes) {
@@ -96,11 +96,10 @@ Result<std::shared_ptr<Region>> Region::attach(int fd) {
 
 Region::~Region() {
   if (data_ != nullptr) ::munmap(data_, file_bytes_);
-  ::close(fd_);
 }
 
 Status Region::map() {
-  void* const mapped = ::mmap(nullptr, file_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  void* const mapped = ::mmap(nullptr, file_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd(), 0);
   if (mapped == MAP_FAILED) return out_of_memory(errno, file_bytes_);
   data_ = static_cast<char*>(mapped);
   return {};
@@ -158,7 +157,7 @@ Status Region::check_done(std::uint64_t publication) const {
 }
 
 Status Region::populate() {
-  if (::fallocate(fd_, 0, 0, static_cast<off_t>(file_bytes_)) != 0 && errno != EOPNOTSUPP) {
+  if (::fallocate(fd(), 0, 0, static_cast<off_t>(file_bytes_)) != 0 && errno != EOPNOTSUPP) {
     return out_of_memory(errno, size_bytes_);
   }
 #ifdef MADV_POPULATE_WRITE

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/files/unique_fd.h"
 #include "base/result.h"
 
 namespace weightcast::client {
@@ -53,17 +54,17 @@ class Region {
 
   [[nodiscard]] char* data() const { return data_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] int fd() const { return fd_.get(); }
 
  private:
   struct Footer;
 
-  Region(int fd, std::uint64_t file_bytes) : fd_(fd), file_bytes_(file_bytes) {}
+  Region(UniqueFd fd, std::uint64_t file_bytes) : fd_(std::move(fd)), file_bytes_(file_bytes) {}
   Status map();
   [[nodiscard]] Footer* footer() const;
   [[nodiscard]] std::atomic<std::uint64_t>* ledger() const;
 
-  const int fd_;
+  const UniqueFd fd_;
   const std::uint64_t file_bytes_;
   std::uint64_t size_bytes_ = 0;
   char* data_ = nullptr;
