@@ -125,7 +125,7 @@ class Client {
   /// Sends a request and receives its next answer. An ErrorReply is an error.
   Result<std::uint64_t> send(local::Message::Kind request, Deadline deadline);
   Result<local::Message> answer(std::uint64_t request_id, Deadline deadline);
-  /// Both, where the one answer is a Reply.
+  /// Sends a question and receives its one answer. Errors: kUnsupported (it is no Reply), and those of both.
   template <typename Reply>
   Result<Reply> ask(local::Message::Kind question, Deadline deadline);
   /// A region for what the pool has laid out; waits until there is one.

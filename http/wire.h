@@ -11,7 +11,7 @@
 
 namespace weightcast {
 
-/// The bytes of one connection, whichever end this is: those of a socket, or of a session over it. Waits for nothing.
+/// Reads and writes one connection, at either end: its socket, or a TLS session over it. Waits for nothing.
 class HttpWire : public TlsWire {
  protected:
   /// Returns how many bytes it took; the rest would block.

@@ -9,7 +9,7 @@ constexpr std::uint32_t kWordBits = 64;
 
 std::uint64_t mask_from(std::uint32_t bit) { return ~std::uint64_t{0} << bit; }
 
-/// The least chunk >= from whose bit is set in what `word` has for its word, of `count` words.
+/// The least chunk >= from that is set in word(0) to word(count - 1).
 template <typename Word>
 std::optional<ChunkIndex> next_bit(std::size_t count, ChunkIndex from, const Word& word) {
   for (std::uint32_t w = from.value / kWordBits; w < count; ++w) {

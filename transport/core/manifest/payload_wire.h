@@ -47,7 +47,7 @@ template <typename Digest>
   return message;
 }
 
-/// What a child learns of a payload that it gets nothing more of here.
+/// Tells a child, or a member, that it gets nothing more of a payload from here.
 [[nodiscard]] inline wire::Message not_available(PayloadId payload, std::string_view reason) {
   wire::Message message;
   set_payload(*message.mutable_not_available(), payload);

@@ -78,8 +78,8 @@ void Publications::restore(std::shared_ptr<const Manifest> manifest, const std::
 void Publications::restore_patch(std::shared_ptr<const Manifest> manifest,
                                  const std::vector<ContentDigest>& chunk_digests) {
   const Version version = manifest->version;
-  at(version);  // is one of the versions, even if those digests are wrong
-  hold_whole(context_.holdings, std::move(manifest), chunk_digests);
+  at(version);  // makes it one of the versions, even if those digests are wrong
+  (void)hold_whole(context_.holdings, std::move(manifest), chunk_digests);
 }
 
 void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, double packed_share) {
