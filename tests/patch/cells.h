@@ -222,6 +222,7 @@ inline PatchParts split(Bytes patch, std::size_t bytes_at_once = 1u << 30) {
     patch = patch.subspan(*taken);
     if (auto segment = reader.poll_segment()) parts.segments.push_back(std::move(*segment));
   }
+  WC_CHECK(reader.end() != nullptr);
   parts.head = *reader.head();
   parts.end = *reader.end();
   return parts;

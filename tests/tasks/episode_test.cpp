@@ -86,7 +86,7 @@ TEST_F(EpisodeTest, EndsAtTheTokenLimitAfterTheTurnThatReachesIt) {
   EXPECT_EQ(*episode.step(now_, "go", 9), "more");
   EXPECT_EQ(*episode.step(now_, "go", 1), "");
   EXPECT_EQ(episode.end(), EpisodeEnd::kTokenLimit);
-  EXPECT_EQ(episode.turn_rewards().size(), 2u);
+  EXPECT_EQ(episode.turn_rewards(), (std::vector<double>{0.5, 0.5}));
 }
 
 TEST_F(EpisodeTest, EndsAtTheTimeLimitWithoutAStep) {

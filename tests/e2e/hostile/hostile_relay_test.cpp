@@ -43,10 +43,13 @@ bool is_named(const nlohmann::json& node) {
   return node.at("complaints").get<int>() > 0 || !node.at("offence").get<std::string>().empty();
 }
 
-/// Whether an honest node has called another one slow: on a busy machine one may stand still for a while. It is then
-/// among the last, with the liar, and may come behind it.
+/// Whether an honest node has called another one slow: on a busy machine one may stand still for a while. The accused
+/// is then among the last of the plan, with the liar, which may feed it.
 bool is_another_in_dispute(const std::string& log) {
-  return std::regex_search(log, std::regex("worker [abc] [^\n]*, says [abc]: they are kept apart"));
+  const std::regex slow(
+      "worker [abc] (says nothing|sends slowly|has more than it passes on|passes on far less than it has), says "
+      "[abc]:");
+  return std::regex_search(log, slow);
 }
 
 /// Whether the origin holds it for honest, whatever a liar says of it.

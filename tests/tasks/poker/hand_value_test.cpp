@@ -16,6 +16,7 @@ namespace {
 std::uint32_t value(std::string_view text) { return hand_value(cards_of(text)); }
 
 TEST(Cards, HaveTexts) {
+  for (std::uint8_t i = 0; i < kDeckCards; ++i) EXPECT_EQ(cards_of(to_string(Card{i})), std::vector{Card{i}});
   EXPECT_EQ(to_string(Card{0}), "2c");
   EXPECT_EQ(to_string(Card{51}), "As");
   EXPECT_EQ(cards_text(cards_of("Qs Th 2c")), "[Qs, Th, 2c]");

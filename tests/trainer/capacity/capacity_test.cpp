@@ -195,6 +195,7 @@ TEST_F(CapacityTest, ReplacesTheDeadAtOnce) {
   workers_["a"].is_dead = true;
   EXPECT_EQ(pass(9s), Actions());
   EXPECT_EQ(pass(10s), (Actions{{Kind::kRelease, "a"}, {Kind::kActivate, "b"}}));
+  EXPECT_EQ(capacity_->figures().workers_alive, 1u);
   // It comes back, on standby.
   workers_["a"].is_dead = false;
   EXPECT_EQ(pass(100s), Actions());
