@@ -1,8 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <random>
-
 #include "patch/codec/codec.h"
 #include "patch/snapshot/safetensors.h"
 #include "tests/patch/cells.h"

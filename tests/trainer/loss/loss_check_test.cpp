@@ -33,7 +33,7 @@ std::string refusal_with(const char* key, Json value) {
   return refusal(input);
 }
 
-/// Of the numbers of slime's tests/test_policy_loss.py.
+/// The numbers are those of slime's tests/test_policy_loss.py.
 TEST(LossCheck, PrintsLossTermsGradientAndMetrics) {
   const Json result = *check_loss(base());
   EXPECT_NEAR(result["loss"].get<double>(), -0.4 / 3, 1e-12);

@@ -1,5 +1,4 @@
 #include "trainer/update/updates.h"
-#include "tests/trainer/update/random_sample.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +7,7 @@
 
 #include "base/files/posix_file_system.h"
 #include "tests/trainer/loop/learner_fixture.h"
+#include "tests/trainer/update/random_sample.h"
 
 namespace weightcast {
 namespace {

@@ -551,6 +551,9 @@ class BackendOverDouble : public DrivenBackend {
     EXPECT_EQ(tokens, BackendDouble::tokens_under(directory.string(), prompt_of(event.tag), tokens.size()));
     EXPECT_EQ(event.tokens[0].log_prob, -0.25f);
   }
+  void expect_under(const EngineEvent& event, std::uint64_t version) {
+    expect_under(event, version, directory_of(version));
+  }
 
   TestDirectory directory_;
   BackendOptions options_;

@@ -71,9 +71,9 @@ class Schedule {
   }
 
  protected:
-  /// What a server that is up generates under when it is sent this; nothing: it does not know the version.
+  /// The version under which a server that is up begins to answer; absent if it has not the one asked for.
   [[nodiscard]] virtual std::optional<VersionName> begins_under(const BackendAction& send) const = 0;
-  /// What really sampled an answer that began so.
+  /// The version that really samples an answer that began under `begun`.
   [[nodiscard]] virtual Version sampled_under(VersionName begun) const = 0;
   [[nodiscard]] virtual bool publishes_in_calm(int) const { return false; }
   [[nodiscard]] virtual bool answers_say_versions() const { return false; }

@@ -27,9 +27,6 @@ class BackendOver : public BackendOverDouble, public testing::WithParamInterface
     start();
     install(1);
   }
-  void expect_under(const EngineEvent& event, std::uint64_t version) {
-    BackendOverDouble::expect_under(event, version, directory_of(version));
-  }
 };
 
 TEST_P(BackendOver, AnswersUnderTheVersionsThatTheDaemonInstalls) {

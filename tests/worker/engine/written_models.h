@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <unistd.h>
 #include <filesystem>
 #include <string>
 
@@ -10,22 +9,13 @@
 #include "base/random.h"
 #include "model/model_files.h"
 #include "tests/model/tiny_configs.h"
+#include "tests/patch/temp_dir.h"
 
 namespace weightcast {
 
 /// A directory for one test, which goes with it.
-class TestDirectory {
- public:
-  TestDirectory() {
-    std::string name = testing::TempDir() + "engine_XXXXXX";
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    path_ = name;
-  }
-  ~TestDirectory() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
+struct TestDirectory : TempDir {
+  [[nodiscard]] std::filesystem::path operator/(std::string_view name) const { return file(name); }
 };
 
 struct WrittenModel {
