@@ -166,6 +166,12 @@ class Otlp(DaemonTest):
     def origin_log(self):
         return pathlib.Path(self.origin.state + ".log").read_text()
 
+    def wait_until(self, condition):
+        try:
+            eventually(condition, WAIT_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.origin_log()}") from None
+
     def counts(self):
         address = pathlib.Path(self.origin.state, "http_address").read_text().strip()
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_S) as answer:
@@ -215,11 +221,11 @@ class Otlp(DaemonTest):
         self.start_fleet("--otlp-endpoint", collector.url, "--http", "127.0.0.1:0")
         for version in (1, 2, 3):
             self.publish(version)
-        eventually(lambda: len(collector.bodies) == 3, WAIT_S)
+        self.wait_until(lambda: len(collector.bodies) == 3)
         self.assertEqual(collector.versions(), ["1", "2", "3"])
         for body in collector.bodies:
             self.assertLessEqual({"a", "b", "transfer", "switch"}, check_shape(body).keys())
-        eventually(lambda: self.counts() == {"sent": 3, "dropped": 0}, WAIT_S)
+        self.wait_until(lambda: self.counts() == {"sent": 3, "dropped": 0})
 
     def test_a_collector_that_hangs_or_refuses_holds_nothing_up(self):
         collector = self.collector(status=None)
@@ -229,13 +235,13 @@ class Otlp(DaemonTest):
         self.publish(2)  # while it hangs
         self.assertEqual(self.counts(), {"sent": 0, "dropped": 0})
         collector.status = 400
-        eventually(lambda: self.counts() == {"sent": 0, "dropped": 2}, WAIT_S)
+        self.wait_until(lambda: self.counts() == {"sent": 0, "dropped": 2})
         log = self.origin_log()
         self.assertIn(f"OTLP: spans of version 1 are not sent: cannot receive: {collector.url}: ", log)
         self.assertEqual(log.count("are not sent"), 1, "one line while it fails")
         collector.status = 200
         self.publish(3)
-        eventually(lambda: self.counts() == {"sent": 1, "dropped": 2}, WAIT_S)
+        self.wait_until(lambda: self.counts() == {"sent": 1, "dropped": 2})
         self.assertEqual(collector.versions(), ["3"])
         self.assertIn("takes spans again; those of 2 publications were dropped", self.origin_log())
 

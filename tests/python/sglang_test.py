@@ -187,6 +187,16 @@ class EngineTest(unittest.TestCase):
         self.assertEqual((self.server.weights, self.server.label, self.server.is_paused), (["/v1"] * 2, "1", False))
         self.until(self.is_served)
 
+    def test_after_a_failed_write_in_memory_sglang_loads_from_disk(self):
+        self.serve(Mode.CHANGES)
+        self.version = 2
+        begin = len(self.server.calls)
+        self.server.faults = {begin + 5: "fails"}  # the second of the loader
+        self.until(self.is_served)
+        self.assertEqual(
+            self.server.calls[begin + 5:],
+            ["end_weight_update", "update_weights_from_disk", "update_weight_version", "continue_generation"])  # fmt: skip
+
     def test_changes_are_against_what_is_known_to_be_served(self):
         self.serve(Mode.CHANGES)
         self.version = 2

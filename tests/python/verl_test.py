@@ -331,7 +331,7 @@ class VerlTest(EngineTest):
 
     def test_ranks_that_mean_different_steps_fail(self):
         for steps, why in (((1, 2, 1, 1), "step 2 .* sends step 1"), ((1, 1, 1, 2), "step 2 .* sends step 1"),
-                           ((None, 1, 1, 1), "step 1 .* sends step None")):
+                           ((None, 1, 1, 1), "step 1 .* sends step None"), ((1, 1, 1, None), "step None .* sends step 1")):
             self.join()
             for result in self.update([("a", Tensor())], [], steps=steps):
                 self.assertIsInstance(result, Exception)
