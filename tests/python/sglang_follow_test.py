@@ -30,9 +30,10 @@ def weights(number, tensors):
 
 
 class FollowTest(PublisherTest):
+    worker_flags = ()
+
     def setUp(self):
         super().setUp()
-        self.worker = self.start_worker()
         self.server_directory = self.directory / "server"
         self.server_directory.mkdir()
         self.versions = {}  # what a token of each is

@@ -13,10 +13,11 @@ from weightcast import Code
 
 
 class TransferTest(trainers_test.Trainers, DaemonTest):
+    worker_flags = ()
+
     def setUp(self):
         super().setUp()
         self.trl = trainers_test.integration("trl")
-        self.worker = self.start_worker()
         self.has = {}
         self.server = JsonServer(self.answer)
         self.addCleanup(self.server.stop)

@@ -49,6 +49,7 @@ def distance_from(reference, choice, prompt=PROMPT, begin=0):
 
 
 class Following(PublisherTest):
+    worker_flags = ()
     TIED = False
 
     def setUp(self):
@@ -59,7 +60,6 @@ class Following(PublisherTest):
                         if not (self.TIED and name == "lm_head.weight")}
         self.path = self.directory / "model"
         self.model.save_pretrained(self.path)
-        self.worker = self.start_worker()
         self.faults = self.directory / "faults"
         self.faults.touch()
 
