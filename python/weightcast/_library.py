@@ -154,7 +154,7 @@ class EventStruct(Sized):
 
 _ERROR = POINTER(ErrorStruct)
 
-# What the functions take. Those that take an error return a wc_code; what others return, if anything, stands in _RETURNS.
+# What the functions take. Those that take an error return a wc_code; _RETURNS has the types of others that return something.
 _TAKES = {
     "wc_version": [],
     "wc_open": [c_char_p, c_int64, POINTER(c_void_p), _ERROR],

@@ -47,7 +47,7 @@ _KIND_OF_LETTER = {"?": "BOOL", "e": "F", "f": "F", "d": "F", "Zf": "C", "Zd": "
 _KIND_OF_LETTER.update(dict.fromkeys("bhilqn", "I"))
 _KIND_OF_LETTER.update(dict.fromkeys("BHILQNc", "U"))
 
-# DLPack's type codes (dlpack.h): kinds, which the bits make a dtype, and dtypes of their own.
+# DLPack's type codes (dlpack.h). A kind and the number of bits make a dtype; the other codes are dtypes already.
 _DLPACK_KINDS = {0: "I", 1: "U", 2: "F", 5: "C"}
 _DLPACK_DTYPES = {
     4: "BF16", 6: "BOOL", 10: "F8_E4M3", 11: "F8_E4M3FNUZ", 12: "F8_E5M2", 13: "F8_E5M2FNUZ", 14: "F8_E8M0",

@@ -28,7 +28,7 @@ from ._step_log import StepLog, figures_of
 _POLL_S = 0.02
 # For one answer: what only looks is answered at once, also while an engine writes.
 _ANSWER_S_MAX = 10.0
-# The last answer, at the deadline, has this time: it tells why.
+# The last look, at the deadline, takes at most this long: its answer tells why the engine is late.
 _LAST_LOOK_S = 0.5
 _SHOWN_CHARACTERS_MAX = 500
 

@@ -23,7 +23,7 @@ class DaemonEvents:
         self._decisions, self._log, self._subscribe = decisions, log, subscribe
         self._subscription: Optional[Subscription] = None
         self._readable, self._idle = asyncio.Event(), asyncio.Event()
-        self._why = ""  # there is no connection; "" where there is one
+        self._why = ""  # why there is no connection; "" where there is one
         #: When the newest version was heard of, by time.monotonic().
         self.told = 0.0
 
