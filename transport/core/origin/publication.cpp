@@ -139,20 +139,22 @@ void Publication::tell(PayloadId payload, const wire::Message& message) {
 
 void Publication::withdraw(PayloadId payload, std::string_view why) {
   if (!context_.holds(payload)) return;
-  context_.uploads.withdraw(payload, why);
   tell(payload, not_available(payload, why));
+  drop(payload, why);
+}
+
+void Publication::forget(PayloadId payload) {
+  drop(payload, "the origin keeps newer versions only");
+  if (payload.is_full()) manifest_.reset();
+}
+
+void Publication::drop(PayloadId payload, std::string_view why) {
+  context_.uploads.withdraw(payload, why);
   end_plan(payload);
   context_.holdings.erase(payload);
   for (auto& [id, member] : context_.members.all()) {
     if (member.assigned == payload) member.assigned = {};
   }
-}
-
-void Publication::forget(PayloadId payload) {
-  context_.uploads.withdraw(payload, "the origin keeps newer versions only");
-  end_plan(payload);
-  context_.holdings.erase(payload);
-  if (payload.is_full()) manifest_.reset();
 }
 
 // ---- plans

@@ -81,7 +81,8 @@ class Publication {
   void handle_not_latest() { useless_.clear(); }
   /// Takes a payload back from everybody who was told of it, if it is held.
   void withdraw(PayloadId payload, std::string_view why);
-  /// Nobody needs the payload any more. With the full payload the store gives up the version.
+  /// There is no more room for the payload; who was assigned it is to be assigned another. With the full payload the
+  /// store gives up the version.
   void forget(PayloadId payload);
 
   // ---- plans
@@ -108,6 +109,8 @@ class Publication {
   [[nodiscard]] Result<std::optional<wire::Message>> complete(const MadePayload& made);
   /// Returns the message for the members that were told of it. Errors: as grow().
   [[nodiscard]] Result<wire::Message> take_growth(const MadePayload& grown);
+  /// Nobody is sent the payload any more, or assigned it.
+  void drop(PayloadId payload, std::string_view why);
   /// Everyone who was told of the payload is sent this.
   void tell(PayloadId payload, const wire::Message& message);
 

@@ -266,7 +266,7 @@ void Publications::handle_timeout(Instant now) {
 
 void Publications::settle(Instant now) {
   if (std::exchange(count_all_, false)) judge(now, times_.count(now, context_.members));
-  forget_old_versions();
+  forget_old_versions(now);
   context_.settling.handle_settled(now);
   std::vector<PayloadPlan*> repaired;
   for_each_plan([&](PayloadPlan& plan) {
@@ -296,13 +296,18 @@ bool Publications::in_use(PayloadId payload) const {
          });
 }
 
-void Publications::forget_old_versions() {
+void Publications::forget_old_versions(Instant now) {
   if (taking_over()) return;
+  std::vector<Member*> waiting;
   const auto waited_for = [&](PayloadId payload) { return in_use(payload); };
   for (const PayloadId payload :
        unneeded_payloads(context_.config, context_.holdings, publications_, latest_, waited_for)) {
+    for (auto& [id, member] : context_.members.all()) {
+      if (member.assigned == payload) waiting.push_back(&member);
+    }
     at(payload.version).forget(payload);
   }
+  assign(now, waiting);
   std::size_t plans = 0;
   for (const auto& [version, publication] : publications_) plans += publication.plans().size();
   std::vector<PayloadId> idle;

@@ -185,7 +185,8 @@ class Publications {
   }
   /// Whether a member still waits for more of it.
   [[nodiscard]] bool in_use(PayloadId payload) const;
-  void forget_old_versions();
+  /// Who loses what it was assigned is assigned anew.
+  void forget_old_versions(Instant now);
   /// Counts who has installed what, forgets what nobody needs any more, repairs plans.
   void settle(Instant now);
 

@@ -73,6 +73,32 @@ TEST_F(PublishedPatchTest, VersionIsItsPatchUntilSomebodyNeedsItWhole) {
   EXPECT_EQ(announced_to("a").back(), patch_of(Version{5}, Version{4}));
 }
 
+// Two older patches that others receive stay, so the full payload that one worker is assigned does not.
+TEST_F(PublishedPatchTest, WhoseAssignedPayloadIsForgottenIsAssignedAnotherAtOnce) {
+  for (const char* name : {"a", "b", "c"}) join(name);
+  publish(1);
+  installed("b", 1), installed("c", 1);
+  publish_patch(2, 1);
+  const auto keep_for = [&](const std::string& name, std::uint64_t version) {
+    publish_patch(version, version - 1);
+    const MadePayload folded = patch_made(version, 1);
+    origin.restore_patch(folded.manifest, folded.chunk_digests);
+    wire::Message message;
+    payload_to_wire(folded.manifest->id(), *message.mutable_heartbeat()->mutable_receiving());
+    tell(name, message);
+  };
+  keep_for("b", 3), keep_for("c", 4);
+  receives("a", 1, 5);
+  ASSERT_TRUE(origin.holdings().contains(Version{1}));
+  ASSERT_TRUE(asked.empty());
+  publish_patch(5, 4);
+  ASSERT_FALSE(origin.holdings().contains(Version{1}));
+  ASSERT_EQ(asked, std::vector<PayloadId>{Version{5}});
+  origin.handle_payload_made(now, Version{5}, full_made(5));
+  run();
+  EXPECT_EQ(announced_to("a").back(), PayloadId(Version{5}));
+}
+
 TEST_F(PublishedPatchTest, VersionWhoseHashIsAnotherIsWithdrawn) {
   publish_patches(4);
   join("a");
