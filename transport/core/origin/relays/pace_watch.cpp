@@ -95,7 +95,7 @@ std::vector<PaceWatch::Lag> PaceWatch::lagging(Instant now, const Plan& plan, co
       if (!paces[at] || paces[at]->missing == 0 || members[at].has_all) continue;
       if (child.fed_by[stripe].second > paces[at]->from) continue;
       double expected = std::max(std::max(child.best[stripe], usual) / kLagFactor,
-                                 members[at].predicted_chunks_per_s * share / kHoardFactor);
+                                 std::max(usually_received, members[at].predicted_chunks_per_s * share) / kHoardFactor);
       std::uint32_t parent_lacked = 0;
       if (parents[at] != kOriginId) {
         const auto place = places.find(parents[at]);
