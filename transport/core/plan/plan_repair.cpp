@@ -12,6 +12,8 @@ namespace {
 
 constexpr PlanNode kNone = std::numeric_limits<PlanNode>::max();
 constexpr double kClearlyFaster = 1.01;
+// A demoted member keeps behind its chain, unless it would receive so many times faster elsewhere.
+constexpr double kTailsFactor = 2;
 
 std::vector<std::vector<PlanNode>> parents_by_node(const Plan& plan,
                                                    const std::unordered_map<PeerId, PlanNode>& nodes) {
@@ -49,11 +51,13 @@ class MendedTree {
     return node;
   }
 
-  /// The feeder under which a node would receive this stripe fastest, the nearest to the origin among equals. Only
-  /// what hangs together with the origin is searched, so never anything below the node itself.
-  [[nodiscard]] PlanNode best_feeder(const PlanNetwork& network, double share, const auto& may_feed) const {
+  /// The feeder under which a node would receive this stripe fastest, the nearest to the origin among equals; `tail`,
+  /// unless that is slower by kTailsFactor. Only what hangs together with the origin is searched, so never anything
+  /// below the node itself.
+  [[nodiscard]] PlanNode best_feeder(const PlanNetwork& network, double share, std::optional<PlanNode> tail,
+                                     const auto& may_feed) const {
     PlanNode best = kOriginNode;
-    double best_rate = 0;
+    double best_rate = 0, tail_rate = 0;
     std::vector<PlanNode> order{kOriginNode};
     std::vector<double> receives(parents_.size());
     receives[kOriginNode] = std::numeric_limits<double>::infinity();
@@ -70,12 +74,13 @@ class MendedTree {
       if (!may_feed(feeder)) continue;
       const double offered = std::max(spare, uplink / double(children_[feeder].size() + 1));
       const double rate = std::min(offered, receives[feeder]);
+      if (feeder == tail) tail_rate = rate;
       if (rate > best_rate * kClearlyFaster) {
         best = feeder;
         best_rate = rate;
       }
     }
-    return best;
+    return tail && tail_rate * kTailsFactor >= best_rate ? *tail : best;
   }
 
   [[nodiscard]] StripeTree finished() && {
@@ -186,8 +191,7 @@ class Repair {
         if (new_of_[old] == kNone || !tree.afloat(new_of_[old]) || demoted(stripe, old) != demoted_now) continue;
         std::optional<PlanNode> tail;
         if (demoted_now && topology_ == Topology::kChain) tail = tail_behind(stripe, old);
-        if (tail && network_.are_apart(*tail, new_of_[old])) tail.reset();
-        tree.attach(new_of_[old], tail ? *tail : feeder_for(stripe, share, new_of_[old]));
+        tree.attach(new_of_[old], feeder_for(stripe, share, new_of_[old], tail));
       }
     }
     for (PlanNode node = 1; node < network_.node_count(); ++node) {
@@ -202,9 +206,10 @@ class Repair {
     return std::nullopt;
   }
 
-  [[nodiscard]] PlanNode feeder_for(std::uint32_t stripe, double share, PlanNode child) {
+  [[nodiscard]] PlanNode feeder_for(std::uint32_t stripe, double share, PlanNode child,
+                                    std::optional<PlanNode> tail = std::nullopt) {
     if (topology_ == Topology::kStar) return kOriginNode;
-    const PlanNode feeder = trees_[stripe].best_feeder(network_, share, [&](PlanNode node) {
+    const PlanNode feeder = trees_[stripe].best_feeder(network_, share, tail, [&](PlanNode node) {
       return node == kOriginNode ||
              (network_.may_feed(node, child) && (feeds_in_[node] == kNone || feeds_in_[node] == stripe));
     });

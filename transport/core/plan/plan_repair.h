@@ -42,7 +42,8 @@ class PlanIndex {
 ///   ancestor takes as many orphans as it lost children; the others are placed like joiners.
 /// - A child that is to be kept apart from its parent is an orphan. A parent that is to be kept apart from all its
 ///   children gives its place to them, as a demoted one does, and may feed others.
-/// - A demoted member becomes a leaf at the tail of its chain, behind its former children.
+/// - A demoted member becomes a leaf at the tail of its chain, behind its former children; where that tail is known to
+///   be much slower than others, it goes where a joiner would.
 /// - A joiner goes where it receives fastest; of several such places it takes the one nearest the origin. In chains
 ///   that is the tail of the shortest chain.
 /// `finish` is predicted as if the payload began anew. Deterministic. Cost: O(n * stripes), and O(n) for each member

@@ -104,6 +104,14 @@ TEST_F(ThreeChains, MoveADemotedRelayToTheTailOfItsOwnChain) {
   EXPECT_THAT(way(mended, 5), ElementsAre(11, 8, 2, 0));
 }
 
+TEST_F(ThreeChains, PutNoDemotedRelayBehindATailThatIsKnownToBeMuchSlower) {
+  member(5).can_relay = false;
+  member(11).uplink = Rate::bits(60e6);
+  EXPECT_THAT(way(repair_plan(plan, request), 5), ElementsAre(11, 8, 2, 0)) << "it is the demoted one that waits";
+  member(11).uplink = Rate::bits(3e6);
+  EXPECT_EQ(std::ranges::count(way(repair_plan(plan, request), 5), 11u), 0);
+}
+
 TEST_F(ThreeChains, LeaveADemotedTailWhereItIs) {
   member(11).can_relay = false;
   EXPECT_THAT(way(repair_plan(plan, request), 11), ElementsAre(8, 5, 2, 0));
