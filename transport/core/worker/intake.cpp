@@ -342,7 +342,7 @@ void Intake::handle_begun(Instant now, PayloadId payload, Result<RestoredPayload
 }
 
 void Intake::handle_stored(Instant now, PayloadId payload, ChunkIndex chunk, const Status& status) {
-  if (!is_incoming(payload)) return;
+  if (!is_incoming(payload) || incoming_->phase == Phase::kFinishing) return;
   if (!status.has_value()) {
     return fail_incoming(now, status.error(), asks_for_full(payload, status.error().code));
   }
@@ -488,6 +488,8 @@ void Intake::fail_incoming(Instant now, const Error& why, bool discard) {
 }
 
 void Intake::abandon_incoming(Instant now, std::string_view why) {
+  // The store makes it the version in use, whatever is said now; what was announced comes after that.
+  if (incoming_->phase == Phase::kFinishing) return;
   const PayloadId payload = incoming_->id;
   actions_.push(action::info(
       fmt::format("version {}: {}{}", payload.version.value, why,

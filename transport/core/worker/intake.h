@@ -186,7 +186,7 @@ class Intake {
   /// Of what is installed now.
   [[nodiscard]] InstallPhases phases_of(Instant now, const Incoming& installed, Duration switching) const;
   void fail_incoming(Instant now, const Error& why, bool discard);
-  /// Gives up what arrives, and takes up what was announced since, if anything.
+  /// Gives up what arrives, unless that finishes already, and takes up what was announced since, if anything.
   void abandon_incoming(Instant now, std::string_view why);
   /// Whether it could be installed on what is installed now.
   [[nodiscard]] bool fits(const Manifest& manifest) const;

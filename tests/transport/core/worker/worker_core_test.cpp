@@ -337,6 +337,25 @@ TEST_F(WorkerCoreTest, OlderVersionIsTakenUpOnlyIfTheOneThatArrivesIsNoMore) {
   EXPECT_EQ(worker.receiving(), Version{3});
 }
 
+// The store is making it the version in use: what follows must build on that.
+TEST_F(WorkerCoreTest, WhatIsBeingFinishedIsInstalledThoughTheOriginHasItNoMore) {
+  announce(2, 1);
+  announce(3, 2);
+  worker.handle_payload_begun(now, Version{2}, RestoredPayload{chunk_digests(Version{2}, 100), ChunkSet(100, true)});
+  run();
+  withdraw(2);
+  announce(4, 3);
+  EXPECT_EQ(worker.receiving(), Version{2});
+  worker.handle_chunk_stored(now, Version{2}, ChunkIndex{0}, fail(Errc::kNoSpace, Op::kWrite, "a write that came twice"));
+  run();
+  EXPECT_EQ(worker.receiving(), Version{2});
+  worker.handle_finished(now, Version{2}, Status(), 0s);
+  run();
+  EXPECT_EQ(payload_of(last_said(Kind::kInstalled).installed()), PayloadId(Version{2}));
+  EXPECT_EQ(worker.receiving(), Version{4});
+  EXPECT_THAT(begun, testing::ElementsAre(Version{2}, Version{4}));
+}
+
 TEST_F(WorkerCoreTest, AfterAFailureOfItsDiskItTriesWhatWasAnnouncedLast) {
   announce(2, 1);
   announce(1, 2);
