@@ -156,6 +156,18 @@ TEST_F(FaultAttributionTest, OneChildNeverBarsItsParentHoweverOftenItSaysThatItG
   EXPECT_EQ(member(kC).standing.record().corrupt, 0u);
 }
 
+TEST_F(FaultAttributionTest, WhoIsConvictedOfSlownessMayStillForwardAsLongAsNobodyKnowsItsUplink) {
+  for (const bool is_known : {false, true}) {
+    if (is_known) member(kC).uplink = Rate::bits(100e6);
+    member(kC).standing = PeerStanding({.standing = Standing::kTail, .strikes = PeerStanding::kStrikesToDemote - 1});
+    (void)report(kD, kC, wire::FAULT_KIND_SLOW);
+    (void)report(kE, kC, wire::FAULT_KIND_SLOW);
+    faults.handle_publication_end(kPayload.version, {kC});
+    faults.forget(kPayload);
+    EXPECT_EQ(member(kC).standing.standing(), is_known ? Standing::kRolloutOnly : Standing::kTail);
+  }
+}
+
 TEST_F(FaultAttributionTest, TwoWhoConspireCannotKeepAnHonestRelayDown) {
   int kept_down = 0;
   for (int publication = 0; publication < 200; ++publication) {

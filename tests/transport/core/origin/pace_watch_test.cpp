@@ -88,6 +88,16 @@ TEST_F(PaceWatchTest, ComparesTheLastOneWithThoseThatHadAllBeforeAHeartbeatCould
   EXPECT_TRUE(last_is_at_2(1s).empty()) << "half of them were not much faster";
 }
 
+TEST_F(PaceWatchTest, ExpectsOfARelayThatItSharesItsUplinkAmongItsChildren) {
+  plan.stripes = {{1, {kOriginId, kA, kA, kA}}};
+  has_all[0].has_all = true;
+  watch.handle_received(kA, 100);
+  EXPECT_TRUE(run(5s, {at(0), at(5), at(5), at(5)}).empty());
+  EXPECT_FALSE(run(5s, {at(0), at(3), at(3), at(3)}).empty());
+  has_all[2].has_all = has_all[3].has_all = true;
+  EXPECT_FALSE(run(5s, {at(0), at(5), at(0), at(0)}).empty()) << "the others lack nothing any more";
+}
+
 TEST_F(PaceWatchTest, NamesOnlyTheHighestOfTheEdgesThatWaitForOneAnother) {
   plan.stripes = {{1, {kOriginId, kA, kB, kC}}};
   const auto found = run(6s, {at(100), at(5), at(4), at(3)});

@@ -36,6 +36,21 @@ TEST(PeerStanding, LosesTheSeedPlaceFirstAndForwardingNext) {
   EXPECT_EQ(peer.standing(), Standing::kRolloutOnly);
 }
 
+TEST(PeerStanding, FaultThatMayBeItsLinkTakesItToTheTailAndNoFurther) {
+  PeerStanding peer;
+  const auto slow = [&] {
+    peer.handle_fault(PeerFault::kSlow, Standing::kTail);
+    peer.handle_publication_end(true);
+  };
+  for (int i = 0; i < 10; ++i) slow();
+  EXPECT_EQ(peer.standing(), Standing::kTail);
+  EXPECT_EQ(peer.clean_needed(), PeerStanding::kCleanMin) << "it was demoted once";
+  slow();
+  peer.handle_fault(PeerFault::kSlow, Standing::kTail);
+  faulty(peer);
+  EXPECT_EQ(peer.standing(), Standing::kRolloutOnly) << "the gravest fault of a publication counts";
+}
+
 TEST(PeerStanding, ChangesOnlyWhenAPublicationEndsAndByOneStrikeHoweverManyComplain) {
   PeerStanding peer;
   for (int i = 0; i < 50; ++i) peer.handle_fault(PeerFault::kClosed);

@@ -346,7 +346,8 @@ TEST_F(WorkerCoreTest, WhatIsBeingFinishedIsInstalledThoughTheOriginHasItNoMore)
   withdraw(2);
   announce(4, 3);
   EXPECT_EQ(worker.receiving(), Version{2});
-  worker.handle_chunk_stored(now, Version{2}, ChunkIndex{0}, fail(Errc::kNoSpace, Op::kWrite, "a write that came twice"));
+  worker.handle_chunk_stored(now, Version{2}, ChunkIndex{0},
+                             fail(Errc::kNoSpace, Op::kWrite, "a write that came twice"));
   run();
   EXPECT_EQ(worker.receiving(), Version{2});
   worker.handle_finished(now, Version{2}, Status(), 0s);

@@ -17,18 +17,18 @@ PeerStanding::PeerStanding(const PeerStandingRecord& record) : record_(record) {
   record_.strikes = std::min(record_.strikes, kStrikesToDemote - 1);
 }
 
-void PeerStanding::handle_fault(PeerFault fault) {
-  faulted_ = true;
+void PeerStanding::handle_fault(PeerFault fault, Standing at_most) {
+  faulted_ = std::max(faulted_.value_or(at_most), at_most);
   if (fault == PeerFault::kCorrupt && !std::exchange(corrupted_, true) && !barred()) ++record_.corrupt;
 }
 
 void PeerStanding::handle_publication_end(bool took_part) {
-  const bool faulted = std::exchange(faulted_, false);
+  const std::optional<Standing> faulted = std::exchange(faulted_, std::nullopt);
   corrupted_ = false;
   if (barred()) record_.standing = Standing::kRolloutOnly;
   if (faulted) {
     record_.clean_in_a_row = 0;
-    if (++record_.strikes >= kStrikesToDemote) demote();
+    if (++record_.strikes >= kStrikesToDemote) demote(*faulted);
     return;
   }
   if (!took_part) return;
@@ -46,8 +46,9 @@ std::uint32_t PeerStanding::clean_needed() const {
   return needed;
 }
 
-void PeerStanding::demote() {
+void PeerStanding::demote(Standing at_most) {
   record_.strikes = 0;
+  if (record_.standing >= at_most) return;
   ++record_.demotions;
   record_.standing = record_.standing == Standing::kSeed ? Standing::kTail : Standing::kRolloutOnly;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -41,7 +42,8 @@ struct PeerStandingRecord {
 ///
 /// A publication with faults adds at most one strike, because all children of a failing relay complain at once. A clean
 /// one takes one away. Each demotion doubles the clean publications needed, up to kCleanMax. So a member that comes and
-/// goes does not take a chain with it each time.
+/// goes does not take a chain with it each time. Who is slow, and whose uplink nobody has told or measured, goes no
+/// further than kTail: it may be honest, and a plan that knows the uplink gives it no more than that carries.
 /// Invariant: strikes < kStrikesToDemote between publications; barred() implies kRolloutOnly.
 class PeerStanding {
  public:
@@ -56,24 +58,25 @@ class PeerStanding {
   /// Values out of range are brought into it, as the record may come from a file.
   explicit PeerStanding(const PeerStandingRecord& record);
 
-  void handle_fault(PeerFault fault);
+  /// `at_most`: where no more than that is known, the fault takes it no further.
+  void handle_fault(PeerFault fault, Standing at_most = Standing::kRolloutOnly);
   /// `took_part`: it received the payload. A member earns no trust by publications that it did not receive.
   void handle_publication_end(bool took_part);
 
   [[nodiscard]] Standing standing() const { return record_.standing; }
   /// In the publication that runs.
-  [[nodiscard]] bool faulted() const { return faulted_; }
+  [[nodiscard]] bool faulted() const { return faulted_.has_value(); }
   [[nodiscard]] bool barred() const { return record_.corrupt >= kCorruptToBar; }
   /// Clean publications in a row until the next readmission.
   [[nodiscard]] std::uint32_t clean_needed() const;
   [[nodiscard]] const PeerStandingRecord& record() const { return record_; }
 
  private:
-  void demote();
+  void demote(Standing at_most);
 
   PeerStandingRecord record_;
-  bool faulted_ = false;    // in the publication that runs
-  bool corrupted_ = false;  // in the same
+  std::optional<Standing> faulted_;  // in the publication that runs, and how far that takes it
+  bool corrupted_ = false;           // in the same
 };
 
 /// A member in the order of a plan.

@@ -390,7 +390,8 @@ void FaultAttribution::blame(Instant now, PeerId id, PeerFault fault) {
   Member* member = members_.find(id);
   if (member == nullptr) return;  // the origin
   member->score.handle_failed(now);
-  member->standing.handle_fault(fault);
+  const bool may_be_its_link = fault == PeerFault::kSlow && !member->planned_uplink().limited();
+  member->standing.handle_fault(fault, may_be_its_link ? Standing::kTail : Standing::kRolloutOnly);
 }
 
 }  // namespace weightcast

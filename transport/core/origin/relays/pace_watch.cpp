@@ -89,13 +89,16 @@ std::vector<PaceWatch::Lag> PaceWatch::lagging(Instant now, const Plan& plan, co
     }
     const double usual = median(std::move(bests));
     const double usually_received = median(std::move(received));
+    std::unordered_map<PeerId, std::uint32_t> hungry;  // children that lack some, and share what the parent sends
+    for (std::size_t at = 0; at < plan.members.size(); ++at) hungry[parents[at]] += members[at].has_all ? 0 : 1;
     std::vector<bool> lags(plan.members.size()), far_behind(plan.members.size());
     for (std::size_t at = 0; at < plan.members.size(); ++at) {
       const Watched& child = watched_[plan.members[at]];
       if (!paces[at] || paces[at]->missing == 0 || members[at].has_all) continue;
       if (child.fed_by[stripe].second > paces[at]->from) continue;
-      double expected = std::max(std::max(child.best[stripe], usual) / kLagFactor,
-                                 std::max(usually_received, members[at].predicted_chunks_per_s * share) / kHoardFactor);
+      double expected = std::max(
+          std::max(child.best[stripe], usual) / kLagFactor,
+          std::max(usually_received / hungry[parents[at]], members[at].predicted_chunks_per_s * share) / kHoardFactor);
       std::uint32_t parent_lacked = 0;
       if (parents[at] != kOriginId) {
         const auto place = places.find(parents[at]);
@@ -106,8 +109,8 @@ std::vector<PaceWatch::Lag> PaceWatch::lagging(Instant now, const Plan& plan, co
           if (!lacked) continue;
           parent_lacked = *lacked;
         }
-        expected =
-            std::max(expected, std::max(parent.peak[stripe], parent.received_chunks_per_s * share) / kHoardFactor);
+        const double its_pace = std::max(parent.peak[stripe], parent.received_chunks_per_s * share);
+        expected = std::max(expected, its_pace / hungry[parents[at]] / kHoardFactor);
       }
       if (members[at].predicted_chunks_per_s > 0) {
         expected = std::min(expected, members[at].predicted_chunks_per_s * share / kPlannedFactor);

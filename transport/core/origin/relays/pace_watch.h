@@ -21,8 +21,8 @@ namespace weightcast {
 ///   - the parent had kSlackChunks more at the window's beginning than the child has at its end: it always had more to
 ///     send; and
 ///   - the child got less than 1 / kLagFactor of the pace that it, or half of the members, once had in this payload; or
-///     less than 1 / kHoardFactor of the pace at which the parent itself once received, or half of the members say that
-///     they have received it, or of what the plan predicts; and
+///     less than 1 / kHoardFactor of what the plan predicts, or of its share (with the parent's other children) of the
+///     pace at which the parent itself once received, or half of the members say that they have received; and
 ///   - the child got less than 1 / kPlannedFactor of what the plan predicts, if it predicts anything: a link that is
 ///     known to be slow is slow with any parent.
 /// Where even that would bring fewer than kChunksJudged chunks in a window, nobody lags: a child that gets no chunk for
