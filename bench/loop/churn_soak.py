@@ -192,7 +192,8 @@ class Soak(Trial):
     def run(self):
         seconds = 60 * self.options.minutes
         # The learner at 1, 3 and 5 twelfths, the origin at 2 and 4.
-        great = [(seconds * i / 12, self.kill_learner if i % 2 else self.kill_origin) for i in range(1, 6)]
+        kills = {"learner": self.kill_learner, "origin": self.kill_origin}
+        great = [(seconds * i / 12, "learner" if i % 2 else "origin") for i in range(1, 6)]
         self.fleet.start_origin()
         self.fleet.start_learner()
         for name in self.names:
@@ -206,8 +207,9 @@ class Soak(Trial):
             for entry in [each for each in self.restarts if each[0] <= now]:
                 self.restarts.remove(entry)
                 entry[1]()
-            if great and now - self.begin >= great[0][0]:
-                great.pop(0)[1]()
+            # In a short soak what is to be killed may still be down.
+            if great and now - self.begin >= great[0][0] and great[0][1] in self.fleet.processes:
+                kills[great.pop(0)[1]]()
             if now >= next_at:
                 next_at += self.options.every
                 self.disturb_a_worker()
