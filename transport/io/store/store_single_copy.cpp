@@ -25,13 +25,12 @@ void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(
   // Whatever comes of it, nobody has to let go any more when he hears of it.
   take_place(incoming, [this, incoming, done = std::move(done)](Result<StoredVersion> result) {
     set_pending_in_place_update(kNoVersion);
-    if (!incoming->changes) return done(std::move(result));
-    incoming->changes.reset();
-    serial_.run([layout = layout_, id = incoming->id()] { return abandon_in_place(layout, id); },
-                [done, result](const Status& gone) {
-                  if (!gone.has_value()) log_warning("store: {}", gone.error().message());
-                  done(result);
-                });
+    // Nothing was overwritten. Nobody waits for that: what was thrown away is gone from here, and who is told has to
+    // hear so at once.
+    if (std::exchange(incoming->changes, std::nullopt)) {
+      run_unawaited(serial_, [layout = layout_, id = incoming->id()] { return abandon_in_place(layout, id); });
+    }
+    done(std::move(result));
   });
 }
 
