@@ -153,7 +153,7 @@ void WorldRun::check_version(Host& host, FileSystem& disk, const std::filesystem
   if (host.rotten_somewhere) {
     // A step reads nothing but what it changes. What has rotted beside that the store finds by itself, soon.
     const auto seen = host.wrong_since.emplace(version, clock_.now()).first;
-    if (clock_.now() - seen->second <= kRotFoundIn) return;
+    if (clock_.now() - std::max(seen->second, host.stalled_until) <= kRotFoundIn) return;
   }
   violate(host, fmt::format("{} is not what was published as version {}: {}", directory.string(), version.value,
                             difference(expected->second.rbegin()->second, found)));

@@ -176,6 +176,7 @@ void WorldRun::start(Host& host) {
                         host.durable.second.value, host.durable.first, current.value, run));
   }
   host.receiving = {};
+  host.wrong_since.clear();  // nobody has looked for it while it was down
   check_all(host);
 }
 
