@@ -217,7 +217,7 @@ Status OriginCore::set_serving(Instant now, std::string_view name, bool serves) 
 
 void OriginCore::forget_lost(Instant now) {
   if (!forget_due_ || now < *forget_due_) return;
-  if (const auto settled_at = publications_.poll_deadline()) {
+  if (const auto settled_at = publications_.settle_due()) {
     forget_due_ = settled_at;  // until then plans have them
     return;
   }

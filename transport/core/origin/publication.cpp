@@ -58,7 +58,7 @@ void Publication::withdraw(std::string_view why) {
 
 bool Publication::can_make(PayloadId payload) const {
   if (is_making(payload)) return true;
-  if (useless_.contains(payload) || !in_store()) return false;
+  if (useless_.contains(payload) || put_off_.contains(payload) || !in_store()) return false;
   if (payload.is_full()) return !open();
   return payload.is_packed() ? context_.config.packing != Packing::kNever : context_.config.patches;
 }

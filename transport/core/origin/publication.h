@@ -77,6 +77,9 @@ class Publication {
   Status hold_made(const MadePayload& made);
   /// Does not have it made again while the version is the latest.
   void give_up(PayloadId payload) { useless_.insert(payload); }
+  /// The same until make_again(): what has failed may not fail for ever.
+  void put_off(PayloadId payload) { put_off_.insert(payload); }
+  void make_again() { put_off_.clear(); }
   /// Another version is the latest: what was of no use may be of use when this one is so again.
   void handle_not_latest() { useless_.clear(); }
   /// Takes a payload back from everybody who was told of it, if it is held.
@@ -118,7 +121,8 @@ class Publication {
   const Version version_;
   std::shared_ptr<const Manifest> manifest_;
   std::set<PayloadId> making_;   // that were asked for
-  std::set<PayloadId> useless_;  // could not be made, or would not be small
+  std::set<PayloadId> useless_;  // cannot be made, or would not be small
+  std::set<PayloadId> put_off_;  // could not be made, and may be later
   std::map<PayloadId, PayloadPlan> plans_;
 };
 

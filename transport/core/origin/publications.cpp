@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "transport/core/deadline.h"
 #include "transport/core/origin/retention.h"
 
 namespace weightcast {
@@ -243,7 +244,13 @@ Status Publications::handle_payload_made(Instant now, PayloadId payload, const R
   }();
   if (!held.has_value()) {
     publication.withdraw(payload, kNotMade);
-    publication.give_up(payload);
+    if (held.error().code == Errc::kIo || held.error().code == Errc::kNoSpace) {
+      publication.put_off(payload);
+      if (!make_again_at_)
+        make_again_at_ = now + std::exchange(put_off_for_, std::min(2 * put_off_for_, kMakeAgainMax));
+    } else {
+      publication.give_up(payload);
+    }
     std::string text = fmt::format("no {}: {}", to_string(payload), held.error().detail);
     const bool expected = held.error().code == Errc::kTooLarge || payload.version < latest_;
     context_.actions.push(expected ? action::info(std::move(text)) : action::warning(std::move(text)));
@@ -252,6 +259,7 @@ Status Publications::handle_payload_made(Instant now, PayloadId payload, const R
     if (payload.is_encoded()) speeds_.handle_made(*made);
     context_.forecasts.handle_made(payload, made->took);
     begun_at_ = now;
+    put_off_for_ = kMakeAgainAfter;
   }
   assign_all(now);
   settle(now);
@@ -260,8 +268,21 @@ Status Publications::handle_payload_made(Instant now, PayloadId payload, const R
 
 // ---- settling
 
+std::optional<Instant> Publications::poll_deadline() const {
+  EarliestDeadline earliest;
+  earliest.consider(settle_due());
+  earliest.consider(make_again_at_);
+  return earliest.first();
+}
+
 void Publications::handle_timeout(Instant now) {
-  if (context_.settling.due() && now >= *context_.settling.due()) settle(now);
+  if (make_again_at_ && now >= *make_again_at_) {
+    make_again_at_.reset();
+    for (auto& [version, publication] : publications_) publication.make_again();
+    assign_all(now);
+    context_.settling.note_change(now);
+  }
+  if (settle_due() && now >= *settle_due()) settle(now);
 }
 
 void Publications::settle(Instant now) {

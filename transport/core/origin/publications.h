@@ -45,10 +45,14 @@ struct PublicationProgress {
 /// is forgotten, because that version may still be withdrawn.
 ///
 /// Invariants: versions only grow, except after a withdrawal; the latest is one of the versions; every active member
-/// that lacks it has an assignment that leads towards it, or waits for a payload that is being made or will be. It
-/// waits for the next version alone if the full payload of this one could not be made.
+/// that lacks it has an assignment that leads towards it, or waits for a payload that is being made or will be. What
+/// the origin's disk refused to make is tried again after kMakeAgainAfter, and then less and less often, up to every
+/// kMakeAgainMax. A member waits for the next version alone if the full payload of this one cannot be made.
 class Publications {
  public:
+  static constexpr Duration kMakeAgainAfter = std::chrono::seconds(10);
+  static constexpr Duration kMakeAgainMax = std::chrono::minutes(5);
+
   /// All outlive it. `holdings` is changed here alone.
   Publications(const OriginConfig& config, Membership& members, Holdings& holdings, Uploads& uploads,
                ActionQueue& actions, RateProbes& rates, FaultAttribution& faults)
@@ -136,7 +140,9 @@ class Publications {
   /// Who can be a relay has changed: all plans are to be repaired.
   void repair_all(Instant now);
   /// When the plans are to be repaired.
-  [[nodiscard]] std::optional<Instant> poll_deadline() const { return context_.settling.due(); }
+  [[nodiscard]] std::optional<Instant> settle_due() const { return context_.settling.due(); }
+  /// That, or when what could not be made is to be tried again.
+  [[nodiscard]] std::optional<Instant> poll_deadline() const;
   void handle_timeout(Instant now);
 
  private:
@@ -247,9 +253,11 @@ class Publications {
   BroadcastTimes times_;
   PackingSpeeds speeds_;
   double packed_share_ =
-      kPackedShareOfWeights;  // what packing leaves, as samples of the last version that was begun say
-  Instant begun_at_{};        // the latest version, or what was made of it last
-  bool count_all_ = false;    // who has installed what is to be counted anew
+      kPackedShareOfWeights;              // what packing leaves, as samples of the last version that was begun say
+  Instant begun_at_{};                    // the latest version, or what was made of it last
+  std::optional<Instant> make_again_at_;  // what was put off
+  Duration put_off_for_ = kMakeAgainAfter;
+  bool count_all_ = false;  // who has installed what is to be counted anew
   std::uint64_t ended_count_ = 0;
 };
 

@@ -99,6 +99,29 @@ TEST_F(PublishedPatchTest, WhoseAssignedPayloadIsForgottenIsAssignedAnotherAtOnc
   EXPECT_EQ(announced_to("a").back(), PayloadId(Version{5}));
 }
 
+TEST_F(PublishedPatchTest, WhatTheDiskRefusedToMakeIsTriedAgainLessAndLessOften) {
+  publish_patches(4);
+  join("a");
+  const auto fail_with = [&](Errc code) {
+    origin.handle_payload_made(now, Version{4}, fail(code, Op::kWrite, "the disk is full"));
+    run();
+  };
+  Duration pause = Publications::kMakeAgainAfter;
+  for (std::size_t tries = 1; tries <= 8; ++tries) {
+    ASSERT_EQ(asked, std::vector<PayloadId>(tries, Version{4}));
+    fail_with(Errc::kNoSpace);
+    ASSERT_EQ(origin.publications().poll_deadline(), now + pause) << tries;
+    now += pause;
+    run();
+    pause = std::min(2 * pause, Publications::kMakeAgainMax);
+  }
+  EXPECT_EQ(pause, Publications::kMakeAgainMax);
+  fail_with(Errc::kUnsupported);
+  EXPECT_FALSE(origin.publications().poll_deadline()) << "that does not get better";
+  publish_patch(5, 4);
+  EXPECT_EQ(asked.back(), PayloadId(Version{5}));
+}
+
 TEST_F(PublishedPatchTest, VersionWhoseHashIsAnotherIsWithdrawn) {
   publish_patches(4);
   join("a");
