@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/units.h"
@@ -11,8 +12,6 @@
 namespace weightcast {
 namespace {
 
-// Less travels within a socket's buffer.
-constexpr std::uint64_t kMeasuredBytesMin = 4 * kMiB;
 constexpr double kBetterFactor = 1.25;
 
 // What was measured is not promised, and fast links end at processors: a child that expects this much calls its parent
@@ -200,6 +199,7 @@ void PayloadPlan::handle_received(Instant now, Member& member, double seconds,
   const Rate rate{double(manifest().payload_bytes) / seconds};
   context_.faults.handle_fed(now, parents_of(plan_, member.id), rate);
   context_.faults.handle_received(id(), member.id, manifest().chunk_count() / seconds);
+  if (manifest().payload_bytes >= kMeasuredBytesMin && std::isfinite(rate.bytes_per_s)) member.last_received = rate;
   if (phases) note_misses(misses(now, member, *phases));
 }
 

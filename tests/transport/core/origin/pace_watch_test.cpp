@@ -67,6 +67,15 @@ TEST_F(PaceWatchTest, ExpectsWhatThePlanPredictsAndWhatTheParentSaysThatItReceiv
   EXPECT_FALSE(run(1s, {at(0), at(2)}).empty());
 }
 
+TEST_F(PaceWatchTest, ExpectsAnEighthOfThePaceAtWhichTheChildReceivedItsLastPayload) {
+  plan.members = {kA, kB};
+  plan.stripes = {{1, {kOriginId, kA}}};
+  has_all = {{.has_all = true}, {.before_chunks_per_s = 15}};
+  EXPECT_TRUE(run(5s, {at(0), at(2)}).empty());
+  has_all[1].before_chunks_per_s = 17;
+  EXPECT_FALSE(run(1s, {at(0), at(2)}).empty());
+}
+
 TEST_F(PaceWatchTest, ThinksNothingOfAChildThatIsAsSlowAsThePlanPredicts) {
   EXPECT_FALSE(run(5s, {at(100), at(10), at(100), at(99)}).empty());
   has_all[1].predicted_chunks_per_s = 12;

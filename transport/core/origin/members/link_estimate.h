@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "base/units.h"
 
 namespace weightcast {
+
+/// The pace of what is smaller says nothing of a link: it travels within a socket's buffer.
+inline constexpr std::uint64_t kMeasuredBytesMin = 4 * kMiB;
 
 /// What the origin knows of one direction of a node's link without being told: a probe measures it, and transfers that
 /// go faster raise it. A transfer that goes slower does not lower it, because that may be the fault of either end: the

@@ -69,7 +69,8 @@ struct Member {
   std::uint16_t port = 0;
   Rate uplink{};  ///< as it says: what is configured
   Rate downlink{};
-  LinkEstimates estimates;                       ///< what is known of its link besides
+  LinkEstimates estimates;  ///< what is known of its link besides
+  Rate last_received{};     ///< its last payload of kMeasuredBytesMin or more, from whomever; without a limit: none
   std::optional<Instant> probe_due;              ///< when its link is to be probed; absent: as soon as it can be
   double unpack_bytes_per_s = 0;                 ///< of packed payloads, as it says; 0: not known
   bool leaf_only = false;                        ///< it says that it cannot relay

@@ -207,6 +207,9 @@ bool FaultAttribution::handle_progress(Instant now, const Plan& plan, PayloadId 
     const Member* m = members_.find(plan.members[at]);
     PaceWatch::Known& one = all.emplace_back();
     one.has_all = m == nullptr || m->installed >= payload.version;
+    if (m != nullptr && m->last_received.limited()) {
+      one.before_chunks_per_s = m->last_received.bytes_per_s / plan.chunk_bytes;
+    }
     if (m != nullptr && m->planned_downlink().limited() && rates_known(plan, at)) {
       one.predicted_chunks_per_s = plan.rates[at].bytes_per_s / plan.chunk_bytes;
     }

@@ -96,9 +96,9 @@ std::vector<PaceWatch::Lag> PaceWatch::lagging(Instant now, const Plan& plan, co
       const Watched& child = watched_[plan.members[at]];
       if (!paces[at] || paces[at]->missing == 0 || members[at].has_all) continue;
       if (child.fed_by[stripe].second > paces[at]->from) continue;
-      double expected = std::max(
-          std::max(child.best[stripe], usual) / kLagFactor,
-          std::max(usually_received / hungry[parents[at]], members[at].predicted_chunks_per_s * share) / kHoardFactor);
+      const double once = std::max(usually_received, members[at].before_chunks_per_s * share) / hungry[parents[at]];
+      double expected = std::max(std::max(child.best[stripe], usual) / kLagFactor,
+                                 std::max(once, members[at].predicted_chunks_per_s * share) / kHoardFactor);
       std::uint32_t parent_lacked = 0;
       if (parents[at] != kOriginId) {
         const auto place = places.find(parents[at]);

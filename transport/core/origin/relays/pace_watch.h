@@ -22,7 +22,8 @@ namespace weightcast {
 ///     send; and
 ///   - the child got less than 1 / kLagFactor of the pace that it, or half of the members, once had in this payload; or
 ///     less than 1 / kHoardFactor of what the plan predicts, or of its share (with the parent's other children) of the
-///     pace at which the parent itself once received, or half of the members say that they have received; and
+///     pace at which the parent itself once received, the child has received its last payload, or half of the members
+///     say that they have received this one; and
 ///   - the child got less than 1 / kPlannedFactor of what the plan predicts, if it predicts anything: a link that is
 ///     known to be slow is slow with any parent.
 /// Where even that would bring fewer than kChunksJudged chunks in a window, nobody lags: a child that gets no chunk for
@@ -64,6 +65,7 @@ class PaceWatch {
   struct Known {
     bool has_all = false;               ///< holds the whole payload
     double predicted_chunks_per_s = 0;  ///< by the plan, all stripes together; 0: rates are not known
+    double before_chunks_per_s = 0;     ///< at which it has received its last payload, in chunks of this one; 0: none
   };
   /// The edges on which the child lags, those from the origin included. Costs O(members * stripes).
   [[nodiscard]] std::vector<Lag> lagging(Instant now, const Plan& plan, const std::vector<Known>& members);
