@@ -81,7 +81,7 @@ Status Download::assign(Instant now, PeerId self, const Assignment& assignment) 
       detach(stripe, true);
     }
     stripe.ancestors = above;
-    stripe.monitor.expect(source.predicted_bytes_per_s / streams_);
+    stripe.monitor.expect(source.predicted_bytes_per_s / streams_, streams_);
     stripe.at = 0;
     stripe.retry_at.reset();
     if (stays) continue;

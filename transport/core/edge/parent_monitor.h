@@ -63,8 +63,8 @@ class ParentMonitor {
 
   explicit ParentMonitor(const Timeouts& timeouts) : timeouts_(&timeouts) {}
 
-  /// By the plan; 0: it predicts nothing.
-  void expect(double bytes_per_s);
+  /// By the plan; 0: it predicts nothing. `streams`: as many share the stripe of the plan, with this pace each.
+  void expect(double bytes_per_s, std::uint32_t streams = 1);
   /// The parent was dialled, or asked: measuring begins anew.
   void handle_asked(Instant now);
   /// A digest part, or a chunk of whatever stripe.
@@ -112,8 +112,8 @@ class ParentMonitor {
   }
   [[nodiscard]] Duration window(const Edge& edge) const;
   [[nodiscard]] Duration patience(const Edge& edge) const;
-  /// Without a chunk for so long a child starves: `least`, or the time of kChunksPatience chunks by the plan.
-  [[nodiscard]] Duration starvation_time(const Edge& edge, Duration least) const;
+  /// Without a chunk for so long a child starves: `least`, or the time of kChunksPatience chunks at that pace.
+  [[nodiscard]] static Duration starvation_time(const Edge& edge, Duration least, double bytes_per_s);
   [[nodiscard]] Verdict judge_window(Instant now, const Edge& edge);
   void restart_window(Instant now);
   void expect_less();
@@ -121,6 +121,7 @@ class ParentMonitor {
 
   const Timeouts* timeouts_;
   double predicted_bytes_per_s_ = 0;
+  std::uint32_t streams_ = 1;
   double expected_share_ = 1;  // of what is predicted, by what parents have given so far; of the pace of chunks, too
   double expected_bytes_per_s_ = 0;
   Instant steady_since_{};  // chunks have come without a long pause

@@ -176,6 +176,9 @@ TEST_F(ParentMonitorTest, WhoLacksNothingOrExpectsChunksToTakeLongerDoesNotStarv
   EXPECT_FALSE(monitor.starvation_due(complete));
   monitor.expect(0.5 * kChunkBytes);
   EXPECT_FALSE(monitor.starvation(now, edge)) << "four chunks take 8 s";
+  monitor.expect(0.5 * kChunkBytes, 2);
+  EXPECT_TRUE(monitor.starvation(now, edge)) << "of one or the other stream";
+  monitor.expect(0.5 * kChunkBytes);
   now += 3s;
   EXPECT_TRUE(monitor.starvation(now, edge));
 }
