@@ -84,8 +84,8 @@ class Publication {
   void handle_not_latest() { useless_.clear(); }
   /// Takes a payload back from everybody who was told of it, if it is held.
   void withdraw(PayloadId payload, std::string_view why);
-  /// There is no more room for the payload; who was assigned it is to be assigned another. With the full payload the
-  /// store gives up the version.
+  /// Nobody needs the payload any more, or there is no more room for it: who was assigned it is to be assigned another.
+  /// With the full payload the store gives up the version.
   void forget(PayloadId payload);
 
   // ---- plans
