@@ -127,7 +127,7 @@ class Publications {
   /// `member` says that it receives this payload now.
   void handle_receiving(Instant now, Member& member, PayloadId payload);
   /// A heartbeat of `member`: what it lacks of what it receives, by stripe of the plan.
-  void handle_progress(Instant now, const Member& member, std::vector<std::uint32_t> stripes_missing);
+  void handle_progress(Instant now, Member& member, std::vector<std::uint32_t> stripes_missing);
   void handle_installed(Instant now, Member& member, const wire::Installed& installed);
   /// A heartbeat of `member`: an engine there has taken `version`, so long after the switch. What is no time is passed
   /// over.

@@ -224,8 +224,19 @@ void Publications::handle_receiving(Instant now, Member& member, PayloadId paylo
   context_.settling.note_change(now);
 }
 
-void Publications::handle_progress(Instant now, const Member& member, std::vector<std::uint32_t> stripes_missing) {
-  if (PayloadPlan* plan = find_plan(member.receiving)) plan->handle_progress(now, member, std::move(stripes_missing));
+void Publications::handle_progress(Instant now, Member& member, std::vector<std::uint32_t> stripes_missing) {
+  if (PayloadPlan* plan = find_plan(member.receiving)) {
+    return plan->handle_progress(now, member, std::move(stripes_missing));
+  }
+  // Of what is forgotten nobody looks at edges, and a relay may pass it on by a chunk now and then: who gets far less
+  // than its link once carried hears that newer versions are to be had.
+  const bool is_slow = member.is_receiving() && !context_.holds(member.receiving) && member.last_received.limited() &&
+                       PaceWatch::kHoardFactor * member.receive_bytes_per_s < member.last_received.bytes_per_s;
+  if (!is_slow) return member.slow_since.reset();
+  if (!member.slow_since) member.slow_since = now;
+  if (now - *member.slow_since < kStragglersAfter) return;
+  member.slow_since.reset();
+  resume_receiving(now, member);
 }
 
 void Publications::handle_install_failed(Instant now, Member& member, const wire::InstallFailed& failed) {

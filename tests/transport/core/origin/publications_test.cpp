@@ -330,6 +330,36 @@ TEST_F(PublicationsTest, WorkerThatStarvesOfAVersionThatIsNoMoreIsToldSo) {
   EXPECT_EQ(heard_by("b", Kind::kNotAvailable).size(), 1u);
 }
 
+TEST_F(PublicationsTest, WorkerThatGetsFarLessThanBeforeOfAVersionThatIsNoMoreIsToldSo) {
+  for (const char* name : {"a", "b", "c"}) join(name);
+  origin.handle_publish(now, now, {manifest_of(Version{1}, 1100), chunk_digests(Version{1}, 1100)});
+  run();
+  wire::Message has;
+  set_payload(*has.mutable_installed(), Version{1});
+  has.mutable_installed()->set_seconds(1);
+  const Checksum digest = snapshot_digest(Version{1});
+  has.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Checksum::kBytes);
+  tell("b", has);
+  publish(2), receives("b", 2);
+  publish(3), receives("a", 3);
+  publish(4), receives("c", 4);
+  publish(5), publish(6);
+  ASSERT_FALSE(origin.holdings().contains(Version{2}));
+  const auto beats = [&](double bytes_per_s) {
+    wire::Message beat;
+    payload_to_wire(Version{2}, *beat.mutable_heartbeat()->mutable_receiving());
+    beat.mutable_heartbeat()->set_receive_bytes_per_s(bytes_per_s);
+    for (const Instant end = now + 11s; now < end; now += 500ms) tell("b", beat);
+  };
+  const double before = 1100.0 * kChunkBytesMin;
+  beats(before / 7);
+  EXPECT_TRUE(heard_by("b", Kind::kNotAvailable).empty()) << "others may still feed it";
+  beats(before / 9);
+  const auto told = heard_by("b", Kind::kNotAvailable);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].not_available().payload().version(), 2u);
+}
+
 TEST_F(PublicationsTest, RelayThatJoinsAgainOverALiveConnectionIsDialledAtItsNewAddress) {
   join("a"), join("b");
   publish(1);
