@@ -125,9 +125,9 @@ Duration ParentMonitor::patience(const Edge& edge) const {
   return edge.only_parent ? kOnlyParentPatience * patience : patience;
 }
 
-Duration ParentMonitor::starvation_time(const Edge& edge, Duration least, double bytes_per_s) {
-  if (bytes_per_s <= 0) return least;
-  const Duration chunks = from_seconds(kChunksPatience * edge.chunk_bytes / bytes_per_s);
+Duration ParentMonitor::starvation_time(const Edge& edge, Duration least, std::uint32_t streams) const {
+  if (predicted_bytes_per_s_ <= 0) return least;
+  const Duration chunks = from_seconds(kChunksPatience * edge.chunk_bytes / (predicted_bytes_per_s_ * streams));
   return std::max(least, std::min(chunks, kPatienceMax));
 }
 
@@ -139,8 +139,7 @@ ParentMonitor::Verdict ParentMonitor::judge(Instant now, const Edge& edge) {
   }
   // A parent that is busy with this child's other streams is not silent, however long this one waits for its turn.
   if (now - parent_heard_at_ >= patience(edge)) return Verdict::kSilent;
-  if (edge.missing && !edge.only_parent &&
-      now - fed_at_ >= starvation_time(edge, timeouts_->starvation, predicted_bytes_per_s_)) {
+  if (edge.missing && !edge.only_parent && now - fed_at_ >= starvation_time(edge, timeouts_->starvation)) {
     return Verdict::kStarved;
   }
   if (!is_judged(edge) || now < quarter_start_ + window(edge) / kQuarters) return Verdict::kFine;
@@ -184,8 +183,7 @@ Instant ParentMonitor::deadline(const Edge& edge) const {
   EarliestDeadline earliest;
   earliest.consider(parent_heard_at_ + patience(edge));
   if (is_judged(edge)) earliest.consider(quarter_start_ + window(edge) / kQuarters);
-  if (edge.missing && !edge.only_parent)
-    earliest.consider(fed_at_ + starvation_time(edge, timeouts_->starvation, predicted_bytes_per_s_));
+  if (edge.missing && !edge.only_parent) earliest.consider(fed_at_ + starvation_time(edge, timeouts_->starvation));
   if (edge.missing && chunks_beside_ >= chunks_beside_max_) earliest.consider(heard_at_ + timeouts_->parent_silence);
   return *earliest.first();
 }
@@ -193,9 +191,7 @@ Instant ParentMonitor::deadline(const Edge& edge) const {
 std::optional<Instant> ParentMonitor::starvation_due(const Edge& edge) const {
   if (!edge.missing) return std::nullopt;
   const Duration period = timeouts_->starving / 2;
-  // They starve together or not at all, so a chunk to any of them is awaited.
-  const Duration patience = starvation_time(edge, timeouts_->starving, predicted_bytes_per_s_ * streams_);
-  return std::max(hungry_since_ + patience, reported_at_ + period);
+  return std::max(hungry_since_ + starvation_time(edge, timeouts_->starving, streams_), reported_at_ + period);
 }
 
 }  // namespace weightcast

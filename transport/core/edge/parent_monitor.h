@@ -112,8 +112,9 @@ class ParentMonitor {
   }
   [[nodiscard]] Duration window(const Edge& edge) const;
   [[nodiscard]] Duration patience(const Edge& edge) const;
-  /// Without a chunk for so long a child starves: `least`, or the time of kChunksPatience chunks at that pace.
-  [[nodiscard]] static Duration starvation_time(const Edge& edge, Duration least, double bytes_per_s);
+  /// Without a chunk on any of `streams` for so long a child starves: `least`, or the time of kChunksPatience chunks by
+  /// the plan.
+  [[nodiscard]] Duration starvation_time(const Edge& edge, Duration least, std::uint32_t streams = 1) const;
   [[nodiscard]] Verdict judge_window(Instant now, const Edge& edge);
   void restart_window(Instant now);
   void expect_less();

@@ -143,18 +143,22 @@ void Publication::withdraw(PayloadId payload, std::string_view why) {
   drop(payload, why);
 }
 
-void Publication::forget(PayloadId payload) {
-  drop(payload, "the origin keeps newer versions only");
+std::vector<Member*> Publication::forget(PayloadId payload) {
   if (payload.is_full()) manifest_.reset();
+  return drop(payload, "the origin keeps newer versions only");
 }
 
-void Publication::drop(PayloadId payload, std::string_view why) {
+std::vector<Member*> Publication::drop(PayloadId payload, std::string_view why) {
   context_.uploads.withdraw(payload, why);
   end_plan(payload);
   context_.holdings.erase(payload);
+  std::vector<Member*> left;
   for (auto& [id, member] : context_.members.all()) {
-    if (member.assigned == payload) member.assigned = {};
+    if (member.assigned != payload) continue;
+    member.assigned = {};
+    left.push_back(&member);
   }
+  return left;
 }
 
 // ---- plans

@@ -85,8 +85,8 @@ class Publication {
   /// Takes a payload back from everybody who was told of it, if it is held.
   void withdraw(PayloadId payload, std::string_view why);
   /// Nobody needs the payload any more, or there is no more room for it: who was assigned it is to be assigned another.
-  /// With the full payload the store gives up the version.
-  void forget(PayloadId payload);
+  /// With the full payload the store gives up the version. Returns who was assigned it.
+  std::vector<Member*> forget(PayloadId payload);
 
   // ---- plans
 
@@ -112,8 +112,8 @@ class Publication {
   [[nodiscard]] Result<std::optional<wire::Message>> complete(const MadePayload& made);
   /// Returns the message for the members that were told of it. Errors: as grow().
   [[nodiscard]] Result<wire::Message> take_growth(const MadePayload& grown);
-  /// Nobody is sent the payload any more, or assigned it.
-  void drop(PayloadId payload, std::string_view why);
+  /// Nobody is sent the payload any more, or assigned it. Returns who was.
+  std::vector<Member*> drop(PayloadId payload, std::string_view why);
   /// Everyone who was told of the payload is sent this.
   void tell(PayloadId payload, const wire::Message& message);
 

@@ -323,10 +323,7 @@ void Publications::forget_old_versions(Instant now) {
   const auto waited_for = [&](PayloadId payload) { return in_use(payload); };
   for (const PayloadId payload :
        unneeded_payloads(context_.config, context_.holdings, publications_, latest_, waited_for)) {
-    for (auto& [id, member] : context_.members.all()) {
-      if (member.assigned == payload) waiting.push_back(&member);
-    }
-    at(payload.version).forget(payload);
+    for (Member* left : at(payload.version).forget(payload)) waiting.push_back(left);
   }
   assign(now, waiting);
   std::size_t plans = 0;

@@ -13,6 +13,8 @@ namespace {
 
 // The origin waits no more for members that still lack the version when it has sent next to nothing for so long.
 constexpr Duration kStragglersAfter = std::chrono::seconds(10);
+// A member that gets far less than it once got of a payload that is forgotten, for so long, is told.
+constexpr Duration kSlowFor = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -228,13 +230,13 @@ void Publications::handle_progress(Instant now, Member& member, std::vector<std:
   if (PayloadPlan* plan = find_plan(member.receiving)) {
     return plan->handle_progress(now, member, std::move(stripes_missing));
   }
-  // Of what is forgotten nobody looks at edges, and a relay may pass it on by a chunk now and then: who gets far less
-  // than its link once carried hears that newer versions are to be had.
+  // Nobody looks at the edges of a payload that is forgotten, and a relay may pass it on by a chunk now and then. So
+  // the origin tells a member that gets far less than its link once carried.
   const bool is_slow = member.is_receiving() && !context_.holds(member.receiving) && member.last_received.limited() &&
                        PaceWatch::kHoardFactor * member.receive_bytes_per_s < member.last_received.bytes_per_s;
   if (!is_slow) return member.slow_since.reset();
   if (!member.slow_since) member.slow_since = now;
-  if (now - *member.slow_since < kStragglersAfter) return;
+  if (now - *member.slow_since < kSlowFor) return;
   member.slow_since.reset();
   resume_receiving(now, member);
 }

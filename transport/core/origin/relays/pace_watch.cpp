@@ -96,9 +96,7 @@ std::vector<PaceWatch::Lag> PaceWatch::lagging(Instant now, const Plan& plan, co
       const Watched& child = watched_[plan.members[at]];
       if (!paces[at] || paces[at]->missing == 0 || members[at].has_all) continue;
       if (child.fed_by[stripe].second > paces[at]->from) continue;
-      const double once = std::max(usually_received, members[at].before_chunks_per_s * share) / hungry[parents[at]];
-      double expected = std::max(std::max(child.best[stripe], usual) / kLagFactor,
-                                 std::max(once, members[at].predicted_chunks_per_s * share) / kHoardFactor);
+      double once = std::max(usually_received, members[at].before_chunks_per_s * share);
       std::uint32_t parent_lacked = 0;
       if (parents[at] != kOriginId) {
         const auto place = places.find(parents[at]);
@@ -109,12 +107,12 @@ std::vector<PaceWatch::Lag> PaceWatch::lagging(Instant now, const Plan& plan, co
           if (!lacked) continue;
           parent_lacked = *lacked;
         }
-        const double its_pace = std::max(parent.peak[stripe], parent.received_chunks_per_s * share);
-        expected = std::max(expected, its_pace / hungry[parents[at]] / kHoardFactor);
+        once = std::max({once, parent.peak[stripe], parent.received_chunks_per_s * share});
       }
-      if (members[at].predicted_chunks_per_s > 0) {
-        expected = std::min(expected, members[at].predicted_chunks_per_s * share / kPlannedFactor);
-      }
+      const double predicted = members[at].predicted_chunks_per_s * share;
+      double expected = std::max(std::max(child.best[stripe], usual) / kLagFactor,
+                                 std::max(once / hungry[parents[at]], predicted) / kHoardFactor);
+      if (predicted > 0) expected = std::min(expected, predicted / kPlannedFactor);
       if (paces[at]->missing < parent_lacked + kSlackChunks) continue;
       const bool telling = expected * to_seconds(kWindow) >= kChunksJudged;
       lags[at] = telling && paces[at]->chunks_per_s < expected;
