@@ -77,15 +77,15 @@ class Publication {
   Status hold_made(const MadePayload& made);
   /// Does not have it made again while the version is the latest.
   void give_up(PayloadId payload) { useless_.insert(payload); }
-  /// The same until make_again(): what has failed may not fail for ever.
+  /// The same until make_again(), as a disk may be full for a while.
   void put_off(PayloadId payload) { put_off_.insert(payload); }
   void make_again() { put_off_.clear(); }
   /// Another version is the latest: what was of no use may be of use when this one is so again.
   void handle_not_latest() { useless_.clear(); }
   /// Takes a payload back from everybody who was told of it, if it is held.
   void withdraw(PayloadId payload, std::string_view why);
-  /// Nobody needs the payload any more, or there is no more room for it: who was assigned it is to be assigned another.
-  /// With the full payload the store gives up the version. Returns who was assigned it.
+  /// Nobody needs the payload any more, or there is no more room for it. With the full payload the store gives up the
+  /// version. Returns the members that were assigned it, and are to be assigned another.
   std::vector<Member*> forget(PayloadId payload);
 
   // ---- plans
@@ -112,7 +112,7 @@ class Publication {
   [[nodiscard]] Result<std::optional<wire::Message>> complete(const MadePayload& made);
   /// Returns the message for the members that were told of it. Errors: as grow().
   [[nodiscard]] Result<wire::Message> take_growth(const MadePayload& grown);
-  /// Nobody is sent the payload any more, or assigned it. Returns who was.
+  /// Nobody is sent the payload any more, or assigned it. Returns the members that were.
   std::vector<Member*> drop(PayloadId payload, std::string_view why);
   /// Everyone who was told of the payload is sent this.
   void tell(PayloadId payload, const wire::Message& message);

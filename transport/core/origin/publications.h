@@ -45,8 +45,8 @@ struct PublicationProgress {
 /// is forgotten, because that version may still be withdrawn.
 ///
 /// Invariants: versions only grow, except after a withdrawal; the latest is one of the versions; every active member
-/// that lacks it has an assignment that leads towards it, or waits for a payload that is being made or will be. What
-/// the origin's disk refused to make is tried again after kMakeAgainAfter, and then less and less often, up to every
+/// that lacks it has an assignment that leads towards it, or waits for a payload that is being made or will be. The
+/// origin tries again to make what its disk refused, after kMakeAgainAfter and then less and less often, up to every
 /// kMakeAgainMax. A member waits for the next version alone if the full payload of this one cannot be made.
 class Publications {
  public:
@@ -191,7 +191,7 @@ class Publications {
   }
   /// Whether a member still waits for more of it.
   [[nodiscard]] bool in_use(PayloadId payload) const;
-  /// Who loses what it was assigned is assigned anew.
+  /// Assigns anew each member that loses what it was assigned.
   void forget_old_versions(Instant now);
   /// Counts who has installed what, forgets what nobody needs any more, repairs plans.
   void settle(Instant now);

@@ -25,8 +25,8 @@ void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(
   // Whatever comes of it, nobody has to let go any more when he hears of it.
   take_place(incoming, [this, incoming, done = std::move(done)](Result<StoredVersion> result) {
     set_pending_in_place_update(kNoVersion);
-    // Nothing was overwritten. Nobody waits for that: what was thrown away is gone from here, and who is told has to
-    // hear so at once.
+    // Nothing was overwritten, so nobody waits for the journal to go. The store may have thrown the payload away by
+    // now, and the worker has to hear so at once.
     if (std::exchange(incoming->changes, std::nullopt)) {
       run_unawaited(serial_, [layout = layout_, id = incoming->id()] { return abandon_in_place(layout, id); });
     }

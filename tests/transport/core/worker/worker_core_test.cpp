@@ -337,7 +337,7 @@ TEST_F(WorkerCoreTest, OlderVersionIsTakenUpOnlyIfTheOneThatArrivesIsNoMore) {
   EXPECT_EQ(worker.receiving(), Version{3});
 }
 
-// The store is making it the version in use: what follows must build on that.
+// The store is making it the version in use, and the next one must build on that.
 TEST_F(WorkerCoreTest, WhatIsBeingFinishedIsInstalledThoughTheOriginHasItNoMore) {
   announce(2, 1);
   announce(3, 2);

@@ -7,7 +7,7 @@
 
 namespace weightcast {
 
-/// The pace of what is smaller says nothing of a link: it travels within a socket's buffer.
+/// A smaller payload travels within a socket's buffer, so its pace says nothing of a link.
 inline constexpr std::uint64_t kMeasuredBytesMin = 4 * kMiB;
 
 /// What the origin knows of one direction of a node's link without being told: a probe measures it, and transfers that

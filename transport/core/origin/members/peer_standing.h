@@ -42,7 +42,7 @@ struct PeerStandingRecord {
 ///
 /// A publication with faults adds at most one strike, because all children of a failing relay complain at once. A clean
 /// one takes one away. Each demotion doubles the clean publications needed, up to kCleanMax. So a member that comes and
-/// goes does not take a chain with it each time. Who is slow, and whose uplink nobody has told or measured, goes no
+/// goes does not take a chain with it each time. Slowness takes a member whose uplink nobody has told or measured no
 /// further than kTail: it may be honest, and a plan that knows the uplink gives it no more than that carries.
 /// Invariant: strikes < kStrikesToDemote between publications; barred() implies kRolloutOnly.
 class PeerStanding {
@@ -58,7 +58,7 @@ class PeerStanding {
   /// Values out of range are brought into it, as the record may come from a file.
   explicit PeerStanding(const PeerStandingRecord& record);
 
-  /// `at_most`: where no more than that is known, the fault takes it no further.
+  /// `at_most`: the fault takes the member no further.
   void handle_fault(PeerFault fault, Standing at_most = Standing::kRolloutOnly);
   /// `took_part`: it received the payload. A member earns no trust by publications that it did not receive.
   void handle_publication_end(bool took_part);
