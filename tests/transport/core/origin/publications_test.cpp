@@ -256,6 +256,23 @@ TEST_F(PublicationsTest, WorkerThatJoinsInTheMiddleOfAnOlderVersionIsToldItsPlan
   EXPECT_EQ(announced[1].announce().manifest().payload().version(), 2u) << "what it is assigned is said last";
 }
 
+TEST_F(PublicationsTest, WorkerThatJoinsInTheMiddleOfTheLatestIsToldOfItThoughANewerOneComesAtOnce) {
+  join("a"), join("b");
+  publish(1);
+  receives("b", 1);
+  lose("b");
+  wire::Message again = join_message("b");
+  payload_to_wire(Version{1}, *again.mutable_join()->mutable_receiving());
+  const ConnId conn = conns["b"] = origin.next_conn();
+  origin.handle_accepted(now, conn, "host", std::nullopt);
+  origin.handle_message(now, conn, again);
+  publish(2);  // before the plan of version 1 is settled
+  const auto announced = heard_by("b", Kind::kAnnounce);
+  ASSERT_EQ(announced.size(), 2u);
+  EXPECT_EQ(announced[0].announce().manifest().payload().version(), 1u) << "it goes on with that";
+  EXPECT_EQ(announced[1].announce().manifest().payload().version(), 2u);
+}
+
 TEST_F(PublicationsTest, WorkerWhoseDiskFailedInTheMiddleOfAnOlderVersionIsStillAssignedTheLatest) {
   join("a"), join("b");
   publish(1), publish(2);
