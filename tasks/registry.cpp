@@ -89,13 +89,13 @@ Result<std::unique_ptr<Task>> make_math(const OptionReader& reader, std::string_
 }
 
 Result<std::unique_ptr<Task>> make_gsm8k(const OptionReader& reader, std::string_view data) {
-  WC_TRY(reader.check(std::array{"data"sv, "answer_method"sv}));
+  WC_TRY(reader.check(std::array{"answer_method"sv}));
   return make_math(reader, "gsm8k", {}, data);
 }
 
 Result<std::unique_ptr<Task>> make_math_of_columns(const OptionReader& reader, std::string_view data) {
-  WC_TRY(reader.check(
-      std::array{"data"sv, "answer_method"sv, "question_column"sv, "answer_column"sv, "answer_form"sv, "rows"sv}));
+  WC_TRY(
+      reader.check(std::array{"answer_method"sv, "question_column"sv, "answer_column"sv, "answer_form"sv, "rows"sv}));
   MathColumns columns;
   reader.take("question_column", columns.question);
   reader.take("answer_column", columns.answer);

@@ -17,12 +17,12 @@ using TaskOptions = std::map<std::string, std::string>;
 /// All names of tasks.
 [[nodiscard]] std::span<const std::string_view> task_names();
 
-/// The task of that name. `data` is what a task's option "data" names, already read; "" without one.
+/// The task of that name. `data` is the content of its file of problems, JSON lines; "" without one.
 /// Errors: kInvalidArgument, which names the task, option or value that is not known or out of range, and the nearest.
 ///   arithmetic          digits_max (2), operators (+-)
-///   gsm8k               data (JSONL), answer_method (auto | strict | flexible | boxed)
+///   gsm8k               answer_method (auto | strict | flexible | boxed)
 ///   knights_and_knaves  people_min (2), people_max (8), reward (exact | graded)
-///   math                data (JSONL), answer_method, question_column (question), answer_column (answer),
+///   math                answer_method, question_column (question), answer_column (answer),
 ///                       answer_form (marked | boxed | whole), rows
 ///   poker               opponent (pot_odds | loose_aggressive | tight_passive), hands (4),
 ///                       position (button | drawn), prompt (rules | state)

@@ -25,12 +25,15 @@ import os
 import queue
 import sys
 import threading
+import time
 import traceback
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 __all__ = ["EpisodeTask", "Task", "serve"]
 
 PROTOCOL = 1
+# How long calls that came before the end of stdin may still take: somebody may have piped them in.
+_LAST_ANSWERS_S = 1.0
 
 Message = Dict[str, str]
 # A text is one message of the user's. The second of a pair are metadata, for score().
@@ -138,21 +141,29 @@ def serve(task: Task) -> None:
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sys.stdout.flush()  # what was printed before, to where it belongs now
-    lines: "queue.Queue[bytes]" = queue.Queue()
+    lines: "queue.Queue[Optional[bytes]]" = queue.Queue()  # None: no more will come
 
     def read() -> None:
         for line in sys.stdin.buffer:
             lines.put(line)
+        lines.put(None)
+        time.sleep(_LAST_ANSWERS_S)
         os._exit(0)  # nobody is there any more, even if the task hangs
 
     threading.Thread(target=read, daemon=True).start()
     calls = _Calls(task)
     while True:
-        answer = calls.answer(json.loads(lines.get()))
+        line = lines.get()
+        if line is None:
+            os._exit(0)
+        answer = calls.answer(json.loads(line))
         try:
             text = json.dumps(answer, allow_nan=False)
         except (TypeError, ValueError) as error:
             text = json.dumps({"id": answer["id"], "error": f"the task's answer is no JSON: {error}"})
         data = memoryview(text.encode() + b"\n")
-        while data:
-            data = data[out.write(data) :]
+        try:
+            while data:
+                data = data[out.write(data) :]
+        except BrokenPipeError:
+            os._exit(0)  # nobody reads answers any more

@@ -37,6 +37,7 @@ class Other(Task):
     def score(self, metadata, response):
         print("a library may print")
         if response == "hang": time.sleep(1000)
+        if response == "slow": time.sleep(0.1)
         if response == "nan": return float("nan"), False
         return response == metadata["answer"] if response != "half" else 0.5
 
@@ -123,6 +124,27 @@ class TasksTest(unittest.TestCase):
         # A caller of another version gets the version, to refuse.
         self.assertEqual(program.ask("hello", protocol=2, options={"x": "1"})["protocol"], 1)
         program.end()
+
+    def test_answers_what_was_asked_before_stdin_ended(self):
+        calls = [{"id": 1, "call": "hello", "protocol": 1, "options": {"answer": "4"}}, {"id": 2, "call": "score", "metadata": {}, "response": "slow"}]
+        ended = subprocess.run(
+            [sys.executable, "-c", TASK.replace("CLASS", "Other")], input="".join(json.dumps(call) + "\n" for call in calls),
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PYTHON)},
+            universal_newlines=True, timeout=120,
+        )  # fmt: skip
+        self.assertEqual(ended.returncode, 0)
+        self.assertEqual([json.loads(line)["id"] for line in ended.stdout.splitlines()], [1, 2])
+
+    def test_ends_in_silence_where_nobody_reads_its_answer(self):
+        program = start("Other")
+        program.ask("hello", protocol=1, options={"answer": "4"})
+        program.process.stdout.close()
+        program.send("prompt", index=5)
+        self.assertEqual(program.process.wait(timeout=120), 0)
+        program.process.stdin.close()
+        with program.stderr:
+            program.stderr.seek(0)
+            self.assertNotIn(b"Traceback", program.stderr.read())
 
     def test_ends_with_its_parent_even_if_the_task_hangs(self):
         program = start("Other")

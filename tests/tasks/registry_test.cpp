@@ -19,6 +19,13 @@ TEST(TaskRegistry, RefusesUnknownNamesByTheNearest) {
             "task gsm8k: 'box' is no answer_method; the nearest is 'boxed' (all: auto, strict, flexible, boxed)");
 }
 
+TEST(TaskRegistry, TakesNoFileOfProblemsAsAnOption) {
+  // The caller reads it and gives its content: an option that names one would be ignored.
+  EXPECT_EQ(refusal("gsm8k", {{"data", "problems.jsonl"}}),
+            "'data' is no option of task gsm8k; the nearest is 'answer_method' (all: answer_method)");
+  EXPECT_NE(refusal("math", {{"data", "problems.jsonl"}}), "made");
+}
+
 TEST(TaskRegistry, RefusesValuesOutOfRange) {
   EXPECT_EQ(refusal("arithmetic", {{"digits_max", "0"}}), "arithmetic: digits_max is 0; it is 1 to 9");
   EXPECT_EQ(refusal("arithmetic", {{"digits_max", "10"}}), "arithmetic: digits_max is 10; it is 1 to 9");

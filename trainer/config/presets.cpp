@@ -7,7 +7,7 @@ namespace weightcast {
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = {
       {"arithmetic",
-       "sums of two digits by a model of 100,000 parameters, from scratch in minutes on one core",
+       "sums and differences of two digits by a model of 140,000 parameters, from scratch in minutes on one core",
        {{"task", "arithmetic"},
         {"task_options.digits_max", "1"},
         {"init_hidden_size", "64"},

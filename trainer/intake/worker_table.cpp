@@ -21,7 +21,7 @@ IntakeWorker* WorkerTable::handle_heard(Instant now, const std::string& name) {
       if (!quietest->second.is_silent) return nullptr;
       workers_.erase(quietest);
     }
-    found = workers_.emplace(name, IntakeWorker{.name = name}).first;
+    found = workers_.emplace(name, IntakeWorker{.name = name, .weights_since = now}).first;
     if (const auto before = restored_.extract(name)) found->second.incarnation = before.mapped().incarnation;
   }
   found->second.heard = now;

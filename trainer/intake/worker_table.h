@@ -18,7 +18,7 @@ struct IntakeWorker {
   // By the worker's last heartbeat.
   bool is_active = false;   ///< it rolls out
   Version weights{};        ///< that it generates under; 0: not known
-  Instant weights_since{};  ///< when that was heard first
+  Instant weights_since{};  ///< when that was heard first; of 0, when the worker was
   double rollouts_per_s = 0;
   double tokens_per_s = 0;
   double full_load_s = 0;  ///< seconds of a full engine that its work so far comes to

@@ -479,6 +479,13 @@ TEST_F(IntakeTest, OneWorkersBodiesDoNotKeepOthersWaiting) {
   EXPECT_EQ(post_one(intake_->endpoint(), greedy, "greedy", 9), 200u) << "it has its share again";
 }
 
+TEST(WorkerTable, CountsTheTimeWithoutAVersionFromTheFirstWord) {
+  WorkerTable table(std::chrono::seconds(60));
+  const auto at = [](int s) { return Instant{std::chrono::seconds(s)}; };
+  EXPECT_EQ(table.handle_heard(at(1000), "a")->weights_since, at(1000));
+  EXPECT_EQ(table.handle_heard(at(1002), "a")->weights_since, at(1000));
+}
+
 TEST(WorkerTable, IsBounded) {
   WorkerTable table(std::chrono::seconds(60));
   const auto at = [](int s) { return Instant{std::chrono::seconds(s)}; };
