@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "python")]
 
 import weightcast  # noqa: E402
 from daemons import Daemon  # noqa: E402
-from weightcast import _library, _publisher  # noqa: E402
+from weightcast import _arguments, _library  # noqa: E402
 
 
 def measure(function):
@@ -50,7 +50,7 @@ def main():
 
     lib = _library.library()
     infos = [weightcast.TensorInfo(name, "BF16", (elements,)) for name, _ in tensors]
-    listed, array = _publisher._structs_of(infos)
+    listed, array = _arguments.structs_of(infos)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for i in range(len(listed)):
         array[i].data = base + 2 * elements * i

@@ -18,11 +18,13 @@ Time-outs are in seconds and bound the whole call. A failing call raises Error, 
 Waiting releases the GIL. Ctrl-C (KeyboardInterrupt) ends a call that waits in the main thread.
 """
 
+from ._changes import Piece, update_shadow
 from ._errors import Code, Error, TimedOut
 from ._library import library_version
 from ._load import Weights, load
 from ._node import history, status, versions, wait_until_ready
-from ._publisher import Outcome, Payload, Piece, Publication, Publisher, Region, attach, update_shadow
+from ._publication import Publication, Region, attach
+from ._publisher import Outcome, Payload, Publisher
 from ._snapshot import Snapshot
 from ._subscription import Change, Event, EventKind, Pin, Subscription, TorchChange
 from ._tensors import RawTensor, TensorInfo, describe

@@ -246,14 +246,14 @@ def fail_in_many_ways(rank, state_dir):
                 raise MemoryError("of this rank alone")
             fill(self, name, tensor, **kwargs)
 
-        with mock.patch("weightcast._publisher._Slots.fill", broken_fill):
+        with mock.patch("weightcast._publication._Slots.fill", broken_fill):
             attempt("fill", publisher.publish, good)
         publisher.publish(good)
         publisher.wait()
         publisher.publish_changed(good)
         publisher.wait()
         good["w"].to_local().add_(1)
-        with mock.patch("weightcast._publisher._Slots.fill", broken_fill):
+        with mock.patch("weightcast._publication._Slots.fill", broken_fill):
             attempt("fill changes", publisher.publish_changed, good)
         publisher.publish_changed(good)
         publisher.wait()
@@ -295,7 +295,7 @@ def lose_a_rank(rank, state_dir, how):
                 os._exit(1)
             time.sleep(60)
 
-        with mock.patch("weightcast._publisher._Slots.fill", end):
+        with mock.patch("weightcast._publication._Slots.fill", end):
             publisher.publish(state_dict)
     began = time.monotonic()
     said = message_of(publisher.publish, state_dict)

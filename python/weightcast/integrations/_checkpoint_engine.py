@@ -18,9 +18,10 @@ import ray
 import torch
 import torch.distributed as dist
 
+from .._arguments import Files
 from .._errors import Error
 from .._library import PathLike
-from .._publisher import Files, Publisher
+from .._publisher import Publisher
 from .._snapshot import Snapshot
 from .._subscription import Pin, Subscription, pin_when_installed
 from ._updates import Update, UpdateError, WeightsPublisher

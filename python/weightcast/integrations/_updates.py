@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Optional, Protocol
 
+from .._arguments import Files
 from .._errors import Code, TimedOut
-from .._publisher import Files, Outcome, Publication, Publisher
+from .._publication import Publication
+from .._publisher import Outcome, Publisher
 from .._subscription import seconds_left
 from .._tensors import TensorInfo, describe
 

@@ -21,19 +21,12 @@ from typing import Any, NamedTuple, Optional, Union
 import torch
 import torch.distributed as dist
 
+from .._arguments import Files, items
+from .._changes import Piece, update_shadow
 from .._errors import Code, Error, TimedOut
 from .._library import PathLike
-from .._publisher import (
-    Files,
-    Outcome,
-    Piece,
-    Publication,
-    Publisher,
-    Region,
-    _items,
-    attach,
-    update_shadow,
-)
+from .._publication import Publication, Region, attach
+from .._publisher import Outcome, Publisher
 from .._tensors import Box, Source, source_of
 from ._shards import Held, Plan, Shard, Split, local_shards, make_plan
 
@@ -332,7 +325,7 @@ class ShardedPublisher:
         local: dict[tuple[str, Box], _Local] = {}
         given_as: dict[str, str] = {}
         first: dict[Any, str] = {}
-        for given, value in _items(state_dict):
+        for given, value in items(state_dict):
             name = self._renamed(given)
             if name is None:
                 continue

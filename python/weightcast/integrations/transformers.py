@@ -21,8 +21,9 @@ import transformers
 from accelerate.utils import extract_model_from_parallel
 from transformers.utils import is_peft_available
 
+from .._arguments import Files
 from .._library import PathLike
-from .._publisher import Files, Outcome, Publisher
+from .._publisher import Outcome, Publisher
 from .._tensors import describe, tensor_bytes
 from ._step_log import StepLog, figures_of
 

@@ -17,10 +17,11 @@ import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
+from .._arguments import Files
 from .._errors import Code, Error, TimedOut
 from .._library import PathLike
 from .._node import versions
-from .._publisher import Files, Publisher
+from .._publisher import Publisher
 from .._tensors import TensorInfo, describe, tensor_bytes
 from ._step_log import StepLog, figures_of
 
