@@ -173,7 +173,7 @@ Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& tab
   WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
   if (current.version == payload.version) WC_TRY(layout.switch_current(payload.base));
   WC_TRY(remove_if_there(files, layout.record(payload.version)));
-  WC_ASSIGN(const std::shared_ptr<VersionFiles> base, VersionFiles::open(files, is_home ? home : hidden, table));
+  WC_ASSIGN(const FilesRef base, VersionFiles::open(files, is_home ? home : hidden, table));
   const auto finish = [&]() -> Status {
     WC_TRY(sync_files(*base));
     WC_ASSIGN(const SnapshotDigest digest, files_digest(*base, threads));
@@ -207,8 +207,7 @@ Result<bool> is_made(const StoreLayout& layout, Version version, unsigned thread
   const Result<VersionRecord> record = read_record(layout.files(), layout.record(version));
   if (!record.has_value()) return no_if_wrong(record.error());
   WC_ASSIGN(FileTable table, FileTable::make(record->manifest.files));
-  const Result<std::shared_ptr<VersionFiles>> files =
-      VersionFiles::open(layout.files(), layout.complete(version), std::move(table));
+  const Result<FilesRef> files = VersionFiles::open(layout.files(), layout.complete(version), std::move(table));
   if (!files.has_value()) return no_if_wrong(files.error());
   if (record->durable) {
     WC_TRY(sync_record(layout.files(), layout.record(version)));

@@ -37,8 +37,8 @@ namespace weightcast {
 // thread, one at a time.
 
 struct InPlaceWork {
-  std::shared_ptr<VersionFiles> files;  ///< of the version that is here
-  std::shared_ptr<VersionFiles> patch;
+  FilesRef files;  ///< of the version that is here
+  FilesRef patch;
   VersionRecord record;  ///< of the patch
   Checksum base_digest;
   std::shared_ptr<const LeafSums> base_leaves;  ///< null: not known

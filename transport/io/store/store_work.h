@@ -14,8 +14,6 @@
 
 namespace weightcast {
 
-using FilesRef = std::shared_ptr<VersionFiles>;
-
 /// The files of a deleted version, in DIR/spare/, for the next one.
 struct Spare {
   Version version{};           ///< that was deleted

@@ -27,8 +27,6 @@ constexpr std::size_t kPieceBytes = 256 * kKiB;
 // Of steps from a proven version: more than --anchor-interval allows.
 constexpr std::size_t kStepsMax = 4096;
 
-using FilesRef = std::shared_ptr<VersionFiles>;
-
 /// The root of the tree over what the files hold.
 Result<ContentDigest> root_of(VersionFiles& files, const HashTree& tree, unsigned threads) {
   WC_ASSIGN(const std::vector<ContentDigest> digests, chunk_digests_of(files, tree.chunk_bytes, threads));
