@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "transport/io/log.h"
-#include "transport/io/store/store_impl.h"
+#include "transport/io/store/store.h"
 
 namespace weightcast {
 namespace {
@@ -23,8 +23,8 @@ StorePlace make_place(const StoreLayout& disk, StorePlace chosen) {
 
 /// Whether it is still open where versions lie, which one of that size decides. Then `begin` runs once it is known, or
 /// `refuse` if the payload has been discarded by then.
-bool StoreImpl::waits_for_place_choice(PayloadId payload, std::uint64_t version_bytes, std::function<void()> begin,
-                                       std::function<void(Error)> refuse) {
+bool Store::waits_for_place_choice(PayloadId payload, std::uint64_t version_bytes, std::function<void()> begin,
+                                   std::function<void(Error)> refuse) {
   if (place_) return false;
   auto wanted = std::make_shared<bool>(true);
   preparing_[payload] = wanted;

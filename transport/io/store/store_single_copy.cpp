@@ -4,7 +4,7 @@
 
 #include "transport/io/log.h"
 #include "transport/io/store/files/readable.h"
-#include "transport/io/store/store_impl.h"
+#include "transport/io/store/store_incoming.h"
 
 namespace weightcast {
 namespace {
@@ -16,12 +16,12 @@ constexpr Duration kRestoreRetry = std::chrono::seconds(5);
 
 }  // namespace
 
-void StoreImpl::set_pending_in_place_update(Version version) {
+void Store::set_pending_in_place_update(Version version) {
   if (std::exchange(pending_in_place_update_, version) != version && on_pending_in_place_update_)
     on_pending_in_place_update_();
 }
 
-void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+void Store::finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
   // Whatever comes of it, nobody has to let go any more when he hears of it.
   take_place(incoming, [this, incoming, done = std::move(done)](Result<StoredVersion> result) {
     set_pending_in_place_update(kNoVersion);
@@ -35,7 +35,7 @@ void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(
 }
 
 /// The journal still has all of it: only the disk refused.
-void StoreImpl::restore_base() {
+void Store::restore_base() {
   const auto [payload, base] = *unrestored_;
   serial_.run(
       [layout = layout_, threads = loop_.threads_per_job_max(), version = payload.base]() -> Result<bool> {
@@ -56,12 +56,19 @@ void StoreImpl::restore_base() {
 }
 
 /// Of a version that is deleted before it was durable.
-void StoreImpl::drop_journal(Version version) {
+void Store::drop_journal(Version version) {
   run_unawaited(serial_, [layout = layout_, version] { return end_in_place(layout, version); });
 }
 
+InPlaceWork Store::work_of(const Incoming& incoming) const {
+  const Complete& base = *incoming.base;
+  return {base.files,         incoming.files,
+          incoming.record,    base.stored.manifest.snapshot_digest,
+          base.stored.leaves, loop_.threads_per_job_max()};
+}
+
 /// While others still read the base.
-void StoreImpl::prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+void Store::prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
   serial_.run([layout = layout_, work = work_of(*incoming),
                wanted = incoming->wanted] { return prepare_in_place(layout, work, *wanted); },
               [this, incoming, done = std::move(done)](Result<InPlaceChanges> changes) mutable {
@@ -76,8 +83,8 @@ void StoreImpl::prepare_place(const IncomingRef& incoming, std::function<void(Re
               });
 }
 
-void StoreImpl::wait_for_place(const IncomingRef& incoming, const std::string& why,
-                               std::function<void(Result<StoredVersion>)> done) {
+void Store::wait_for_place(const IncomingRef& incoming, const std::string& why,
+                           std::function<void(Result<StoredVersion>)> done) {
   if (!incoming->waits_since) {
     log_info("store: version {} waits until nobody has the files of version {} open, mapped or linked",
              incoming->manifest().version.value, incoming->manifest().base_version.value);
@@ -93,8 +100,8 @@ void StoreImpl::wait_for_place(const IncomingRef& incoming, const std::string& w
   if (!place_timer_.armed()) place_timer_.arm(loop_.now() + kAskAgain);
 }
 
-void StoreImpl::give_up_waiting(const IncomingRef& incoming, const std::string& why,
-                                std::function<void(Result<StoredVersion>)> done) {
+void Store::give_up_waiting(const IncomingRef& incoming, const std::string& why,
+                            std::function<void(Result<StoredVersion>)> done) {
   incoming->waits_since.reset();
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
@@ -119,7 +126,7 @@ void StoreImpl::give_up_waiting(const IncomingRef& incoming, const std::string& 
 
 /// What this store itself, or who has pinned it, does with the only copy; "" if nothing. Reads and syncing have its
 /// files open, and what is not durable yet may have a journal of its own. An anchor is of one version from end to end.
-std::string StoreImpl::why_in_use(const Complete& base) const {
+std::string Store::why_in_use(const Complete& base) const {
   if (is_being_anchored(base)) return "it is being written to the disk whole, as every --anchor-interval versions";
   if (base.users > 1) return "it is being read for other workers";
   if (is_pinned(base.stored.manifest.version)) return "a program on this host has acquired it";
@@ -128,7 +135,7 @@ std::string StoreImpl::why_in_use(const Complete& base) const {
 
 /// First a look whether anybody has the files, while they are still in their place: who is late must not see `current`
 /// come and go.
-void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+void Store::take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
   if (base->lost) {
@@ -157,7 +164,7 @@ void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Resul
       });
 }
 
-void StoreImpl::change_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+void Store::change_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
   complete_.erase(version);
