@@ -119,20 +119,7 @@ struct RecoveredStore;
 struct Spare;
 
 /// A node's versions on disk. Loop thread only; callbacks run on the loop, never from inside the call.
-///
-///   DIR/lock                held (flock) while a daemon runs
-///   DIR/incoming/N/         files of a version that is arriving, preallocated to their full size
-///   DIR/incoming/N-B/       the patch from version B to N while it arrives; it is applied to N/
-///   DIR/incoming/N-packed/  the packed payload of version N while it arrives; it is unpacked to N/
-///   DIR/versions/N/         a complete, verified version: byte for byte as published
-///   DIR/patches/N-B/        the payload of a complete patch, for children; a restart deletes N-packed/
-///   DIR/records/N, N-B      manifest and chunk digests (version_record.h)
-///   DIR/current             symbolic link to versions/N, replaced by rename: readers see the old or the new one
-///   DIR/trash/              what is being deleted; emptied at start
-///   DIR/spare/              files of the version that was deleted last, for the next one; emptied at start
-///   DIR/undo/N-B            with single_copy: the journal of B's old cells (in_place.h)
-///   DIR/aside/              foreign files that were in the folders above; never deleted
-///   DIR/run                 which run the directory follows (run_file.h)
+/// ARCHITECTURE.md, "Where things are on disk", lists the folders.
 ///
 /// With a directory in memory, incoming/ of whole versions, versions/, undo/, spare/ and a trash/ and aside/ of their
 /// own are in that one. DIR/arriving/ has the payloads of patches, and DIR/anchors/ what the log goes on from. A

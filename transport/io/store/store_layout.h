@@ -13,8 +13,8 @@
 
 namespace weightcast {
 
-/// Paths in a store's directory, and the basic steps on them. store.h has the picture. The file system outlives this.
-/// The names of versions and payloads are those of one run (run_file.h): in the first one "N", in the k-th "N@k".
+/// Paths in a store's directory, and the basic steps on them. ARCHITECTURE.md has the picture. The file system outlives
+/// this. The names of versions and payloads are those of one run (run_file.h): in the first one "N", in the k-th "N@k".
 class StoreLayout {
  public:
   /// `memory`: the directory in memory that versions lie in; "": they lie in `directory`.
