@@ -38,8 +38,6 @@ Status sync_files(VersionFiles& files) {
   return {};
 }
 
-Error unwanted() { return fail(Errc::kNotFound, Op::kDecode, "it is not wanted any more"); }
-
 /// What stands in the cells that will change goes to the journal; nothing is written.
 class JournalStreams final : public ApplyStreams {
  public:
@@ -85,7 +83,9 @@ Result<InPlaceChanges> note_changes(const InPlaceWork& work, UndoJournal& journa
                                  .list_bytes_max = kStepBytesMax});
     return {};
   };
-  const auto apply = [&](const Segment& segment) { return wanted ? applier->apply(segment) : unwanted(); };
+  const auto apply = [&](const Segment& segment) -> Status {
+    return wanted ? applier->apply(segment) : fail(Errc::kNotFound, Op::kDecode, "it is not wanted any more");
+  };
   WC_ASSIGN(const PatchEnd end,
             read_patch(*work.patch, manifest, work.base_digest, work.files->table(), threads_of(work), start, apply));
   WC_ASSIGN(const Checksum digest, applier->finish(end));
@@ -98,12 +98,11 @@ Result<InPlaceChanges> note_changes(const InPlaceWork& work, UndoJournal& journa
                         std::make_shared<const LeafSums>(applier->leaves())};
 }
 
-Status write_changes(const InPlaceWork& work, const StepRef& step, const std::atomic<bool>& wanted) {
+Status write_changes(const InPlaceWork& work, const StepRef& step) {
   const Manifest& manifest = work.record.manifest;
   const auto update = SpareUpdate::open(*work.files, manifest.version, step->plan, {step});
   std::atomic<bool> all_written = true;
   WC_TRY(for_each_until_error(step->plan.size(), threads_of(work), [&](std::size_t i) -> Status {
-    if (!wanted) return unwanted();
     WC_ASSIGN(const bool written, update->write(step->plan[i]));
     if (!written) all_written = false;
     return {};
@@ -119,7 +118,6 @@ Status write_changes(const InPlaceWork& work, const StepRef& step, const std::at
     return {};
   };
   const auto apply = [&](const Segment& segment) -> Status {
-    if (!wanted) return unwanted();
     return step->segments[segment.header.range.index] ? Status() : applier->apply(segment);
   };
   const auto end =
@@ -128,9 +126,8 @@ Status write_changes(const InPlaceWork& work, const StepRef& step, const std::at
 }
 
 /// Steps 3 to 5.
-Status change(const StoreLayout& layout, const InPlaceWork& work, const InPlaceChanges& changes,
-              const std::atomic<bool>& wanted, double& switch_s) {
-  WC_TRY(write_changes(work, changes.step, wanted));
+Status change(const StoreLayout& layout, const InPlaceWork& work, const InPlaceChanges& changes, double& switch_s) {
+  WC_TRY(write_changes(work, changes.step));
   WC_ASSIGN(switch_s, install_patched(layout, work.record.manifest));
   return {};
 }
@@ -286,14 +283,13 @@ Status abandon_in_place(const StoreLayout& layout, PayloadId payload) {
   return remove_if_there(layout.files(), layout.undo(payload));
 }
 
-InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& work, const InPlaceChanges& changes,
-                               const std::atomic<bool>& wanted) {
+InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& work, const InPlaceChanges& changes) {
   InPlaceResult result;
   const PayloadId payload = work.record.manifest.id();
   const auto hidden_at = std::chrono::steady_clock::now();
   result.status = hide(layout, work);
   if (!result.status.has_value() && result.status.error().code == Errc::kBusy) return result;
-  if (result.status.has_value()) result.status = change(layout, work, changes, wanted, result.switch_s);
+  if (result.status.has_value()) result.status = change(layout, work, changes, result.switch_s);
   result.hidden_s = to_seconds(std::chrono::steady_clock::now() - hidden_at);
   if (result.status.has_value()) return result;
   const Status reverted = revert(layout, payload, work.files->table(), work.base_digest, work.threads);

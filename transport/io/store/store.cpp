@@ -79,10 +79,6 @@ Store::Store(EventLoop& loop, StoreOptions options, FileSystem& files, std::uniq
 Store::~Store() {
   *wanted_ = false;
   drop_spare();
-  for (const auto& [payload, incoming] : incoming_) {
-    // Once its bytes are being written, to end is as quick as to go back.
-    if (!incoming->changes) *incoming->wanted = false;
-  }
 }
 
 Error Store::no_such(PayloadId payload) {
@@ -510,13 +506,10 @@ void Store::discard(PayloadId payload) {
   }
   if (const auto found = incoming_.find(payload); found != incoming_.end()) {
     const IncomingRef incoming = found->second;
+    WC_CHECK(!incoming->finishing);
     incoming->discarded = true;
-    if (incoming->awaits_digest) {
-      later([payload, done = std::exchange(incoming->awaits_digest, nullptr)] { done(no_such(payload)); });
-    }
     incoming->check.reset();
     incoming->applied.reset();
-    *incoming->wanted = false;
     if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
     for (std::uint32_t i = 0; i < incoming->manifest().chunk_count(); ++i) cache_.erase({payload, ChunkIndex{i}});
     incoming->unwritten.clear();
@@ -535,7 +528,11 @@ void Store::discard(PayloadId payload) {
     remove(payload.version, layout_.incoming(payload.version), std::move(target));
   }
   // An installation that failed and could not be undone has left it where a start would take it for complete.
-  if (imported && payload.is_full() && !complete_.contains(payload.version)) take_out(payload, *table);
+  if (imported && payload.is_full() && !complete_.contains(payload.version)) {
+    run_unawaited(serial_, [layout = layout_, version = payload.version, next = newest(), table = *table] {
+      return uninstall(layout, version, next, table);
+    });
+  }
   remove(payload, layout_.incoming(payload), std::move(table));
 }
 

@@ -239,8 +239,8 @@ class Store {
   /// is as it was.
   ///
   /// Errors: kCorrupt (a digest does not match, or the payload does not decode: it is deleted; or something is still
-  /// missing), kWrongBase (the patch does not fit the base: it is deleted), kNotFound (not begun, or discarded
-  /// meanwhile), kNoSpace and kIo (nothing has changed, and begin() and finish() may be called again).
+  /// missing), kWrongBase (the patch does not fit the base: it is deleted), kNotFound (not begun), kNoSpace and kIo
+  /// (nothing has changed, and begin() and finish() may be called again).
   void finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done);
 
   /// Makes files for a version that this node makes itself; its manifest is known only with its last byte. The caller
@@ -279,9 +279,9 @@ class Store {
   void add_full_manifest(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
                          std::function<void(Status)> done);
 
-  /// Deletes an arriving payload or an import. The chunks of a complete version that grow_making() told of are not read
-  /// any more. Its writes under way call back with kNotFound. Harmless if there is
-  /// none.
+  /// Deletes an arriving payload, but not while finish() is at work on it, or an import. The chunks of a complete
+  /// version that grow_making() told of are not read any more. Its writes under way call back with kNotFound. Harmless
+  /// if there is none.
   void discard(PayloadId payload);
 
  private:
@@ -407,8 +407,6 @@ class Store {
                   const std::function<void(Result<StoredVersion>)>& done);
   /// The newest that is complete and not lost, of whatever run; kNoVersion if there is none.
   [[nodiscard]] StoreLayout::Named newest() const;
-  /// Of one that is discarded, whose files may have taken their place: there they are a version that nobody knows of.
-  void take_out(PayloadId payload, const FileTable& table);
   void install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   CompleteRef add_complete(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves = nullptr);
   void drop_journal(Version version);

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <atomic>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -27,9 +25,7 @@ struct Store::Incoming {
   CompleteRef base;                                     // of a patch that needs one, from begin() on
   FilesRef target;                                      // of what is made beside, from begin() on
   std::unique_ptr<PatchedSnapshot> applied;             // of what is made beside, from begin() on
-  std::shared_ptr<std::atomic<bool>> wanted = std::make_shared<std::atomic<bool>>(true);  // of one in the only copy
   bool finishing = false;
-  std::function<void(Result<StoredVersion>)> awaits_digest;  // of finish(), while `check` or `applied` computes it
   bool record_is_behind = false;          // a full disk refused a part or the end; touched by serial work alone
   std::optional<InPlaceChanges> changes;  // of one in the only copy, once it is prepared
   std::optional<Instant> waits_since;     // for those who read the only copy

@@ -25,9 +25,8 @@ void Store::finish(PayloadId payload, std::function<void(Result<StoredVersion>)>
   }
   incoming->finishing = true;
   if (payload.is_encoded() && !is_made_beside(payload)) return finish_in_place(incoming, std::move(done));
-  incoming->awaits_digest = std::move(done);
-  auto handle = [this, incoming](const Result<Checksum>& digest) {
-    if (!incoming->discarded) handle_digest(incoming, digest, std::exchange(incoming->awaits_digest, nullptr));
+  auto handle = [this, incoming, done = std::move(done)](const Result<Checksum>& digest) {
+    handle_digest(incoming, digest, done);
   };
   incoming->check ? incoming->check->finish(std::move(handle)) : incoming->applied->finish(std::move(handle));
 }
@@ -59,7 +58,8 @@ void Store::give_up(const IncomingRef& incoming, const Error& error,
 void Store::throw_away(const IncomingRef& incoming, const Error& error,
                        const std::function<void(Result<StoredVersion>)>& done) {
   later([this, incoming, error, done] {
-    if (!incoming->discarded) discard(incoming->id());
+    incoming->finishing = false;
+    discard(incoming->id());
     done(error);
   });
 }
@@ -76,21 +76,10 @@ void Store::install_checked(const IncomingRef& incoming, std::function<void(Resu
         return install(layout, manifest.version);
       },
       [this, incoming, done = std::move(done)](const Result<double>& switch_s) {
-        const Version version = incoming->manifest().version;
-        if (incoming->discarded) {
-          const FilesRef& files = incoming->target ? incoming->target : incoming->files;
-          if (switch_s.has_value()) take_out(incoming->id(), files->table());
-          return done(no_such(incoming->id()));
-        }
         incoming->finishing = false;
-        if (!switch_s.has_value()) return done(about(version, switch_s.error()));
+        if (!switch_s.has_value()) return done(about(incoming->manifest().version, switch_s.error()));
         handle_moved(incoming, *switch_s, done);
       });
-}
-
-void Store::take_out(PayloadId payload, const FileTable& table) {
-  run_unawaited(
-      serial_, [layout = layout_, payload, next = newest(), table] { return uninstall(layout, payload, next, table); });
 }
 
 void Store::handle_moved(const IncomingRef& incoming, double switch_s,

@@ -70,15 +70,11 @@ InPlaceWork Store::work_of(const Incoming& incoming) const {
 /// While others still read the base.
 void Store::prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
   serial_.run([layout = layout_, work = work_of(*incoming),
-               wanted = incoming->wanted] { return prepare_in_place(layout, work, *wanted); },
+               wanted = wanted_] { return prepare_in_place(layout, work, *wanted); },
               [this, incoming, done = std::move(done)](Result<InPlaceChanges> changes) mutable {
-                if (!changes.has_value()) {
-                  if (incoming->discarded) return done(no_such(incoming->id()));
-                  return give_up(incoming, changes.error(), done);
-                }
+                if (!changes.has_value()) return give_up(incoming, changes.error(), done);
                 incoming->changes = std::move(changes).value();
                 incoming->waits_since.reset();
-                if (incoming->discarded) return done(no_such(incoming->id()));
                 take_place(incoming, std::move(done));
               });
 }
@@ -93,10 +89,8 @@ void Store::wait_for_place(const IncomingRef& incoming, const std::string& why,
   if (loop_.now() - *incoming->waits_since >= options_.single_copy_wait) {
     return give_up_waiting(incoming, why, std::move(done));
   }
-  waiting_for_place_.push_back([this, incoming, done = std::move(done)]() mutable {
-    if (incoming->discarded) return done(no_such(incoming->id()));
-    take_place(incoming, std::move(done));
-  });
+  waiting_for_place_.push_back(
+      [this, incoming, done = std::move(done)]() mutable { take_place(incoming, std::move(done)); });
   if (!place_timer_.armed()) place_timer_.arm(loop_.now() + kAskAgain);
 }
 
@@ -114,7 +108,6 @@ void Store::give_up_waiting(const IncomingRef& incoming, const std::string& why,
         return layout.files().users_of(paths);
       },
       [this, incoming, version, why, done = std::move(done)](const std::string& users) {
-        if (incoming->discarded) return done(no_such(incoming->id()));
         give_up(incoming,
                 fail(Errc::kTimedOut, Op::kInstall,
                      fmt::format("waited {:.3g} s for version {}, which stays: {}{}{}",
@@ -148,7 +141,6 @@ void Store::take_place(const IncomingRef& incoming, std::function<void(Result<St
   serial_.run(
       [layout = layout_, version, base] { return base->files->check_unused(layout.files(), layout.complete(version)); },
       [this, incoming, base, version, done = std::move(done)](const Status& unused) mutable {
-        if (incoming->discarded) return done(no_such(incoming->id()));
         std::string why = why_in_use(*base);
         if (unused.has_value() && why.empty()) return change_place(incoming, std::move(done));
         if (!unused.has_value() && unused.error().code == Errc::kBusy) why = unused.error().detail;
@@ -169,7 +161,7 @@ void Store::change_place(const IncomingRef& incoming, std::function<void(Result<
   const Version version = base->stored.manifest.version;
   complete_.erase(version);
   serial_.run([layout = layout_, work = work_of(*incoming),
-               incoming] { return install_in_place(layout, work, *incoming->changes, *incoming->wanted); },
+               incoming] { return install_in_place(layout, work, *incoming->changes); },
               [this, incoming, base, version, done = std::move(done)](const InPlaceResult& result) mutable {
                 const bool busy = !result.status.has_value() && result.status.error().code == Errc::kBusy;
                 if (result.status.has_value()) {
@@ -186,10 +178,7 @@ void Store::change_place(const IncomingRef& incoming, std::function<void(Result<
                 } else {
                   complete_[version] = base;
                 }
-                if (incoming->discarded) return done(no_such(incoming->id()));
-                if (busy) {
-                  return wait_for_place(incoming, result.status.error().detail, std::move(done));
-                }
+                if (busy) return wait_for_place(incoming, result.status.error().detail, std::move(done));
                 give_up(incoming, result.status.error(), done);
               });
 }
