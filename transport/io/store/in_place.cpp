@@ -135,15 +135,15 @@ Status change(const StoreLayout& layout, const InPlaceWork& work, const InPlaceC
 /// Step 2. Errors: kBusy, with everything where it was; kUnsupported, kIo.
 Status hide(const StoreLayout& layout, const InPlaceWork& work) {
   const Manifest& manifest = work.record.manifest;
-  const fs::path home = layout.complete(manifest.base_version), hidden = layout.incoming(manifest.version);
+  const fs::path visible = layout.complete(manifest.base_version), hidden = layout.incoming(manifest.version);
   // What there is of the version as another payload was given up, and may not have found room in the trash.
   WC_ASSIGN(const bool left_over, is_there(layout.files(), hidden));
   if (left_over) WC_TRY(layout.throw_away(hidden));
-  WC_TRY(layout.files().rename(home, hidden));
+  WC_TRY(layout.files().rename(visible, hidden));
   // Only now: from here on nobody can open them by a name that he knows.
   const Status unused = work.files->check_unused(layout.files(), hidden);
   if (unused.has_value() || unused.error().code != Errc::kBusy) return unused;
-  WC_TRY(layout.files().rename(hidden, home));
+  WC_TRY(layout.files().rename(hidden, visible));
   return unused;
 }
 
@@ -161,16 +161,16 @@ Status write_old(VersionFiles& base, std::uint64_t offset, Bytes old, const fs::
 Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& table, const Checksum& base_digest,
               unsigned threads) {
   FileSystem& files = layout.files();
-  const fs::path home = layout.complete(payload.base), hidden = layout.incoming(payload.version);
-  WC_ASSIGN(const bool is_home, is_there(files, home));
+  const fs::path visible = layout.complete(payload.base), hidden = layout.incoming(payload.version);
+  WC_ASSIGN(const bool is_visible, is_there(files, visible));
   WC_ASSIGN(const bool is_hidden, is_there(files, hidden));
   WC_ASSIGN(const bool is_installed, is_there(files, layout.complete(payload.version)));
-  if (!is_home && !is_hidden && is_installed) WC_TRY(files.rename(layout.complete(payload.version), hidden));
+  if (!is_visible && !is_hidden && is_installed) WC_TRY(files.rename(layout.complete(payload.version), hidden));
   // Before the journal goes: with it what has become of the version is known.
   WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
   if (current.version == payload.version) WC_TRY(layout.switch_current(payload.base));
   WC_TRY(remove_if_there(files, layout.record(payload.version)));
-  WC_ASSIGN(const FilesRef base, VersionFiles::open(files, is_home ? home : hidden, table));
+  WC_ASSIGN(const FilesRef base, VersionFiles::open(files, is_visible ? visible : hidden, table));
   const auto finish = [&]() -> Status {
     WC_TRY(sync_files(*base));
     WC_ASSIGN(const SnapshotDigest digest, files_digest(*base, threads));
@@ -178,7 +178,7 @@ Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& tab
     if (base_digest != Checksum{} && digest.root() != base_digest) {
       return fail(Errc::kCorrupt, Op::kVerify, "what its journal put back does not match its digest");
     }
-    if (!is_home) WC_TRY(files.rename(hidden, home));
+    if (!is_visible) WC_TRY(files.rename(hidden, visible));
     WC_TRY(sync_directory(files, layout.versions()));
     return sync_directory(files, layout.incoming());
   };

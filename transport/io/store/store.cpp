@@ -86,7 +86,7 @@ Error Store::no_such(PayloadId payload) {
 }
 
 Error Store::about(Version version, Error error) const {
-  error.detail = fmt::format("version {} in {}: {}", version.value, layout_.home().native(), error.detail);
+  error.detail = fmt::format("version {} in {}: {}", version.value, layout_.versions_root().native(), error.detail);
   if (error.code == Errc::kNoSpace) {
     // A record that finds no place may lack bytes, a file, or a part of the user's quota.
     error.detail += "; make room there (df for bytes, df -i for files, quota), and it goes on from where it is";

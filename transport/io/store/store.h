@@ -125,10 +125,10 @@ struct Spare;
 /// own are in that one. DIR/arriving/ has the payloads of patches, and DIR/anchors/ what the log goes on from. A
 /// version is durable when the log holds it: version_log.h.
 ///
-/// N and B have 12 digits everywhere. A store holds the versions of one run, in whose names it is at home. When it
-/// begins another one, names of that one end with its count: N@2. Complete versions of the run before stay readable,
-/// and `current` names the newest of them, until a version of the new run is complete; they are deleted when one is
-/// durable. The store offers them to no other node.
+/// N and B have 12 digits everywhere. A store holds the versions of one run. When it begins another one, names of that
+/// one end with its count: N@2. Complete versions of the run before stay readable, and `current` names the newest of
+/// them, until a version of the new run is complete; they are deleted when one is durable. The store offers them to no
+/// other node.
 ///
 /// No bookkeeping of chunks: at start, recovery hashes the bytes of an arriving version against their digests, and
 /// skips holes. Sync policy: the store does not sync chunk writes. A version becomes visible when its snapshot digest

@@ -39,8 +39,8 @@ bool Store::waits_for_place_choice(PayloadId payload, std::uint64_t version_byte
         if (chooses) {
           place_ = std::move(*place);
           if (!place_->memory_directory.empty()) layout_ = layout_.in_memory_at(place_->memory_directory);
-          log_info("versions lie {}: {}", layout_.in_memory() ? "in " + layout_.home().native() : "on the disk",
-                   place_->why);
+          log_info("versions lie {}: {}",
+                   layout_.in_memory() ? "in " + layout_.versions_root().native() : "on the disk", place_->why);
         }
         if (!*wanted) return refuse(no_such(payload));
         preparing_.erase(payload);

@@ -91,7 +91,7 @@ Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const 
     made = VersionFiles::create(layout.files(), layout.incoming(payload), std::move(files), size);
   }
   if (!made.has_value() && made.error().code == Errc::kNoSpace) {
-    const std::filesystem::path& where = payload.is_encoded() ? layout.directory() : layout.home();
+    const std::filesystem::path& where = payload.is_encoded() ? layout.directory() : layout.versions_root();
     const bool in_memory = layout.in_memory() && !payload.is_encoded();
     const std::uint64_t free_bytes = layout.files().free_bytes(where).value_or(0);
     return fail(
