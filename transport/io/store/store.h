@@ -139,6 +139,9 @@ struct Spare;
 /// aside/ first.
 class Store {
  public:
+  /// Hears of a version that is installed, or why it is not.
+  using InstallDone = std::function<void(Result<StoredVersion>)>;
+
   /// Locks the directory and recovers its contents. Blocks while it hashes. `files` outlives the loop, because jobs
   /// under way hold open files. Errors: kBusy (another daemon has the lock; the detail says its pid); kNotAllowed;
   /// kUnsupported (another release wrote a record); kNoSpace and kIo (something cannot be read or written now: it stays
@@ -241,7 +244,7 @@ class Store {
   /// Errors: kCorrupt (a digest does not match, or the payload does not decode: it is deleted; or something is still
   /// missing), kWrongBase (the patch does not fit the base: it is deleted), kNotFound (not begun), kNoSpace and kIo
   /// (nothing has changed, and begin() and finish() may be called again).
-  void finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done);
+  void finish(PayloadId payload, InstallDone done);
 
   /// Makes files for a version that this node makes itself; its manifest is known only with its last byte. The caller
   /// fills the files on any thread, hashes the bytes, and reports progress by grow_making(). A crash before
@@ -254,8 +257,8 @@ class Store {
   /// other, not with the files, and goes on as finish() does. Errors: kNotFound
   /// (no import of this version), kInvalidArgument (manifest and files or digests disagree), kNoSpace and kIo (the
   /// import is still open, to be finished again or discarded).
-  void finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
-                     std::function<void(Result<StoredVersion>)> done, ImportDetails details = {});
+  void finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests, InstallDone done,
+                     ImportDetails details = {});
 
   /// Makes an empty file for a patch, or for a packed payload, of a version that is here or being imported; returns its
   /// path. Errors: those of begin_import(), and kNotFound (the version is not here).
@@ -271,7 +274,7 @@ class Store {
   /// The files of begin_import() and begin_patch() hold a version and the patch that leads to it, which `manifest` and
   /// all of its `chunk_digests` describe: both are complete in one moment. Errors: those of finish_import().
   void finish_patched_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
-                             std::function<void(Result<StoredVersion>)> done, ImportDetails details = {});
+                             InstallDone done, ImportDetails details = {});
 
   /// The full payload of a complete version that came without its digests: from now on its chunks can be read, and a
   /// restart finds them. Errors: kNotFound (no such version), kInvalidArgument (manifest, digests and version disagree,
@@ -377,15 +380,14 @@ class Store {
   void handle_read(const ChunkKey& key, Result<BufferRef> result);
   void start_check(Incoming& incoming);
   void start_applying(Incoming& incoming);
-  void handle_digest(const IncomingRef& incoming, const Result<Checksum>& digest,
-                     const std::function<void(Result<StoredVersion>)>& done);
+  void handle_digest(const IncomingRef& incoming, const Result<Checksum>& digest, const InstallDone& done);
   void add_patch(VersionRecord record, FilesRef files);
   void set_pending_in_place_update(Version version);
-  void finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
-  void prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
-  void take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  void finish_in_place(const IncomingRef& incoming, InstallDone done);
+  void prepare_place(const IncomingRef& incoming, InstallDone done);
+  void take_place(const IncomingRef& incoming, InstallDone done);
   void restore_base();
-  void change_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  void change_place(const IncomingRef& incoming, InstallDone done);
   [[nodiscard]] std::string why_in_use(const Complete& base) const;
   [[nodiscard]] bool is_pinned(Version version) const {
     return std::find(pinned_.begin(), pinned_.end(), version) != pinned_.end();
@@ -396,22 +398,18 @@ class Store {
   [[nodiscard]] bool lists_steps() const { return options_.reuse_files && !options_.single_copy; }
   void keep_step(StepRef step);
   [[nodiscard]] InPlaceWork work_of(const Incoming& incoming) const;
-  void wait_for_place(const IncomingRef& incoming, const std::string& why,
-                      std::function<void(Result<StoredVersion>)> done);
-  void give_up_waiting(const IncomingRef& incoming, const std::string& why,
-                       std::function<void(Result<StoredVersion>)> done);
-  void handle_moved(const IncomingRef& incoming, double switch_s,
-                    const std::function<void(Result<StoredVersion>)>& done);
-  void give_up(const IncomingRef& incoming, const Error& error, const std::function<void(Result<StoredVersion>)>& done);
-  void throw_away(const IncomingRef& incoming, const Error& error,
-                  const std::function<void(Result<StoredVersion>)>& done);
+  void wait_for_place(const IncomingRef& incoming, const std::string& why, InstallDone done);
+  void give_up_waiting(const IncomingRef& incoming, const std::string& why, InstallDone done);
+  void handle_moved(const IncomingRef& incoming, double switch_s, const InstallDone& done);
+  void give_up(const IncomingRef& incoming, const Error& error, const InstallDone& done);
+  void throw_away(const IncomingRef& incoming, const Error& error, const InstallDone& done);
   /// The newest that is complete and not lost, of whatever run; kNoVersion if there is none.
   [[nodiscard]] StoreLayout::Named newest() const;
-  void install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  void install_checked(const IncomingRef& incoming, InstallDone done);
   CompleteRef add_complete(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves = nullptr);
   void drop_journal(Version version);
   void handle_installed(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves, double switch_s,
-                        bool in_place, const std::function<void(Result<StoredVersion>)>& done);
+                        bool in_place, const InstallDone& done);
   void forget_old();
   void forget_earlier();
   void forget_old_patches();

@@ -130,8 +130,8 @@ std::shared_ptr<VersionRecord> Store::close_import(PayloadId payload, const Mani
   return std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest, chunk_digests)});
 }
 
-void Store::finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
-                          std::function<void(Result<StoredVersion>)> done, ImportDetails details) {
+void Store::finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests, InstallDone done,
+                          ImportDetails details) {
   const Version version = manifest.version;
   const std::shared_ptr<VersionRecord> record = close_import(version, manifest, chunk_digests, done);
   if (!record) return;
@@ -154,7 +154,7 @@ void Store::finish_import(const Manifest& manifest, const std::vector<ContentDig
 }
 
 void Store::finish_patched_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
-                                  std::function<void(Result<StoredVersion>)> done, ImportDetails details) {
+                                  InstallDone done, ImportDetails details) {
   const Version version = manifest.version;
   const PayloadId patch = manifest.id();
   const auto result = imports_.find(version);

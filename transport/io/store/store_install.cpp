@@ -10,7 +10,7 @@
 
 namespace weightcast {
 
-void Store::finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done) {
+void Store::finish(PayloadId payload, InstallDone done) {
   const auto found = incoming_.find(payload);
   if (found == incoming_.end() || !found->second->begun()) {
     later([payload, done = std::move(done)] { done(no_such(payload)); });
@@ -31,8 +31,7 @@ void Store::finish(PayloadId payload, std::function<void(Result<StoredVersion>)>
   incoming->check ? incoming->check->finish(std::move(handle)) : incoming->applied->finish(std::move(handle));
 }
 
-void Store::handle_digest(const IncomingRef& incoming, const Result<Checksum>& digest,
-                          const std::function<void(Result<StoredVersion>)>& done) {
+void Store::handle_digest(const IncomingRef& incoming, const Result<Checksum>& digest, const InstallDone& done) {
   if (!digest.has_value()) return give_up(incoming, digest.error(), done);
   const Manifest& manifest = incoming->manifest();
   if (*digest == manifest.snapshot_digest) return install_checked(incoming, done);
@@ -44,8 +43,7 @@ void Store::handle_digest(const IncomingRef& incoming, const Result<Checksum>& d
   throw_away(incoming, error, done);
 }
 
-void Store::give_up(const IncomingRef& incoming, const Error& error,
-                    const std::function<void(Result<StoredVersion>)>& done) {
+void Store::give_up(const IncomingRef& incoming, const Error& error, const InstallDone& done) {
   const Error about_it = about(incoming->manifest().version, error);
   // Another try would end the same.
   const bool useless = error.code == Errc::kWrongBase || error.code == Errc::kCorrupt;
@@ -55,8 +53,7 @@ void Store::give_up(const IncomingRef& incoming, const Error& error,
 }
 
 // In one moment for the store and for who is told: in between, children would be promised what is not there.
-void Store::throw_away(const IncomingRef& incoming, const Error& error,
-                       const std::function<void(Result<StoredVersion>)>& done) {
+void Store::throw_away(const IncomingRef& incoming, const Error& error, const InstallDone& done) {
   later([this, incoming, error, done] {
     incoming->finishing = false;
     discard(incoming->id());
@@ -64,7 +61,7 @@ void Store::throw_away(const IncomingRef& incoming, const Error& error,
   });
 }
 
-void Store::install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+void Store::install_checked(const IncomingRef& incoming, InstallDone done) {
   serial_.run(
       [layout = layout_, incoming]() -> Result<double> {
         const Manifest& manifest = incoming->manifest();
@@ -82,8 +79,7 @@ void Store::install_checked(const IncomingRef& incoming, std::function<void(Resu
       });
 }
 
-void Store::handle_moved(const IncomingRef& incoming, double switch_s,
-                         const std::function<void(Result<StoredVersion>)>& done) {
+void Store::handle_moved(const IncomingRef& incoming, double switch_s, const InstallDone& done) {
   incoming_.erase(incoming->id());
   if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
   std::shared_ptr<const LeafSums> leaves;
@@ -139,7 +135,7 @@ Store::CompleteRef Store::add_complete(VersionRecord record, FilesRef files, std
 }
 
 void Store::handle_installed(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves,
-                             double switch_s, bool in_place, const std::function<void(Result<StoredVersion>)>& done) {
+                             double switch_s, bool in_place, const InstallDone& done) {
   const CompleteRef complete = add_complete(std::move(record), std::move(files), std::move(leaves));
   complete->has_journal = in_place;
   complete->stored.switch_s = switch_s;

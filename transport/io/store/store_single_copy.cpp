@@ -21,7 +21,7 @@ void Store::set_pending_in_place_update(Version version) {
     on_pending_in_place_update_();
 }
 
-void Store::finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+void Store::finish_in_place(const IncomingRef& incoming, InstallDone done) {
   // Whatever comes of it, nobody has to let go any more when he hears of it.
   take_place(incoming, [this, incoming, done = std::move(done)](Result<StoredVersion> result) {
     set_pending_in_place_update(kNoVersion);
@@ -68,7 +68,7 @@ InPlaceWork Store::work_of(const Incoming& incoming) const {
 }
 
 /// While others still read the base.
-void Store::prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+void Store::prepare_place(const IncomingRef& incoming, InstallDone done) {
   serial_.run([layout = layout_, work = work_of(*incoming),
                wanted = wanted_] { return prepare_in_place(layout, work, *wanted); },
               [this, incoming, done = std::move(done)](Result<InPlaceChanges> changes) mutable {
@@ -79,8 +79,7 @@ void Store::prepare_place(const IncomingRef& incoming, std::function<void(Result
               });
 }
 
-void Store::wait_for_place(const IncomingRef& incoming, const std::string& why,
-                           std::function<void(Result<StoredVersion>)> done) {
+void Store::wait_for_place(const IncomingRef& incoming, const std::string& why, InstallDone done) {
   if (!incoming->waits_since) {
     log_info("store: version {} waits until nobody has the files of version {} open, mapped or linked",
              incoming->manifest().version.value, incoming->manifest().base_version.value);
@@ -94,8 +93,7 @@ void Store::wait_for_place(const IncomingRef& incoming, const std::string& why,
   if (!place_timer_.armed()) place_timer_.arm(loop_.now() + kAskAgain);
 }
 
-void Store::give_up_waiting(const IncomingRef& incoming, const std::string& why,
-                            std::function<void(Result<StoredVersion>)> done) {
+void Store::give_up_waiting(const IncomingRef& incoming, const std::string& why, InstallDone done) {
   incoming->waits_since.reset();
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
@@ -128,7 +126,7 @@ std::string Store::why_in_use(const Complete& base) const {
 
 /// First a look whether anybody has the files, while they are still in their place: who is late must not see `current`
 /// come and go.
-void Store::take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+void Store::take_place(const IncomingRef& incoming, InstallDone done) {
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
   if (base->lost) {
@@ -156,7 +154,7 @@ void Store::take_place(const IncomingRef& incoming, std::function<void(Result<St
       });
 }
 
-void Store::change_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+void Store::change_place(const IncomingRef& incoming, InstallDone done) {
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
   complete_.erase(version);
