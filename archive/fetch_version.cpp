@@ -32,7 +32,7 @@ struct Arriving {
   ArchivedPayload payload;
   VersionRecord record;
   std::vector<ContentDigest> digests;
-  std::shared_ptr<VersionFiles> files;
+  FilesRef files;
 
   [[nodiscard]] std::uint64_t chunk_size(std::uint64_t chunk) const {
     return std::min<std::uint64_t>(payload.chunk_bytes, payload.bytes - chunk * payload.chunk_bytes);
@@ -114,7 +114,7 @@ class Fetch {
     WC_TRY(id.is_full() ? take_digests(arriving) : take_patch_digests(arriving, object));
     WC_ASSIGN(FileTable table, id.is_full() ? FileTable::make(manifest.files) : payload_files(manifest));
     const fs::path to = id.is_full() ? layout_.anchor(id.version) : layout_.patch(id);
-    Result<std::shared_ptr<VersionFiles>> there = VersionFiles::open(files_, to, table);
+    Result<FilesRef> there = VersionFiles::open(files_, to, table);
     const bool resumed = there.has_value();
     if (!resumed) {
       WC_TRY(remove_all(files_, to));
@@ -267,7 +267,7 @@ class Fetch {
 
   Status sync(const fs::path& made) const {
     WC_ASSIGN(FileTable table, FileTable::make(arriving_.back().record.manifest.files));
-    WC_ASSIGN(const std::shared_ptr<VersionFiles> made_files, VersionFiles::open(files_, made, std::move(table)));
+    WC_ASSIGN(const FilesRef made_files, VersionFiles::open(files_, made, std::move(table)));
     for (std::size_t i = 0; i < made_files->table().files().size(); ++i) {
       WC_ASSIGN(const FileRef file, made_files->file(i));
       WC_TRY(file->sync_data());

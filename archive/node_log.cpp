@@ -93,8 +93,8 @@ Result<std::vector<NodePayload>> read_node_log(FileSystem& files, const fs::path
   if (!exists(files, directory / "records")) {
     return fail(Errc::kNotFound, Op::kOpen, state.native() + ": no state directory of a daemon; give it with --state");
   }
-  WC_ASSIGN(const fs::path home, StoreLayout::home_of_versions(files, directory));
-  const StoreLayout layout(files, directory, home == directory ? fs::path() : home);
+  WC_ASSIGN(const fs::path root, StoreLayout::versions_root_of(files, directory));
+  const StoreLayout layout(files, directory, root == directory ? fs::path() : root);
   WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
   return LogReader(files, current.run > 1 ? layout.of_run(current.run) : layout).read();
 }

@@ -47,7 +47,7 @@ class HeldPayload {
   }
 
  private:
-  std::shared_ptr<VersionFiles> files_;
+  FilesRef files_;
   std::vector<FileRef> open_;
 };
 

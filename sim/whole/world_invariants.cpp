@@ -29,7 +29,7 @@ std::string difference(const FileDigests& expected, const FileDigests& found) {
 }
 
 std::filesystem::path versions_directory(FileSystem& disk) {
-  return StoreLayout::home_of_versions(disk, kState).value_or(kState) / "versions";
+  return StoreLayout::versions_root_of(disk, kState).value_or(kState) / "versions";
 }
 
 }  // namespace

@@ -150,7 +150,7 @@ void WorldRun::start(Host& host) {
   if (options_.hosts[host.index].in_memory) {
     // As --versions-in auto: the first version decides, and later ones lie where it does.
     const bool decided = host.disk->observe(
-        [](FileSystem& disk) { return StoreLayout::home_of_versions(disk, kState).value_or(kState) != kState; });
+        [](FileSystem& disk) { return StoreLayout::versions_root_of(disk, kState).value_or(kState) != kState; });
     host.config.place.memory_directory = decided ? kVersionsInMemory : std::filesystem::path();
     if (!decided) environment.choose_place = [](std::uint64_t) { return StorePlace{kVersionsInMemory, "simulated"}; };
   }

@@ -1,10 +1,9 @@
-// The last step of receiving a version, whose calls of the disk fail one by one, or which is called off in the middle.
+// The last step of receiving a version, whose calls of the disk fail one by one.
 #include <gtest/gtest.h>
 
 #include <cerrno>
 
 #include "sim/host/sim_file_system.h"
-#include "tests/sim/store_host.h"
 #include "transport/io/store/store_layout.h"
 #include "transport/io/store/store_work.h"
 
@@ -90,39 +89,6 @@ TEST(InstallPatched, CanBeDoneAgainAfterACallAndItsUndoingHaveFailed) {
   const auto again = store.install();
   EXPECT_TRUE(again.has_value()) << again.error().message();
   EXPECT_TRUE(exists(store.files, store.layout.current() / "model.safetensors"));
-}
-
-// While the digest is computed, while a thread takes the files to their place, and before the loop hears of it.
-TEST(StoreDiscard, InTheMiddleOfTheEndLeavesTheVersionBefore) {
-  for (const Publication& p : {snapshot(2), patch_to(2)}) {
-    const PayloadId id = p.manifest.id();
-    int in_place = 0;
-    for (int events = 0;; ++events) {
-      SCOPED_TRACE(testing::Message() << to_string(id) << " after " << events << " events");
-      StoreHost host(1);
-      ASSERT_TRUE(host.start());
-      ASSERT_TRUE(host.receive(snapshot(1)).has_value());
-      ASSERT_TRUE(host.begin(p.manifest).has_value());
-      ASSERT_TRUE(host.put(p).has_value());
-      std::optional<Result<StoredVersion>> ended;
-      host.store->finish(id, [&](auto r) { ended = std::move(r); });
-      for (int i = 0; i < events && !ended; ++i) host.clock->run_one();
-      if (ended) break;
-      const StoreLayout layout(host.files, kState);
-      if (exists(host.files, layout.complete(kNew))) ++in_place;
-      host.store->discard(id);
-      ASSERT_TRUE(host.clock->run_until([&] { return ended.has_value(); }));
-      EXPECT_EQ(ended->error().code, Errc::kNotFound);
-      static_cast<void>(host.clock->run_until([] { return false; }, std::chrono::minutes(1)));
-      EXPECT_TRUE(host.holds(layout.current(), snapshot(1)));
-      EXPECT_FALSE(exists(host.files, layout.complete(kNew)));
-      EXPECT_FALSE(id.is_patch() && exists(host.files, layout.patch(id)));
-      for (const PayloadId payload : {id, PayloadId(kNew)}) EXPECT_FALSE(exists(host.files, layout.record(payload)));
-      ASSERT_TRUE(host.receive(p).has_value());
-      EXPECT_TRUE(host.holds(layout.current(), snapshot(2)));
-    }
-    EXPECT_GT(in_place, 0);
-  }
 }
 
 }  // namespace

@@ -315,7 +315,7 @@ HttpResponse RolloutIntake::start_groups(const HttpRequest& request) {
 HttpResponse RolloutIntake::take_heartbeat(const HttpRequest& request) {
   const Json json = call::parse_object(request);
   const std::string worker = call::worker_of(request, call::text(json, "worker"));
-  IntakeWorker said;
+  WorkerHeartbeat said;
   if (json.contains("version")) said.weights = Version{call::whole(json, "version", 0, std::uint64_t{1} << 62)};
   said.is_active = call::flag(json, "active", true);
   said.rollouts_per_s = call::amount(json, "rollouts_per_s");
@@ -333,15 +333,8 @@ HttpResponse RolloutIntake::take_heartbeat(const HttpRequest& request) {
   if (IntakeWorker* row = table_.find(worker)) {
     // Again: who has looked at the row since the news were taken looks at what follows, too.
     row->heard = steady_now();
-    if (row->weights != said.weights) row->weights_since = row->heard;
-    row->weights = said.weights;
-    row->is_active = said.is_active;
-    row->rollouts_per_s = said.rollouts_per_s;
-    row->tokens_per_s = said.tokens_per_s;
-    row->full_load_s = said.full_load_s;
-    row->under_way = said.under_way;
-    row->price_per_hour = said.price_per_hour;
-    row->promised_rollouts_per_s = said.promised_rollouts_per_s;
+    if (row->said.weights != said.weights) row->weights_since = row->heard;
+    row->said = said;
   }
   return json_response(answer);
 }
@@ -442,13 +435,13 @@ HttpResponse RolloutIntake::tell_status(const HttpRequest&) {
   const Instant now = steady_now();
   for (const IntakeWorker& row : workers()) {
     const LeaseRecord leases = buffer_->leases().record_of(row.name);
-    rows.push_back(merged(WC_JSON_OF(row.name, row.price_per_hour, leases.groups_leased, leases.groups_overdue,
-                                     leases.groups_delivered, leases.groups_failed, row.refused, row.rollouts_per_s,
-                                     row.tokens_per_s, row.under_way, row.admitted),
-                          {{"version", row.weights.value},
+    rows.push_back(merged(WC_JSON_OF(row.name, row.said.price_per_hour, leases.groups_leased, leases.groups_overdue,
+                                     leases.groups_delivered, leases.groups_failed, row.refused,
+                                     row.said.rollouts_per_s, row.said.tokens_per_s, row.said.under_way, row.admitted),
+                          {{"version", row.said.weights.value},
                            {"version_s", to_seconds(now - row.weights_since)},
                            {"fault", fault_of(row, leases).text},
-                           {"active", row.is_active},
+                           {"active", row.said.is_active},
                            {"wanted", row.is_wanted},
                            {"silent_s", to_seconds(now - row.heard)}}));
   }

@@ -12,12 +12,12 @@ void SyncCoordinator::handle_workers(Instant now, std::span<const IntakeWorker> 
   const bool is_late = has_arrived_ && now >= sync_until_;
   infer_ = std::nullopt;
   for (const IntakeWorker& worker : workers) {
-    const bool counts = worker.is_active && !worker.is_silent && worker.weights != kNoVersion;
-    if (!counts || worker.weights >= published_.value_or(kNoVersion)) laggards_.erase(worker.name);
+    const bool counts = worker.said.is_active && !worker.is_silent && worker.said.weights != kNoVersion;
+    if (!counts || worker.said.weights >= published_.value_or(kNoVersion)) laggards_.erase(worker.name);
     if (!counts) continue;
-    if (is_late && worker.weights < *target_) laggards_.insert(worker.name);
+    if (is_late && worker.said.weights < *target_) laggards_.insert(worker.name);
     if (laggards_.contains(worker.name)) continue;
-    infer_ = infer_ ? std::min(*infer_, worker.weights) : worker.weights;
+    infer_ = infer_ ? std::min(*infer_, worker.said.weights) : worker.said.weights;
   }
   // Where nobody generates, the next one that does takes the version that is published.
   if (!infer_) infer_ = published_;

@@ -8,23 +8,16 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "worker/learner/worker_heartbeat.h"
 
 namespace weightcast {
 
 /// What the learner knows of one worker.
 struct IntakeWorker {
   std::string name;
-  std::string incarnation = {};  ///< another one after each start of the worker
-  // By the worker's last heartbeat.
-  bool is_active = false;   ///< it rolls out
-  Version weights{};        ///< that it generates under; 0: not known
-  Instant weights_since{};  ///< when that was heard first; of 0, when the worker was
-  double rollouts_per_s = 0;
-  double tokens_per_s = 0;
-  double full_load_s = 0;  ///< seconds of a full engine that its work so far comes to
-  std::uint64_t under_way = 0;
-  double price_per_hour = 0;
-  double promised_rollouts_per_s = 0;
+  std::string incarnation = {};              ///< another one after each start of the worker
+  WorkerHeartbeat said{.is_active = false};  ///< last; before that, that it does not roll out
+  Instant weights_since{};  ///< when it was first heard under these weights; without any, when it was first heard
   // By the learner.
   std::uint64_t admitted = 0;                         ///< rollouts, in this life of the learner
   std::map<std::string, std::uint64_t> refused = {};  ///< the same, by the buffer's reasons

@@ -76,11 +76,11 @@ void add_workers(MetricsText& text, const std::vector<IntakeWorker>& workers) {
   std::uint64_t active = 0, idle = 0, silent = 0;
   double rollouts_per_s = 0, tokens_per_s = 0, price = 0;
   for (const IntakeWorker& worker : workers) {
-    ++(worker.is_silent ? silent : worker.is_active ? active : idle);
-    if (worker.is_silent || !worker.is_active) continue;
-    rollouts_per_s += worker.rollouts_per_s;
-    tokens_per_s += worker.tokens_per_s;
-    price += worker.price_per_hour;
+    ++(worker.is_silent ? silent : worker.said.is_active ? active : idle);
+    if (worker.is_silent || !worker.said.is_active) continue;
+    rollouts_per_s += worker.said.rollouts_per_s;
+    tokens_per_s += worker.said.tokens_per_s;
+    price += worker.said.price_per_hour;
   }
   text.family("learner_workers", kGauge, "Workers: those that roll out, that wait to be wanted, that are silent.");
   text.sample({{"state", "active"}}, active);

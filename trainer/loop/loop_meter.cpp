@@ -29,15 +29,15 @@ void LoopMeter::handle_workers(Instant now, std::span<const IntakeWorker> worker
     heard = worker.heard;
     CapacityReport report;
     report.name = worker.name;
-    report.is_active = worker.is_active;
-    report.generating = worker.weights;
+    report.is_active = worker.said.is_active;
+    report.generating = worker.said.weights;
     report.generating_since = worker.weights_since;
     report.admitted = worker.admitted;
-    report.full_load_s = worker.full_load_s;
-    report.under_way = worker.under_way;
-    report.rollouts_per_s = worker.rollouts_per_s;
-    report.price_per_hour = worker.price_per_hour;
-    report.mu = worker.promised_rollouts_per_s;
+    report.full_load_s = worker.said.full_load_s;
+    report.under_way = worker.said.under_way;
+    report.rollouts_per_s = worker.said.rollouts_per_s;
+    report.price_per_hour = worker.said.price_per_hour;
+    report.mu = worker.said.promised_rollouts_per_s;
     // A worker beyond those that Capacity keeps is one that the table has no room for either.
     static_cast<void>(capacity_.handle_heartbeat(now, report));
   }

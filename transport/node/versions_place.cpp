@@ -102,10 +102,10 @@ std::uint64_t largest_version_bytes(FileSystem& files, const StoreLayout& layout
   return largest;
 }
 
-/// Whether versions lie below `home`, whole or partly there. Errors: kIo.
-Result<bool> holds_versions(FileSystem& files, const fs::path& home) {
+/// Whether versions lie below `root`, whole or partly there. Errors: kIo.
+Result<bool> holds_versions(FileSystem& files, const fs::path& root) {
   for (const char* folder : {"versions", "incoming"}) {
-    const Result<std::vector<std::string>> names = files.list(home / folder);
+    const Result<std::vector<std::string>> names = files.list(root / folder);
     if (names.has_value() && !names->empty()) return true;
     if (!names.has_value() && names.error().code != Errc::kNotFound) return names.error();
   }
@@ -226,9 +226,9 @@ Result<std::optional<StorePlace>> VersionsPlace::at_start() const {
   if (options_.versions_in == VersionsIn::kDisk) return StorePlace{{}, "as told"};
   if (options_.versions_in == VersionsIn::kMemory) return in_memory("as told");
   // A move would lose what is not durable, at every start after a kill.
-  WC_ASSIGN(const fs::path home, StoreLayout::home_of_versions(files_, options_.state));
-  WC_ASSIGN(const bool there, holds_versions(files_, home));
-  if (there && home == memory_directory_of(options_.memory_dir, options_.state)) return in_memory("they were there");
+  WC_ASSIGN(const fs::path root, StoreLayout::versions_root_of(files_, options_.state));
+  WC_ASSIGN(const bool there, holds_versions(files_, root));
+  if (there && root == memory_directory_of(options_.memory_dir, options_.state)) return in_memory("they were there");
   WC_ASSIGN(const bool on_disk, holds_versions(files_, options_.state));
   if (on_disk) return StorePlace{{}, "they were there; --versions-in memory moves them"};
   const std::uint64_t bytes = largest_version_bytes(files_, StoreLayout(files_, options_.state));

@@ -84,17 +84,6 @@ BlockPool::Prefix BlockPool::match(std::span<const TokenId> tokens) {
   return prefix;
 }
 
-std::size_t BlockPool::matching(std::span<const TokenId> tokens) const {
-  PrefixId before = 0;
-  std::size_t count = 0;
-  for (std::size_t first = 0; first + kBlockPositions <= tokens.size(); first += kBlockPositions, ++count) {
-    const auto block = find(before, tokens.subspan(first, kBlockPositions));
-    if (!block) break;
-    before = entries_[*block].content->id;
-  }
-  return count;
-}
-
 PrefixId BlockPool::remember(BlockId block, PrefixId before, std::span<const TokenId> tokens) {
   WC_CHECK(tokens.size() == kBlockPositions && entries_[block].users > 0);
   if (const auto equal = find(before, tokens)) return entries_[*equal].content->id;

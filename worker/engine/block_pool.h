@@ -40,8 +40,6 @@ class BlockPool {
     PrefixId id = 0;
   };
   [[nodiscard]] Prefix match(std::span<const TokenId> tokens);
-  /// How many blocks match() would give.
-  [[nodiscard]] std::size_t matching(std::span<const TokenId> tokens) const;
 
   /// `block`, which follows what `before` names, now holds these kBlockPositions tokens, and will not change while it
   /// has a user. Gives the name of both together: that of an equal block, if there is one.

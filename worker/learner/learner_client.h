@@ -16,6 +16,7 @@
 #include "http/trust.h"
 #include "tasks/run_description.h"
 #include "tasks/trajectory/trajectory.h"
+#include "worker/learner/worker_heartbeat.h"
 
 namespace weightcast {
 
@@ -40,18 +41,6 @@ struct StartedGroups {
   std::vector<StartedGroup> groups;  ///< none: ask again after `retry`
   Duration retry{};
   LearnerState learner;
-};
-
-/// What a worker tells of itself.
-struct WorkerHeartbeat {
-  Version weights{};          ///< that it generates under; 0: none yet
-  bool is_active = true;      ///< it rolls out; false: it waits to be wanted
-  double rollouts_per_s = 0;  ///< finished, over the last half minute or so
-  double tokens_per_s = 0;    ///< sampled, the same
-  double full_load_s = 0;     ///< since it began: seconds that a full engine would have worked for the same
-  std::uint64_t under_way = 0;
-  double price_per_hour = 0;
-  double promised_rollouts_per_s = 0;  ///< before it is measured; 0: not known
 };
 
 /// What became of rollouts since the client was opened, and what is in the spool now.

@@ -88,8 +88,8 @@ TEST_P(SingleCopyCrashTest, WhoDiesWhileItsFilesChangeHasTheOldVersionOrTheNew) 
   cluster.start_worker("single", {"--single-copy", "--versions-in", GetParam(), "--anchor-interval", "3"});
   publish(1);
   const fs::path state = cluster.state("single");
-  const fs::path home = fs::read_symlink(state / "current").parent_path().parent_path();
-  EXPECT_EQ(home.is_absolute(), GetParam() == std::string_view("memory"));
+  const fs::path root = fs::read_symlink(state / "current").parent_path().parent_path();
+  EXPECT_EQ(root.is_absolute(), GetParam() == std::string_view("memory"));
   const fs::path file = state / "current" / "model.safetensors";
   std::string before = read_file(model.path());
   int changing_at_death = 0;
@@ -98,11 +98,11 @@ TEST_P(SingleCopyCrashTest, WhoDiesWhileItsFilesChangeHasTheOldVersionOrTheNew) 
     model.step();
     const std::string after = read_file(model.path());
     publish(version, {});
-    const fs::path made = state / home / "versions" / fmt::format("{:012}", version);
+    const fs::path made = state / root / "versions" / fmt::format("{:012}", version);
     // Every other one dies while its files change, which takes milliseconds; the others at any moment from the journal
     // on.
     const bool soon = version % 2 == 0;
-    const fs::path journal = state / home / "undo" / patch_name(version);
+    const fs::path journal = state / root / "undo" / patch_name(version);
     const auto begun = [&] { return soon ? fs::exists(journal) && !fs::exists(file) : fs::exists(journal); };
     const auto give_up_at = std::chrono::steady_clock::now() + 120s;
     while (!begun() && !fs::exists(made)) ASSERT_LT(std::chrono::steady_clock::now(), give_up_at);

@@ -266,10 +266,10 @@ TEST_F(IntakeTest, KeepsWhatWorkersSayOfThemselves) {
             true);
   ASSERT_EQ(intake_->workers().size(), 1u);
   const IntakeWorker row = intake_->workers().front();
-  EXPECT_EQ(row.weights, Version{3});
-  EXPECT_EQ(row.rollouts_per_s, 1.5);
-  EXPECT_FALSE(row.is_active);
-  EXPECT_EQ(row.price_per_hour, 0.35);
+  EXPECT_EQ(row.said.weights, Version{3});
+  EXPECT_EQ(row.said.rollouts_per_s, 1.5);
+  EXPECT_FALSE(row.said.is_active);
+  EXPECT_EQ(row.said.price_per_hour, 0.35);
   intake_->set_wanted("a", false);
   const Json starts = json(post("/v1/starts", {{"worker", "a"}, {"groups", 1}, {"first_sequence", 0}}));
   EXPECT_EQ(starts["active"], false);
@@ -341,8 +341,8 @@ TEST_F(IntakeTest, ARowThatWasSeenWithinAHeartbeatIsSeenAgainAfterIt) {
   std::map<Instant, Version> seen;
   for (Version last{}; last < Version{kHeartbeats};) {
     for (const IntakeWorker& row : intake_->workers()) {
-      last = row.weights;
-      EXPECT_EQ(seen.emplace(row.heard, row.weights).first->second, row.weights);
+      last = row.said.weights;
+      EXPECT_EQ(seen.emplace(row.heard, row.said.weights).first->second, row.said.weights);
     }
   }
   beats.join();

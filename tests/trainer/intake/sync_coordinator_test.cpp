@@ -18,8 +18,8 @@ class SyncCoordinatorTest : public testing::Test {
     for (std::size_t i = 0; i < versions.size(); ++i) {
       IntakeWorker row;
       row.name = "w" + std::to_string(i);
-      row.is_active = true;
-      row.weights = Version{versions[i]};
+      row.said.is_active = true;
+      row.said.weights = Version{versions[i]};
       rows.push_back(row);
     }
     sync_.handle_workers(now_, rows);
@@ -95,8 +95,8 @@ TEST_F(SyncCoordinatorTest, APublicationThatFailsIsTriedAgainAndHoldsNobody) {
 TEST_F(SyncCoordinatorTest, SilentAndIdleWorkersDoNotCount) {
   sync_.handle_published(Version{9});
   IntakeWorker idle, silent, fresh;
-  idle.weights = silent.weights = Version{1};
-  silent.is_active = silent.is_silent = fresh.is_active = true;
+  idle.said.weights = silent.said.weights = Version{1};
+  silent.said.is_active = silent.is_silent = fresh.said.is_active = true;
   sync_.handle_workers(now_, std::vector{idle, silent, fresh});
   EXPECT_EQ(publishes_at(9, 20), 13u);
 }
@@ -113,8 +113,8 @@ TEST(SyncCoordinatorSchedules, DriftIsBounded) {
     const bool has_dead_one = workers.size() > 1 && random.chance(0.5);
     for (std::size_t i = 0; i < workers.size(); ++i) {
       workers[i].name = std::to_string(i);
-      workers[i].is_active = true;
-      workers[i].weights = Version{1};
+      workers[i].said.is_active = true;
+      workers[i].said.weights = Version{1};
     }
     Instant now{1h};
     std::uint64_t published = 1, last_begun = 0;
@@ -125,7 +125,7 @@ TEST(SyncCoordinatorSchedules, DriftIsBounded) {
       now += 1s;
       for (IntakeWorker& worker : workers) {
         const auto found = arriving.find(worker.name);
-        if (found != arriving.end() && now >= found->second.first) worker.weights = found->second.second;
+        if (found != arriving.end() && now >= found->second.first) worker.said.weights = found->second.second;
       }
       sync.handle_workers(now, workers);
       sync.handle_step(Version{step});

@@ -118,10 +118,10 @@ TEST(LearnerMetrics, CountsRolloutsByWhatBecameOfThem) {
 TEST(LearnerMetrics, AddsWorkersUpAndNamesNone) {
   LearnerNow now;
   now.workers = std::vector<IntakeWorker>{
-      {.name = "gpu-1", .is_active = true, .rollouts_per_s = 2, .tokens_per_s = 50, .price_per_hour = 0.5},
-      {.name = "gpu-2", .is_active = true, .rollouts_per_s = 3, .tokens_per_s = 60, .price_per_hour = 1},
-      {.name = "gpu-3", .is_active = false, .rollouts_per_s = 7, .price_per_hour = 4},
-      {.name = "gpu-4", .is_active = true, .rollouts_per_s = 9, .price_per_hour = 4, .is_silent = true}};
+      {.name = "gpu-1", .said = {.is_active = true, .rollouts_per_s = 2, .tokens_per_s = 50, .price_per_hour = 0.5}},
+      {.name = "gpu-2", .said = {.is_active = true, .rollouts_per_s = 3, .tokens_per_s = 60, .price_per_hour = 1}},
+      {.name = "gpu-3", .said = {.is_active = false, .rollouts_per_s = 7, .price_per_hour = 4}},
+      {.name = "gpu-4", .said = {.is_active = true, .rollouts_per_s = 9, .price_per_hour = 4}, .is_silent = true}};
   const std::string text = written(LearnerMetrics(32), now);
   for (const char* line :
        {"workers{state=\"active\"} 2", "workers{state=\"idle\"} 1", "workers{state=\"silent\"} 1",

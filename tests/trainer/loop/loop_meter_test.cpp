@@ -18,8 +18,8 @@ class LoopMeterTest : public testing::Test {
     for (const char* name : {"a", "b", "c"}) {
       IntakeWorker worker;
       worker.name = name;
-      worker.is_active = true;
-      worker.price_per_hour = name[0] == 'c' ? 36 : 3.6;
+      worker.said.is_active = true;
+      worker.said.price_per_hour = name[0] == 'c' ? 36 : 3.6;
       rows_.push_back(worker);
     }
   }
@@ -29,19 +29,19 @@ class LoopMeterTest : public testing::Test {
   Wanted pass(Duration span) {
     Wanted all;
     for (const Instant end = now_ + span; now_ < end; now_ += 2s) {
-      const auto active = std::count_if(rows_.begin(), rows_.end(), [](const auto& row) { return row.is_active; });
+      const auto active = std::count_if(rows_.begin(), rows_.end(), [](const auto& row) { return row.said.is_active; });
       const double busy = std::min(1.0, demand_ / (10.0 * static_cast<double>(active)));
       for (IntakeWorker& row : rows_) {
         row.heard = now_;
-        if (!row.is_active) continue;
+        if (!row.said.is_active) continue;
         row.admitted = static_cast<std::uint64_t>(std::lround(made_[row.name] += 20 * busy));
-        row.full_load_s += 2 * busy;
+        row.said.full_load_s += 2 * busy;
       }
       meter_->handle_workers(now_, rows_);
       for (const auto& [name, is_wanted] : meter_->take_wanted()) {
         all.emplace_back(name, is_wanted);
         for (IntakeWorker& row : rows_) {
-          if (row.name == name) row.is_active = is_wanted;
+          if (row.name == name) row.said.is_active = is_wanted;
         }
       }
     }
@@ -68,7 +68,7 @@ TEST_F(LoopMeterTest, MeasuresTheLoop) {
   meter_->handle_published(now_, Version{7});
   pass(4s);
   for (IntakeWorker& row : rows_) {
-    row.weights = Version{7};
+    row.said.weights = Version{7};
     row.weights_since = now_;
   }
   EXPECT_EQ(pass(8s), Wanted()) << "nobody is told anything without provision";
@@ -81,8 +81,8 @@ TEST_F(LoopMeterTest, MeasuresTheLoop) {
   EXPECT_DOUBLE_EQ(m.at("bubble_predicted"), 0);  // 4 + 100 / 30 is less than 8
   EXPECT_DOUBLE_EQ(m.at("s_max_bound"), 1);       // 1 + ceil((4 + 100 / 30) / 8) - 1
   for (IntakeWorker& row : rows_) {
-    row.under_way = 90;
-    row.rollouts_per_s = 10;
+    row.said.under_way = 90;
+    row.said.rollouts_per_s = 10;
   }
   pass(2s);
   EXPECT_DOUBLE_EQ(metrics().at("s_max_bound"), 3);  // a rollout takes 9 s, that is up to two steps more

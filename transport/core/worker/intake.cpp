@@ -172,6 +172,7 @@ void Intake::handle_growth(Instant now, const wire::Growth& growth) {
   const PayloadId payload = payload_of(growth);
   const bool waits = !is_incoming(payload) && announced_ && announced_->manifest->id() == payload;
   if (!is_incoming(payload) && !waits) return;
+  if (!waits && incoming_->phase == Phase::kFinishing) return;  // it is whole
   const Manifest& known = waits ? *announced_->manifest : incoming_->holding->manifest();
   Result<Manifest> grown = grown_by(known, growth);
   if (!grown.has_value()) return actions_.push(action::warning(grown.error().message()));

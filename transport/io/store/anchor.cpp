@@ -32,16 +32,14 @@ Status put_in_place(const StoreLayout& layout, Version version, const VersionRec
 
 }  // namespace
 
-AnchorCopy::AnchorCopy(StoreLayout layout, VersionRecord record, std::shared_ptr<VersionFiles> source,
-                       std::shared_ptr<VersionFiles> target)
+AnchorCopy::AnchorCopy(StoreLayout layout, VersionRecord record, FilesRef source, FilesRef target)
     : layout_(std::move(layout)),
       record_(std::move(record)),
       source_(std::move(source)),
       target_(std::move(target)),
       digest_(target_->table()) {}
 
-Result<std::shared_ptr<AnchorCopy>> AnchorCopy::begin(StoreLayout layout, VersionRecord record,
-                                                      std::shared_ptr<VersionFiles> source) {
+Result<std::shared_ptr<AnchorCopy>> AnchorCopy::begin(StoreLayout layout, VersionRecord record, FilesRef source) {
   const fs::path path = copy_path(layout, record.manifest.version);
   WC_TRY(remove_all(layout.files(), path));
   WC_ASSIGN(auto target, VersionFiles::create(layout.files(), path, source->table()));

@@ -18,7 +18,7 @@ class AnchorCopy {
 
   /// `record` is that of the version, whose files nobody changes meanwhile. Errors: kNoSpace, kIo.
   [[nodiscard]] static Result<std::shared_ptr<AnchorCopy>> begin(StoreLayout layout, VersionRecord record,
-                                                                 std::shared_ptr<VersionFiles> source);
+                                                                 FilesRef source);
 
   [[nodiscard]] bool complete() const { return next_leaf_ == digest_.leaf_count(); }
   /// Copies and syncs the next piece. Not when it is complete. Errors: kNoSpace, kIo, kCorrupt (a file of the version
@@ -31,12 +31,11 @@ class AnchorCopy {
   void discard();
 
  private:
-  AnchorCopy(StoreLayout layout, VersionRecord record, std::shared_ptr<VersionFiles> source,
-             std::shared_ptr<VersionFiles> target);
+  AnchorCopy(StoreLayout layout, VersionRecord record, FilesRef source, FilesRef target);
 
   const StoreLayout layout_;
   const VersionRecord record_;
-  const std::shared_ptr<VersionFiles> source_, target_;
+  const FilesRef source_, target_;
   SnapshotDigest digest_;
   std::size_t next_leaf_ = 0;
 };

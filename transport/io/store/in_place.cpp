@@ -38,8 +38,6 @@ Status sync_files(VersionFiles& files) {
   return {};
 }
 
-Error unwanted() { return fail(Errc::kNotFound, Op::kDecode, "it is not wanted any more"); }
-
 /// What stands in the cells that will change goes to the journal; nothing is written.
 class JournalStreams final : public ApplyStreams {
  public:
@@ -85,7 +83,9 @@ Result<InPlaceChanges> note_changes(const InPlaceWork& work, UndoJournal& journa
                                  .list_bytes_max = kStepBytesMax});
     return {};
   };
-  const auto apply = [&](const Segment& segment) { return wanted ? applier->apply(segment) : unwanted(); };
+  const auto apply = [&](const Segment& segment) -> Status {
+    return wanted ? applier->apply(segment) : fail(Errc::kNotFound, Op::kDecode, "it is not wanted any more");
+  };
   WC_ASSIGN(const PatchEnd end,
             read_patch(*work.patch, manifest, work.base_digest, work.files->table(), threads_of(work), start, apply));
   WC_ASSIGN(const Checksum digest, applier->finish(end));
@@ -98,12 +98,11 @@ Result<InPlaceChanges> note_changes(const InPlaceWork& work, UndoJournal& journa
                         std::make_shared<const LeafSums>(applier->leaves())};
 }
 
-Status write_changes(const InPlaceWork& work, const StepRef& step, const std::atomic<bool>& wanted) {
+Status write_changes(const InPlaceWork& work, const StepRef& step) {
   const Manifest& manifest = work.record.manifest;
   const auto update = SpareUpdate::open(*work.files, manifest.version, step->plan, {step});
   std::atomic<bool> all_written = true;
   WC_TRY(for_each_until_error(step->plan.size(), threads_of(work), [&](std::size_t i) -> Status {
-    if (!wanted) return unwanted();
     WC_ASSIGN(const bool written, update->write(step->plan[i]));
     if (!written) all_written = false;
     return {};
@@ -119,7 +118,6 @@ Status write_changes(const InPlaceWork& work, const StepRef& step, const std::at
     return {};
   };
   const auto apply = [&](const Segment& segment) -> Status {
-    if (!wanted) return unwanted();
     return step->segments[segment.header.range.index] ? Status() : applier->apply(segment);
   };
   const auto end =
@@ -128,9 +126,8 @@ Status write_changes(const InPlaceWork& work, const StepRef& step, const std::at
 }
 
 /// Steps 3 to 5.
-Status change(const StoreLayout& layout, const InPlaceWork& work, const InPlaceChanges& changes,
-              const std::atomic<bool>& wanted, double& switch_s) {
-  WC_TRY(write_changes(work, changes.step, wanted));
+Status change(const StoreLayout& layout, const InPlaceWork& work, const InPlaceChanges& changes, double& switch_s) {
+  WC_TRY(write_changes(work, changes.step));
   WC_ASSIGN(switch_s, install_patched(layout, work.record.manifest));
   return {};
 }
@@ -138,15 +135,15 @@ Status change(const StoreLayout& layout, const InPlaceWork& work, const InPlaceC
 /// Step 2. Errors: kBusy, with everything where it was; kUnsupported, kIo.
 Status hide(const StoreLayout& layout, const InPlaceWork& work) {
   const Manifest& manifest = work.record.manifest;
-  const fs::path home = layout.complete(manifest.base_version), hidden = layout.incoming(manifest.version);
+  const fs::path visible = layout.complete(manifest.base_version), hidden = layout.incoming(manifest.version);
   // What there is of the version as another payload was given up, and may not have found room in the trash.
   WC_ASSIGN(const bool left_over, is_there(layout.files(), hidden));
   if (left_over) WC_TRY(layout.throw_away(hidden));
-  WC_TRY(layout.files().rename(home, hidden));
+  WC_TRY(layout.files().rename(visible, hidden));
   // Only now: from here on nobody can open them by a name that he knows.
   const Status unused = work.files->check_unused(layout.files(), hidden);
   if (unused.has_value() || unused.error().code != Errc::kBusy) return unused;
-  WC_TRY(layout.files().rename(hidden, home));
+  WC_TRY(layout.files().rename(hidden, visible));
   return unused;
 }
 
@@ -164,16 +161,16 @@ Status write_old(VersionFiles& base, std::uint64_t offset, Bytes old, const fs::
 Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& table, const Checksum& base_digest,
               unsigned threads) {
   FileSystem& files = layout.files();
-  const fs::path home = layout.complete(payload.base), hidden = layout.incoming(payload.version);
-  WC_ASSIGN(const bool is_home, is_there(files, home));
+  const fs::path visible = layout.complete(payload.base), hidden = layout.incoming(payload.version);
+  WC_ASSIGN(const bool is_visible, is_there(files, visible));
   WC_ASSIGN(const bool is_hidden, is_there(files, hidden));
   WC_ASSIGN(const bool is_installed, is_there(files, layout.complete(payload.version)));
-  if (!is_home && !is_hidden && is_installed) WC_TRY(files.rename(layout.complete(payload.version), hidden));
+  if (!is_visible && !is_hidden && is_installed) WC_TRY(files.rename(layout.complete(payload.version), hidden));
   // Before the journal goes: with it what has become of the version is known.
   WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
   if (current.version == payload.version) WC_TRY(layout.switch_current(payload.base));
   WC_TRY(remove_if_there(files, layout.record(payload.version)));
-  WC_ASSIGN(const std::shared_ptr<VersionFiles> base, VersionFiles::open(files, is_home ? home : hidden, table));
+  WC_ASSIGN(const FilesRef base, VersionFiles::open(files, is_visible ? visible : hidden, table));
   const auto finish = [&]() -> Status {
     WC_TRY(sync_files(*base));
     WC_ASSIGN(const SnapshotDigest digest, files_digest(*base, threads));
@@ -181,7 +178,7 @@ Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& tab
     if (base_digest != Checksum{} && digest.root() != base_digest) {
       return fail(Errc::kCorrupt, Op::kVerify, "what its journal put back does not match its digest");
     }
-    if (!is_home) WC_TRY(files.rename(hidden, home));
+    if (!is_visible) WC_TRY(files.rename(hidden, visible));
     WC_TRY(sync_directory(files, layout.versions()));
     return sync_directory(files, layout.incoming());
   };
@@ -207,8 +204,7 @@ Result<bool> is_made(const StoreLayout& layout, Version version, unsigned thread
   const Result<VersionRecord> record = read_record(layout.files(), layout.record(version));
   if (!record.has_value()) return no_if_wrong(record.error());
   WC_ASSIGN(FileTable table, FileTable::make(record->manifest.files));
-  const Result<std::shared_ptr<VersionFiles>> files =
-      VersionFiles::open(layout.files(), layout.complete(version), std::move(table));
+  const Result<FilesRef> files = VersionFiles::open(layout.files(), layout.complete(version), std::move(table));
   if (!files.has_value()) return no_if_wrong(files.error());
   if (record->durable) {
     WC_TRY(sync_record(layout.files(), layout.record(version)));
@@ -287,14 +283,13 @@ Status abandon_in_place(const StoreLayout& layout, PayloadId payload) {
   return remove_if_there(layout.files(), layout.undo(payload));
 }
 
-InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& work, const InPlaceChanges& changes,
-                               const std::atomic<bool>& wanted) {
+InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& work, const InPlaceChanges& changes) {
   InPlaceResult result;
   const PayloadId payload = work.record.manifest.id();
   const auto hidden_at = std::chrono::steady_clock::now();
   result.status = hide(layout, work);
   if (!result.status.has_value() && result.status.error().code == Errc::kBusy) return result;
-  if (result.status.has_value()) result.status = change(layout, work, changes, wanted, result.switch_s);
+  if (result.status.has_value()) result.status = change(layout, work, changes, result.switch_s);
   result.hidden_s = to_seconds(std::chrono::steady_clock::now() - hidden_at);
   if (result.status.has_value()) return result;
   const Status reverted = revert(layout, payload, work.files->table(), work.base_digest, work.threads);

@@ -37,8 +37,8 @@ namespace weightcast {
 // thread, one at a time.
 
 struct InPlaceWork {
-  std::shared_ptr<VersionFiles> files;  ///< of the version that is here
-  std::shared_ptr<VersionFiles> patch;
+  FilesRef files;  ///< of the version that is here
+  FilesRef patch;
   VersionRecord record;  ///< of the patch
   Checksum base_digest;
   std::shared_ptr<const LeafSums> base_leaves;  ///< null: not known
@@ -70,12 +70,11 @@ struct InPlaceResult {
   double hidden_s = 0;     ///< how long `current` led nowhere
 };
 
-/// Steps 2 to 5 with the `changes` that prepare_in_place() returned; by `threads`. Stops early when
-/// `wanted` becomes false. Errors: kBusy (somebody else has a file of the version open, mapped or linked): it stays
-/// prepared. After any other error everything is undone, step 1 included: those of prepare_in_place(), if the files
-/// have changed since.
+/// Steps 2 to 5 with the `changes` that prepare_in_place() returned; by `threads`. Errors: kBusy (somebody else has a
+/// file of the version open, mapped or linked): it stays prepared. After any other error everything is undone, step 1
+/// included: those of prepare_in_place(), if the files have changed since.
 [[nodiscard]] InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& work,
-                                             const InPlaceChanges& changes, const std::atomic<bool>& wanted);
+                                             const InPlaceChanges& changes);
 
 /// Step 7. Harmless if `version` was not made in place.
 [[nodiscard]] Status end_in_place(const StoreLayout& layout, Version version);

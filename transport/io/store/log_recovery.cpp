@@ -34,7 +34,8 @@ Status apply_in_place(VersionFiles& files, VersionFiles& patch, const Manifest& 
   };
   const auto apply = [&](const Segment& segment) { return applier->apply(segment); };
   const Result<PatchEnd> end = read_patch(patch, manifest, base_digest, files.table(), threads, start, apply);
-  // The base is what its digest says, so what does not fit it is the patch: a base in memory had rotted when it was made.
+  // The base is what its digest says, so what does not fit it is the patch: a base in memory had rotted when it was
+  // made.
   if (!end.has_value() && end.error().code == Errc::kWrongBase) {
     return fail(Errc::kCorrupt, Op::kDecode, end.error().detail);
   }
@@ -47,7 +48,7 @@ Status apply_in_place(VersionFiles& files, VersionFiles& patch, const Manifest& 
 /// A patch of the log.
 struct Link {
   VersionRecord record;
-  std::shared_ptr<VersionFiles> files;
+  FilesRef files;
 };
 
 class LogRestore {
@@ -59,7 +60,7 @@ class LogRestore {
     RestoredLog restored;
     WC_ASSIGN(const std::vector<Version> anchors, anchors_in(layout_));
     for (const Version version : anchors) {
-      Result<std::shared_ptr<VersionFiles>> opened = open_anchor(version);
+      Result<FilesRef> opened = open_anchor(version);
       if (opened.has_value()) {
         anchor_ = std::move(*opened);
         restored.anchor = version;
@@ -93,7 +94,7 @@ class LogRestore {
   }
 
  private:
-  Result<std::shared_ptr<VersionFiles>> open_anchor(Version version) {
+  Result<FilesRef> open_anchor(Version version) {
     WC_ASSIGN(VersionRecord record, read_record(layout_.files(), layout_.anchor_record(version)));
     if (record.manifest.version != version) return fail(Errc::kCorrupt, Op::kOpen, "its record is of another version");
     WC_ASSIGN(FileTable table, FileTable::make(record.manifest.files));
@@ -138,7 +139,7 @@ class LogRestore {
   Result<std::optional<Link>> open_link(const VersionRecord& record) {
     const fs::path path = layout_.patch(record.manifest.id());
     WC_ASSIGN(FileTable table, payload_files(record.manifest));
-    Result<std::shared_ptr<VersionFiles>> files = VersionFiles::open(layout_.files(), path, std::move(table));
+    Result<FilesRef> files = VersionFiles::open(layout_.files(), path, std::move(table));
     if (!files.has_value()) {
       if (is_proven_wrong(files.error())) return std::optional<Link>();
       return cannot_look_at(path, files.error());
@@ -195,7 +196,7 @@ class LogRestore {
   const StoreLayout& layout_;
   const Records& records_;
   const unsigned threads_;
-  std::shared_ptr<VersionFiles> anchor_;
+  FilesRef anchor_;
   std::optional<VersionRecord> anchor_record_;
   std::vector<Link> links_;
 };

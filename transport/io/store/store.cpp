@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "transport/io/log.h"
-#include "transport/io/store/store_impl.h"
+#include "transport/io/store/store_incoming.h"
+#include "transport/io/store/store_work.h"
 #include "transport/io/uv_loop.h"
 
 namespace weightcast {
@@ -15,8 +16,8 @@ constexpr std::size_t kReadBuffersKeptBytesMax = 4 * kMiB;
 
 }  // namespace
 
-StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, std::unique_ptr<File> lock,
-                     std::unique_ptr<Disk> disk, StoreRun run, RecoveredStore found)
+Store::Store(EventLoop& loop, StoreOptions options, FileSystem& files, std::unique_ptr<File> lock,
+             std::unique_ptr<Disk> disk, StoreRun run, RecoveredStore found)
     : loop_(loop),
       options_(std::move(options)),
       place_(options_.choose_place && found.empty() ? std::nullopt : std::optional(options_.place)),
@@ -75,21 +76,17 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
   forget_old();
 }
 
-StoreImpl::~StoreImpl() {
+Store::~Store() {
   *wanted_ = false;
   drop_spare();
-  for (const auto& [payload, incoming] : incoming_) {
-    // Once its bytes are being written, to end is as quick as to go back.
-    if (!incoming->changes) *incoming->wanted = false;
-  }
 }
 
-Error StoreImpl::no_such(PayloadId payload) {
+Error Store::no_such(PayloadId payload) {
   return fail(Errc::kNotFound, Op::kOpen, to_string(payload) + ": not in the store");
 }
 
-Error StoreImpl::about(Version version, Error error) const {
-  error.detail = fmt::format("version {} in {}: {}", version.value, layout_.home().native(), error.detail);
+Error Store::about(Version version, Error error) const {
+  error.detail = fmt::format("version {} in {}: {}", version.value, layout_.versions_root().native(), error.detail);
   if (error.code == Errc::kNoSpace) {
     // A record that finds no place may lack bytes, a file, or a part of the user's quota.
     error.detail += "; make room there (df for bytes, df -i for files, quota), and it goes on from where it is";
@@ -97,8 +94,37 @@ Error StoreImpl::about(Version version, Error error) const {
   return error;
 }
 
+Version Store::spare() const { return spare_ ? spare_->version : kNoVersion; }
+
+std::vector<StoredVersion> Store::versions() const {
+  std::vector<StoredVersion> all;
+  for (const auto& [version, complete] : complete_) all.push_back(complete->stored);
+  return all;
+}
+
+const StoredVersion* Store::find(Version version) const {
+  const auto found = complete_.find(version);
+  return found == complete_.end() ? nullptr : &found->second->stored;
+}
+
+std::vector<StoredPatch> Store::patches() const {
+  std::vector<StoredPatch> all;
+  for (const auto& [payload, patch] : patches_) all.push_back(patch->stored);
+  return all;
+}
+
+PartialVersion Store::partial_of(const Incoming& incoming) {
+  return {incoming.manifest(), incoming.record.digests.prefix(), incoming.held};
+}
+
+std::vector<PartialVersion> Store::partial() const {
+  std::vector<PartialVersion> all;
+  for (const auto& [version, incoming] : incoming_) all.push_back(partial_of(*incoming));
+  return all;
+}
+
 /// Whether `payload` cannot be begun or imported now; then it has been refused.
-bool StoreImpl::refuse_new(PayloadId payload, const std::function<void(Error)>& refuse) {
+bool Store::refuse_new(PayloadId payload, const std::function<void(Error)>& refuse) {
   const Version version = payload.version;
   std::optional<Error> error;
   if (version == kNoVersion) {
@@ -119,7 +145,7 @@ bool StoreImpl::refuse_new(PayloadId payload, const std::function<void(Error)>& 
   return true;
 }
 
-void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) {
+void Store::begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) {
   const PayloadId payload = manifest.id();
   if (refuse_new(payload, done)) return;
   CompleteRef base;
@@ -228,7 +254,7 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
       });
 }
 
-void StoreImpl::start_applying(Incoming& incoming) {
+void Store::start_applying(Incoming& incoming) {
   const Manifest& manifest = incoming.manifest();
   PatchIdentity identity{manifest.model_id, manifest.base_version, manifest.version, {}, manifest.snapshot_digest};
   if (incoming.base) identity.base_digest = incoming.base->stored.manifest.snapshot_digest;
@@ -242,7 +268,7 @@ void StoreImpl::start_applying(Incoming& incoming) {
   incoming.applied->handle_prefix(incoming.prefix_bytes());
 }
 
-void StoreImpl::start_check(Incoming& incoming) {
+void Store::start_check(Incoming& incoming) {
   if (incoming.check) return;
   incoming.check = std::make_unique<SnapshotCheck>(loop_, incoming.files);
   for (auto chunk = incoming.held.next_in(ChunkIndex{0}); chunk;
@@ -251,7 +277,7 @@ void StoreImpl::start_check(Incoming& incoming) {
   }
 }
 
-void StoreImpl::grow(const Manifest& manifest) {
+void Store::grow(const Manifest& manifest) {
   const auto found = incoming_.find(manifest.id());
   if (found == incoming_.end()) return;
   const IncomingRef& incoming = found->second;
@@ -269,7 +295,7 @@ void StoreImpl::grow(const Manifest& manifest) {
   });
 }
 
-void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<ContentDigest>& digests) {
+void Store::put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<ContentDigest>& digests) {
   const auto found = incoming_.find(payload);
   if (found == incoming_.end()) return;
   VersionRecord& record = found->second->record;
@@ -285,8 +311,8 @@ void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std
   });
 }
 
-void StoreImpl::for_pieces(const FilesRef& files, std::uint64_t offset, std::uint64_t length,
-                           const Operation& operation, Disk::Done done) {
+void Store::for_pieces(const FilesRef& files, std::uint64_t offset, std::uint64_t length, const Operation& operation,
+                       Disk::Done done) {
   const std::uint64_t size_bytes = files->table().size_bytes();
   if (length == 0 || offset > size_bytes || length > size_bytes - offset) {
     const Error error = fail(Errc::kInvalidArgument, Op::kOpen,
@@ -305,7 +331,7 @@ void StoreImpl::for_pieces(const FilesRef& files, std::uint64_t offset, std::uin
 
 /// A chunk may span thousands of files, and thousands of chunks may be on their way: as many as there are descriptors
 /// for go to the disk at once, and one in any case.
-void StoreImpl::start_pieces() {
+void Store::start_pieces() {
   while (!waiting_pieces_.empty()) {
     if (pieces_under_way_ > 0 && layout_.files().open_files().crowded()) {
       disk_->flush();  // those under way wait for no more neighbours
@@ -328,7 +354,7 @@ void StoreImpl::start_pieces() {
   }
 }
 
-void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) {
+void Store::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) {
   const auto found = incoming_.find(payload);
   if (found == incoming_.end() || !found->second->begun()) {
     later([payload, done = std::move(done)] { done(no_such(payload)); });
@@ -365,8 +391,8 @@ void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes
   if (incoming->held.count() + incoming->unwritten.size() == manifest.chunk_count()) disk_->flush();
 }
 
-void StoreImpl::handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, std::uint64_t sum,
-                               Status status, const std::function<void(Status)>& done) {
+void Store::handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, std::uint64_t sum,
+                           Status status, const std::function<void(Status)>& done) {
   const Manifest& manifest = incoming->manifest();
   if (incoming->discarded) return done(no_such(incoming->id()));
   const auto mine = incoming->unwritten.find(chunk);
@@ -385,7 +411,7 @@ void StoreImpl::handle_written(const IncomingRef& incoming, ChunkIndex chunk, co
   done({});
 }
 
-BufferRef StoreImpl::cached_chunk(PayloadId payload, ChunkIndex chunk) const {
+BufferRef Store::cached_chunk(PayloadId payload, ChunkIndex chunk) const {
   if (BufferRef recent = cache_.find({payload, chunk})) return recent;
   const auto found = incoming_.find(payload);
   if (found == incoming_.end()) return nullptr;
@@ -393,7 +419,7 @@ BufferRef StoreImpl::cached_chunk(PayloadId payload, ChunkIndex chunk) const {
   return waiting == found->second->unwritten.end() ? nullptr : waiting->second;
 }
 
-void StoreImpl::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
+void Store::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
   if (BufferRef recent = cached_chunk(payload, chunk)) {
     later([recent = std::move(recent), done = std::move(done)] { done(recent); });
     return;
@@ -453,12 +479,12 @@ void StoreImpl::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
       });
 }
 
-void StoreImpl::handle_read(const ChunkKey& key, Result<BufferRef> result) {
+void Store::handle_read(const ChunkKey& key, Result<BufferRef> result) {
   const auto readers = reading_.extract(key);
   for (const ReadDone& done : readers.mapped()) done(result);
 }
 
-void StoreImpl::discard(PayloadId payload) {
+void Store::discard(PayloadId payload) {
   bool there = false, imported = false;
   std::optional<FileTable> table, target;
   if (const auto found = complete_.find(payload.version);
@@ -480,13 +506,10 @@ void StoreImpl::discard(PayloadId payload) {
   }
   if (const auto found = incoming_.find(payload); found != incoming_.end()) {
     const IncomingRef incoming = found->second;
+    WC_CHECK(!incoming->finishing);
     incoming->discarded = true;
-    if (incoming->awaits_digest) {
-      later([payload, done = std::exchange(incoming->awaits_digest, nullptr)] { done(no_such(payload)); });
-    }
     incoming->check.reset();
     incoming->applied.reset();
-    *incoming->wanted = false;
     if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
     for (std::uint32_t i = 0; i < incoming->manifest().chunk_count(); ++i) cache_.erase({payload, ChunkIndex{i}});
     incoming->unwritten.clear();
@@ -505,11 +528,15 @@ void StoreImpl::discard(PayloadId payload) {
     remove(payload.version, layout_.incoming(payload.version), std::move(target));
   }
   // An installation that failed and could not be undone has left it where a start would take it for complete.
-  if (imported && payload.is_full() && !complete_.contains(payload.version)) take_out(payload, *table);
+  if (imported && payload.is_full() && !complete_.contains(payload.version)) {
+    run_unawaited(serial_, [layout = layout_, version = payload.version, next = newest(), table = *table] {
+      return uninstall(layout, version, next, table);
+    });
+  }
   remove(payload, layout_.incoming(payload), std::move(table));
 }
 
-void StoreImpl::follow_run(RunId run, bool anew, std::function<void(Status)> done) {
+void Store::follow_run(RunId run, bool anew, std::function<void(Status)> done) {
   const StoreRun next{run, run_.count + (anew ? 1 : 0)};
   serial_.run([layout = layout_, next] { return write_run(layout, next); },
               [this, next, anew, done = std::move(done)](const Status& written) {
@@ -518,7 +545,7 @@ void StoreImpl::follow_run(RunId run, bool anew, std::function<void(Status)> don
               });
 }
 
-void StoreImpl::run_unawaited(SerialWork& jobs, std::function<Status()> work) {
+void Store::run_unawaited(SerialWork& jobs, std::function<Status()> work) {
   jobs.run(
       [work = std::move(work)] {
         if (const Status s = work(); !s.has_value()) log_warning("store: {}", s.error().message());
@@ -526,8 +553,8 @@ void StoreImpl::run_unawaited(SerialWork& jobs, std::function<Status()> work) {
       [] {});
 }
 
-void StoreImpl::remove_from(const StoreLayout& layout, PayloadId payload, const std::filesystem::path& path,
-                            std::optional<FileTable> table) {
+void Store::remove_from(const StoreLayout& layout, PayloadId payload, const std::filesystem::path& path,
+                        std::optional<FileTable> table) {
   run_unawaited(serial_, [layout, payload, path, table = std::move(table)] {
     Status removed = remove_recorded(layout, path, payload, table);
     layout.empty_trash();
@@ -551,8 +578,8 @@ Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, FileSystem& files, S
     WC_TRY(write_run(layout, run));
   }
   WC_ASSIGN(RecoveredStore found, recover_store(layout.of_run(run.count), loop.threads_per_job_max()));
-  return std::unique_ptr<Store>(std::make_unique<StoreImpl>(loop, std::move(options), files, std::move(lock),
-                                                            std::move(disk), run, std::move(found)));
+  return std::unique_ptr<Store>(
+      new Store(loop, std::move(options), files, std::move(lock), std::move(disk), run, std::move(found)));
 }
 
 }  // namespace weightcast

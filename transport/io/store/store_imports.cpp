@@ -2,7 +2,8 @@
 
 #include <utility>
 
-#include "transport/io/store/store_impl.h"
+#include "transport/io/store/store.h"
+#include "transport/io/store/store_work.h"
 
 namespace weightcast {
 namespace {
@@ -14,8 +15,8 @@ bool are_all_digests(const Manifest& manifest, const std::vector<ContentDigest>&
 
 }  // namespace
 
-void StoreImpl::begin_making(PayloadId payload, const std::vector<SnapshotFile>& table,
-                             std::function<void(Result<ImportTarget>)> done) {
+void Store::begin_making(PayloadId payload, const std::vector<SnapshotFile>& table,
+                         std::function<void(Result<ImportTarget>)> done) {
   discard(payload);
   auto wanted = std::make_shared<bool>(true);
   preparing_[payload] = wanted;
@@ -34,8 +35,8 @@ void StoreImpl::begin_making(PayloadId payload, const std::vector<SnapshotFile>&
               });
 }
 
-void StoreImpl::begin_import(Version version, std::vector<SnapshotFile> files,
-                             std::function<void(Result<ImportTarget>)> done) {
+void Store::begin_import(Version version, std::vector<SnapshotFile> files,
+                         std::function<void(Result<ImportTarget>)> done) {
   if (refuse_new(version, done)) return;
   std::uint64_t bytes = 0;
   for (const SnapshotFile& file : files) bytes += file.size_bytes;
@@ -43,7 +44,7 @@ void StoreImpl::begin_import(Version version, std::vector<SnapshotFile> files,
   if (!waits_for_place_choice(version, bytes, begin, done)) begin_making(version, files, std::move(done));
 }
 
-void StoreImpl::begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) {
+void Store::begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) {
   if (patches_.contains(patch) || preparing_.contains(patch) || imports_.contains(patch)) {
     later([patch, done = std::move(done)] {
       done(fail(Errc::kBusy, Op::kOpen, to_string(patch) + ": it is here, or being made"));
@@ -63,7 +64,7 @@ void StoreImpl::begin_patch(PayloadId patch, std::function<void(Result<std::file
   });
 }
 
-void StoreImpl::grow_making(const Manifest& manifest) {
+void Store::grow_making(const Manifest& manifest) {
   const PayloadId payload = manifest.id();
   if (const auto found = imports_.find(payload); found != imports_.end()) {
     found->second.so_far = manifest;
@@ -72,8 +73,8 @@ void StoreImpl::grow_making(const Manifest& manifest) {
   }
 }
 
-void StoreImpl::add_full_manifest(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
-                                  std::function<void(Status)> done) {
+void Store::add_full_manifest(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
+                              std::function<void(Status)> done) {
   const Version version = manifest.version;
   const auto refuse = [&](Errc code, std::string_view why) {
     const Error error = fail(code, Op::kPublish, fmt::format("version {}: {}", version.value, why));
@@ -104,9 +105,9 @@ void StoreImpl::add_full_manifest(const Manifest& manifest, const std::vector<Co
 }
 
 /// The record of an import that ends with `manifest`; null if it cannot: then it has been refused.
-std::shared_ptr<VersionRecord> StoreImpl::close_import(PayloadId payload, const Manifest& manifest,
-                                                       const std::vector<ContentDigest>& chunk_digests,
-                                                       const std::function<void(Error)>& refuse) {
+std::shared_ptr<VersionRecord> Store::close_import(PayloadId payload, const Manifest& manifest,
+                                                   const std::vector<ContentDigest>& chunk_digests,
+                                                   const std::function<void(Error)>& refuse) {
   const auto refuse_later = [&](const Error& error) {
     later([refuse, error] { refuse(error); });
     return nullptr;
@@ -129,8 +130,8 @@ std::shared_ptr<VersionRecord> StoreImpl::close_import(PayloadId payload, const 
   return std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest, chunk_digests)});
 }
 
-void StoreImpl::finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
-                              std::function<void(Result<StoredVersion>)> done, ImportDetails details) {
+void Store::finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests, InstallDone done,
+                          ImportDetails details) {
   const Version version = manifest.version;
   const std::shared_ptr<VersionRecord> record = close_import(version, manifest, chunk_digests, done);
   if (!record) return;
@@ -152,8 +153,8 @@ void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Conten
       });
 }
 
-void StoreImpl::finish_patched_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
-                                      std::function<void(Result<StoredVersion>)> done, ImportDetails details) {
+void Store::finish_patched_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
+                                  InstallDone done, ImportDetails details) {
   const Version version = manifest.version;
   const PayloadId patch = manifest.id();
   const auto result = imports_.find(version);
@@ -198,8 +199,8 @@ void StoreImpl::finish_patched_import(const Manifest& manifest, const std::vecto
       });
 }
 
-void StoreImpl::finish_patch(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
-                             std::function<void(Status)> done) {
+void Store::finish_patch(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
+                         std::function<void(Status)> done) {
   const PayloadId patch = manifest.id();
   const std::shared_ptr<VersionRecord> record = close_import(patch, manifest, chunk_digests, done);
   if (!record) return;

@@ -5,11 +5,12 @@
 #include <utility>
 
 #include "transport/io/log.h"
-#include "transport/io/store/store_impl.h"
+#include "transport/io/store/store_incoming.h"
+#include "transport/io/store/store_work.h"
 
 namespace weightcast {
 
-void StoreImpl::finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done) {
+void Store::finish(PayloadId payload, InstallDone done) {
   const auto found = incoming_.find(payload);
   if (found == incoming_.end() || !found->second->begun()) {
     later([payload, done = std::move(done)] { done(no_such(payload)); });
@@ -24,15 +25,13 @@ void StoreImpl::finish(PayloadId payload, std::function<void(Result<StoredVersio
   }
   incoming->finishing = true;
   if (payload.is_encoded() && !is_made_beside(payload)) return finish_in_place(incoming, std::move(done));
-  incoming->awaits_digest = std::move(done);
-  auto handle = [this, incoming](const Result<Checksum>& digest) {
-    if (!incoming->discarded) handle_digest(incoming, digest, std::exchange(incoming->awaits_digest, nullptr));
+  auto handle = [this, incoming, done = std::move(done)](const Result<Checksum>& digest) {
+    handle_digest(incoming, digest, done);
   };
   incoming->check ? incoming->check->finish(std::move(handle)) : incoming->applied->finish(std::move(handle));
 }
 
-void StoreImpl::handle_digest(const IncomingRef& incoming, const Result<Checksum>& digest,
-                              const std::function<void(Result<StoredVersion>)>& done) {
+void Store::handle_digest(const IncomingRef& incoming, const Result<Checksum>& digest, const InstallDone& done) {
   if (!digest.has_value()) return give_up(incoming, digest.error(), done);
   const Manifest& manifest = incoming->manifest();
   if (*digest == manifest.snapshot_digest) return install_checked(incoming, done);
@@ -44,8 +43,7 @@ void StoreImpl::handle_digest(const IncomingRef& incoming, const Result<Checksum
   throw_away(incoming, error, done);
 }
 
-void StoreImpl::give_up(const IncomingRef& incoming, const Error& error,
-                        const std::function<void(Result<StoredVersion>)>& done) {
+void Store::give_up(const IncomingRef& incoming, const Error& error, const InstallDone& done) {
   const Error about_it = about(incoming->manifest().version, error);
   // Another try would end the same.
   const bool useless = error.code == Errc::kWrongBase || error.code == Errc::kCorrupt;
@@ -55,15 +53,15 @@ void StoreImpl::give_up(const IncomingRef& incoming, const Error& error,
 }
 
 // In one moment for the store and for who is told: in between, children would be promised what is not there.
-void StoreImpl::throw_away(const IncomingRef& incoming, const Error& error,
-                           const std::function<void(Result<StoredVersion>)>& done) {
+void Store::throw_away(const IncomingRef& incoming, const Error& error, const InstallDone& done) {
   later([this, incoming, error, done] {
-    if (!incoming->discarded) discard(incoming->id());
+    incoming->finishing = false;
+    discard(incoming->id());
     done(error);
   });
 }
 
-void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+void Store::install_checked(const IncomingRef& incoming, InstallDone done) {
   serial_.run(
       [layout = layout_, incoming]() -> Result<double> {
         const Manifest& manifest = incoming->manifest();
@@ -75,25 +73,13 @@ void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(
         return install(layout, manifest.version);
       },
       [this, incoming, done = std::move(done)](const Result<double>& switch_s) {
-        const Version version = incoming->manifest().version;
-        if (incoming->discarded) {
-          const FilesRef& files = incoming->target ? incoming->target : incoming->files;
-          if (switch_s.has_value()) take_out(incoming->id(), files->table());
-          return done(no_such(incoming->id()));
-        }
         incoming->finishing = false;
-        if (!switch_s.has_value()) return done(about(version, switch_s.error()));
+        if (!switch_s.has_value()) return done(about(incoming->manifest().version, switch_s.error()));
         handle_moved(incoming, *switch_s, done);
       });
 }
 
-void StoreImpl::take_out(PayloadId payload, const FileTable& table) {
-  run_unawaited(
-      serial_, [layout = layout_, payload, next = newest(), table] { return uninstall(layout, payload, next, table); });
-}
-
-void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,
-                             const std::function<void(Result<StoredVersion>)>& done) {
+void Store::handle_moved(const IncomingRef& incoming, double switch_s, const InstallDone& done) {
   incoming_.erase(incoming->id());
   if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
   std::shared_ptr<const LeafSums> leaves;
@@ -114,7 +100,7 @@ void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,
 }
 
 /// The files that become spare are versions_kept steps and one old; engines may be further behind.
-void StoreImpl::keep_step(StepRef step) {
+void Store::keep_step(StepRef step) {
   if (!step || !lists_steps()) return;
   steps_.push_back(std::move(step));
   std::uint64_t bytes = 0;
@@ -124,7 +110,7 @@ void StoreImpl::keep_step(StepRef step) {
   }
 }
 
-void StoreImpl::add_patch(VersionRecord record, FilesRef files) {
+void Store::add_patch(VersionRecord record, FilesRef files) {
   const PayloadId payload = record.manifest.id();
   auto patch = std::make_shared<Patch>();
   patch->stored = {std::move(record.manifest), std::move(record.digests.chunks)};
@@ -132,8 +118,7 @@ void StoreImpl::add_patch(VersionRecord record, FilesRef files) {
   patches_[payload] = std::move(patch);
 }
 
-StoreImpl::CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef files,
-                                               std::shared_ptr<const LeafSums> leaves) {
+Store::CompleteRef Store::add_complete(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves) {
   const Version version = record.manifest.version;
   auto complete = std::make_shared<Complete>();
   complete->stored = {std::move(record.manifest),
@@ -149,9 +134,8 @@ StoreImpl::CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef fi
   return complete;
 }
 
-void StoreImpl::handle_installed(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves,
-                                 double switch_s, bool in_place,
-                                 const std::function<void(Result<StoredVersion>)>& done) {
+void Store::handle_installed(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves,
+                             double switch_s, bool in_place, const InstallDone& done) {
   const CompleteRef complete = add_complete(std::move(record), std::move(files), std::move(leaves));
   complete->has_journal = in_place;
   complete->stored.switch_s = switch_s;

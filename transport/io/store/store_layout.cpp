@@ -57,12 +57,12 @@ fs::path free_name(FileSystem& files, const fs::path& folder, const std::string&
 }  // namespace
 
 StoreLayout StoreLayout::around(FileSystem& files, const fs::path& versions, std::uint32_t run) {
-  const fs::path home = versions.parent_path();
-  const Result<fs::path> state = files.read_link(home / kStateLink);
-  return state.has_value() ? StoreLayout(files, *state, home, run) : StoreLayout(files, home, {}, run);
+  const fs::path root = versions.parent_path();
+  const Result<fs::path> state = files.read_link(root / kStateLink);
+  return state.has_value() ? StoreLayout(files, *state, root, run) : StoreLayout(files, root, {}, run);
 }
 
-Result<fs::path> StoreLayout::home_of_versions(FileSystem& files, const fs::path& directory) {
+Result<fs::path> StoreLayout::versions_root_of(FileSystem& files, const fs::path& directory) {
   const Result<fs::path> memory = files.read_link(directory / kMemoryLink);
   if (memory.has_value() || memory.error().code != Errc::kNotFound) return memory;
   return directory;
@@ -78,7 +78,7 @@ fs::path StoreLayout::undo(PayloadId payload) const { return undo() / name_of(pa
 fs::path StoreLayout::anchor(Version version) const { return anchors() / name_of(version); }
 fs::path StoreLayout::anchor_record(Version version) const { return anchors() / (name_of(version) + ".record"); }
 
-const fs::path& StoreLayout::home_of(const fs::path& path) const {
+const fs::path& StoreLayout::root_of(const fs::path& path) const {
   const auto [end, _] = std::ranges::mismatch(memory_, path);
   return in_memory() && end == memory_.end() ? memory_ : directory_;
 }
@@ -115,8 +115,8 @@ std::optional<PayloadId> StoreLayout::payload_of(std::string_view name) const {
 }
 
 Status StoreLayout::create() const {
-  std::vector<fs::path> folders{directory_, home(),  incoming(), versions(), patches(),
-                                records(),  trash(), spare(),    undo(),     aside()};
+  std::vector<fs::path> folders{directory_, versions_root(), incoming(), versions(), patches(),
+                                records(),  trash(),         spare(),    undo(),     aside()};
   if (in_memory()) folders.insert(folders.end(), {arriving(), anchors(), memory_ / "trash", memory_ / "aside"});
   for (const fs::path& path : folders) {
     WC_TRY(with_advice(make_directories(*files_, path)));
@@ -183,7 +183,7 @@ Result<StoreLayout::Current> StoreLayout::read_current() const {
 
 Status StoreLayout::throw_away(const fs::path& path, const std::optional<FileTable>& table) const {
   WC_TRY(rescue_foreign(path, table));
-  Status moved = files_->rename(path, free_name(*files_, home_of(path) / "trash", path.filename()));
+  Status moved = files_->rename(path, free_name(*files_, root_of(path) / "trash", path.filename()));
   if (!moved.has_value() && moved.error().code == Errc::kNotFound) return {};
   return moved;
 }

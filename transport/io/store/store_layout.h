@@ -13,8 +13,8 @@
 
 namespace weightcast {
 
-/// Paths in a store's directory, and the basic steps on them. store.h has the picture. The file system outlives this.
-/// The names of versions and payloads are those of one run (run_file.h): in the first one "N", in the k-th "N@k".
+/// Paths in a store's directory, and the basic steps on them. ARCHITECTURE.md has the picture. The file system outlives
+/// this. The names of versions and payloads are those of one run (run_file.h): in the first one "N", in the k-th "N@k".
 class StoreLayout {
  public:
   /// `memory`: the directory in memory that versions lie in; "": they lie in `directory`.
@@ -33,7 +33,7 @@ class StoreLayout {
   /// from outside.
   [[nodiscard]] static StoreLayout around(FileSystem& files, const std::filesystem::path& versions, std::uint32_t run);
   /// Where the versions of a state directory lie: DIR, or MEMORY. Errors: kIo.
-  [[nodiscard]] static Result<std::filesystem::path> home_of_versions(FileSystem& files,
+  [[nodiscard]] static Result<std::filesystem::path> versions_root_of(FileSystem& files,
                                                                       const std::filesystem::path& directory);
   [[nodiscard]] std::uint32_t run() const { return run_; }
 
@@ -42,27 +42,27 @@ class StoreLayout {
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
   [[nodiscard]] bool in_memory() const { return !memory_.empty(); }
   /// What versions lie in: directory(), or the directory in memory.
-  [[nodiscard]] const std::filesystem::path& home() const { return in_memory() ? memory_ : directory_; }
+  [[nodiscard]] const std::filesystem::path& versions_root() const { return in_memory() ? memory_ : directory_; }
   [[nodiscard]] std::filesystem::path lock() const { return directory_ / "lock"; }
-  [[nodiscard]] std::filesystem::path incoming() const { return home() / "incoming"; }
+  [[nodiscard]] std::filesystem::path incoming() const { return versions_root() / "incoming"; }
   /// Of patches and packed payloads, which become parts of the log.
   [[nodiscard]] std::filesystem::path arriving() const { return directory_ / (in_memory() ? "arriving" : "incoming"); }
-  [[nodiscard]] std::filesystem::path versions() const { return home() / "versions"; }
+  [[nodiscard]] std::filesystem::path versions() const { return versions_root() / "versions"; }
   [[nodiscard]] std::filesystem::path patches() const { return directory_ / "patches"; }
   [[nodiscard]] std::filesystem::path records() const { return directory_ / "records"; }
   /// Whole versions on the disk that the log goes on from (version_log.h).
   [[nodiscard]] std::filesystem::path anchors() const { return directory_ / "anchors"; }
   /// The files of the version that was deleted last, for the next one. Emptied at start.
-  [[nodiscard]] std::filesystem::path spare() const { return home() / "spare"; }
+  [[nodiscard]] std::filesystem::path spare() const { return versions_root() / "spare"; }
   /// Journals of in-place updates: beside the versions, for one outlives what the other does.
-  [[nodiscard]] std::filesystem::path undo() const { return home() / "undo"; }
+  [[nodiscard]] std::filesystem::path undo() const { return versions_root() / "undo"; }
   /// What is being deleted. Emptied at start.
   [[nodiscard]] std::filesystem::path trash() const { return directory_ / "trash"; }
   /// Foreign files. Never deleted.
   [[nodiscard]] std::filesystem::path aside() const { return directory_ / "aside"; }
   /// The same for what is below `path`, which may be in memory: a rename stays within one file system.
   [[nodiscard]] std::filesystem::path aside_of(const std::filesystem::path& path) const {
-    return home_of(path) / "aside";
+    return root_of(path) / "aside";
   }
   [[nodiscard]] std::filesystem::path current() const { return directory_ / "current"; }
   /// Which run the directory follows: run_file.h.
@@ -120,7 +120,7 @@ class StoreLayout {
 
   [[nodiscard]] std::string name_of(PayloadId payload) const;
   /// directory(), or the directory in memory if `path` is below that.
-  [[nodiscard]] const std::filesystem::path& home_of(const std::filesystem::path& path) const;
+  [[nodiscard]] const std::filesystem::path& root_of(const std::filesystem::path& path) const;
   void empty(const std::filesystem::path& trash) const;
 
   FileSystem* files_;

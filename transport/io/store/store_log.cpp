@@ -3,7 +3,10 @@
 #include <utility>
 
 #include "transport/io/log.h"
-#include "transport/io/store/store_impl.h"
+#include "transport/io/store/anchor.h"
+#include "transport/io/store/in_place.h"
+#include "transport/io/store/store.h"
+#include "transport/io/store/store_work.h"
 
 namespace weightcast {
 namespace {
@@ -15,7 +18,7 @@ constexpr Duration kRetry = std::chrono::seconds(10);
 }  // namespace
 
 /// One patch after the other: each goes on from what the log holds.
-void StoreImpl::advance_log() {
+void Store::advance_log() {
   if (!layout_.in_memory() || logging_) return;
   for (const auto& [payload, patch] : patches_) {
     if (!log_.goes_on_with(payload) || unloggable_.contains(payload)) continue;
@@ -27,7 +30,7 @@ void StoreImpl::advance_log() {
   consider_anchor();
 }
 
-void StoreImpl::start_logging(PayloadId payload, const PatchRef& patch) {
+void Store::start_logging(PayloadId payload, const PatchRef& patch) {
   logging_ = true;
   ++patch->reads_under_way;
   const Manifest& manifest = patch->stored.manifest;
@@ -48,7 +51,7 @@ void StoreImpl::start_logging(PayloadId payload, const PatchRef& patch) {
                });
 }
 
-void StoreImpl::mark_logged() {
+void Store::mark_logged() {
   for (const auto& [version, complete] : complete_) {
     if (complete->stored.durable || complete->syncing || complete->lost || !log_.holds(version)) continue;
     complete->syncing = true;
@@ -74,14 +77,14 @@ void StoreImpl::mark_logged() {
   }
 }
 
-StoreImpl::CompleteRef StoreImpl::anchor_due() const {
+Store::CompleteRef Store::anchor_due() const {
   const auto found = complete_.find(newest().payload.version);
   if (found == complete_.end()) return nullptr;
   const bool is_safe = log_.holds(found->first) && !log_.is_long(found->second->stored.manifest.snapshot_bytes());
   return is_safe ? nullptr : found->second;
 }
 
-void StoreImpl::consider_anchor() {
+void Store::consider_anchor() {
   if (anchoring_ || anchor_timer_.armed()) return;
   const CompleteRef due = anchor_due();
   if (due == nullptr) return;
@@ -89,7 +92,7 @@ void StoreImpl::consider_anchor() {
   anchor_timer_.arm(loop_.now() + (waits ? kAnchorGrace : Duration::zero()));
 }
 
-void StoreImpl::start_anchor() {
+void Store::start_anchor() {
   const CompleteRef complete = anchor_due();
   if (complete == nullptr) return;
   ++complete->users;
@@ -105,7 +108,7 @@ void StoreImpl::start_anchor() {
                    });
 }
 
-void StoreImpl::go_on_with_anchor() {
+void Store::go_on_with_anchor() {
   struct Piece {
     Status status;
     bool ended = false;
@@ -130,7 +133,7 @@ void StoreImpl::go_on_with_anchor() {
       });
 }
 
-void StoreImpl::end_anchor(const Status& status) {
+void Store::end_anchor(const Status& status) {
   const CompleteRef complete = std::exchange(anchoring_, std::nullopt)->complete;
   const Version version = complete->stored.manifest.version;
   --complete->users;

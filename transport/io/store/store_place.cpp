@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "transport/io/log.h"
-#include "transport/io/store/store_impl.h"
+#include "transport/io/store/store.h"
 
 namespace weightcast {
 namespace {
@@ -23,8 +23,8 @@ StorePlace make_place(const StoreLayout& disk, StorePlace chosen) {
 
 /// Whether it is still open where versions lie, which one of that size decides. Then `begin` runs once it is known, or
 /// `refuse` if the payload has been discarded by then.
-bool StoreImpl::waits_for_place_choice(PayloadId payload, std::uint64_t version_bytes, std::function<void()> begin,
-                                       std::function<void(Error)> refuse) {
+bool Store::waits_for_place_choice(PayloadId payload, std::uint64_t version_bytes, std::function<void()> begin,
+                                   std::function<void(Error)> refuse) {
   if (place_) return false;
   auto wanted = std::make_shared<bool>(true);
   preparing_[payload] = wanted;
@@ -39,8 +39,8 @@ bool StoreImpl::waits_for_place_choice(PayloadId payload, std::uint64_t version_
         if (chooses) {
           place_ = std::move(*place);
           if (!place_->memory_directory.empty()) layout_ = layout_.in_memory_at(place_->memory_directory);
-          log_info("versions lie {}: {}", layout_.in_memory() ? "in " + layout_.home().native() : "on the disk",
-                   place_->why);
+          log_info("versions lie {}: {}",
+                   layout_.in_memory() ? "in " + layout_.versions_root().native() : "on the disk", place_->why);
         }
         if (!*wanted) return refuse(no_such(payload));
         preparing_.erase(payload);

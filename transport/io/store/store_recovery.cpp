@@ -96,7 +96,7 @@ class Recovery {
     const Manifest& manifest = record->second.manifest;
     if (manifest.open) return fail(Errc::kCorrupt, Op::kOpen, "it was still being made");
     WC_ASSIGN(FileTable table, files_of(payload, manifest));
-    WC_ASSIGN(std::shared_ptr<VersionFiles> files, VersionFiles::open(layout_.files(), path, std::move(table)));
+    WC_ASSIGN(FilesRef files, VersionFiles::open(layout_.files(), path, std::move(table)));
     WC_ASSIGN(const std::vector<std::string> foreign, foreign_names(layout_.files(), path, files->table()));
     for (const std::string& name : foreign) {
       log_warning("store: {} is not of {} and stays there; it moves to {} when that is deleted", (path / name).native(),

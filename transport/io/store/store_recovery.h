@@ -12,7 +12,7 @@ namespace weightcast {
 /// A version that was found on disk.
 struct RecoveredVersion {
   VersionRecord record;
-  std::shared_ptr<VersionFiles> files;
+  FilesRef files;
   ChunkSet held;  ///< of an arriving one
 };
 

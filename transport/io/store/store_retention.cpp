@@ -6,7 +6,8 @@
 
 #include "transport/io/log.h"
 #include "transport/io/store/files/readable.h"
-#include "transport/io/store/store_impl.h"
+#include "transport/io/store/store.h"
+#include "transport/io/store/store_work.h"
 
 namespace weightcast {
 namespace {
@@ -16,7 +17,23 @@ constexpr Duration kSyncRetry = std::chrono::seconds(10);
 
 }  // namespace
 
-void StoreImpl::forget_old_patches() {
+void Store::retain(const std::vector<PayloadId>& payloads) {
+  retained_ = std::set<PayloadId>(payloads.begin(), payloads.end());
+  forget_old();
+}
+
+void Store::pin(std::vector<Version> versions) {
+  pinned_ = std::move(versions);
+  forget_old();
+}
+
+VersionRecord Store::record_of(const Complete& complete) {
+  const Manifest& manifest = complete.stored.manifest;
+  if (manifest.id().is_encoded()) return {manifest, ChunkDigests(manifest)};
+  return {manifest, ChunkDigests(manifest, complete.stored.chunk_digests)};
+}
+
+void Store::forget_old_patches() {
   if (!retained_) return;
   for (auto it = patches_.begin(); it != patches_.end();) {
     const Version leads_to = it->first.version;
@@ -32,7 +49,7 @@ void StoreImpl::forget_old_patches() {
 }
 
 // Of the run before. Until a version of this one is durable, a power cut would leave nothing but these.
-void StoreImpl::forget_earlier() {
+void Store::forget_earlier() {
   const auto is_safe = [](const auto& each) { return each.second->stored.durable && !each.second->lost; };
   if (std::ranges::none_of(complete_, is_safe)) return;
   std::erase_if(earlier_, [this](const Earlier& earlier) {
@@ -44,7 +61,7 @@ void StoreImpl::forget_earlier() {
   });
 }
 
-void StoreImpl::forget_old() {
+void Store::forget_old() {
   forget_old_patches();
   forget_earlier();
   const std::size_t kept = options_.single_copy ? 1 : std::max<std::size_t>(options_.versions_kept, 1);
@@ -80,7 +97,7 @@ void StoreImpl::forget_old() {
   }
 }
 
-void StoreImpl::keep_files_of(const Complete& complete) {
+void Store::keep_files_of(const Complete& complete) {
   const Version version = complete.stored.manifest.version;
   drop_spare();
   auto spare = std::make_shared<Spare>();
@@ -107,12 +124,12 @@ void StoreImpl::keep_files_of(const Complete& complete) {
       });
 }
 
-void StoreImpl::drop_spare() {
+void Store::drop_spare() {
   if (spare_) spare_->taken = true;
   spare_.reset();
 }
 
-void StoreImpl::handle_spare(const SpareRef& spare) {
+void Store::handle_spare(const SpareRef& spare) {
   drop_spare();
   spare_ = spare;
   // On a disk the kernel would write what becomes of them, and again when the next step changes it.
@@ -125,14 +142,14 @@ void StoreImpl::handle_spare(const SpareRef& spare) {
       [] {});
 }
 
-void StoreImpl::make_durable(const CompleteRef& complete) {
+void Store::make_durable(const CompleteRef& complete) {
   if (layout_.in_memory()) return advance_log();
   if (!std::exchange(complete->syncing, true)) sync_files_from(0, complete);
 }
 
 // Once a sync has failed the kernel may take what it could not write for written: another sync says nothing of it. So
 // every byte is handed over once more, and checked as it is.
-void StoreImpl::sync_again(const CompleteRef& complete) {
+void Store::sync_again(const CompleteRef& complete) {
   complete->syncing = true;
   ++complete->users;  // its files become nobody else's meanwhile
   syncing_.run([layout = layout_, files = complete->files, record = record_of(*complete),
@@ -152,7 +169,7 @@ void StoreImpl::sync_again(const CompleteRef& complete) {
                });
 }
 
-StoreLayout::Named StoreImpl::newest() const {
+StoreLayout::Named Store::newest() const {
   StoreLayout::Named newest{kNoVersion, run_.count};
   if (!earlier_.empty()) newest = {earlier_.back().stored.manifest.version, earlier_run_};
   for (const auto& [version, there] : complete_) {
@@ -162,7 +179,7 @@ StoreLayout::Named StoreImpl::newest() const {
 }
 
 // It stays among the complete ones until the disk is rid of it: the store and those who are told lose it in one moment.
-void StoreImpl::give_up_lost(const CompleteRef& complete, const Error& why) {
+void Store::give_up_lost(const CompleteRef& complete, const Error& why) {
   const Version version = complete->stored.manifest.version;
   complete->lost = true;
   complete->syncing = true;
@@ -182,12 +199,12 @@ void StoreImpl::give_up_lost(const CompleteRef& complete, const Error& why) {
               });
 }
 
-bool StoreImpl::is_forgotten(const CompleteRef& complete) const {
+bool Store::is_forgotten(const CompleteRef& complete) const {
   const auto found = complete_.find(complete->stored.manifest.version);
   return found == complete_.end() || found->second != complete;
 }
 
-void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
+void Store::sync_files_from(std::size_t file, const CompleteRef& complete) {
   const Version version = complete->stored.manifest.version;
   const auto report = [this, version, complete](const Error& error) {
     log_error("store: version {} is installed, but not safe from a power cut: {}; trying again in {:.3g} s",

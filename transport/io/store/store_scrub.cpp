@@ -7,7 +7,7 @@
 
 #include "transport/io/log.h"
 #include "transport/io/store/files/readable.h"
-#include "transport/io/store/store_impl.h"
+#include "transport/io/store/store.h"
 
 namespace weightcast {
 namespace {
@@ -19,7 +19,7 @@ constexpr Duration kRestMin = std::chrono::milliseconds(200);
 
 /// It has become current: all of it is to be looked at. It begins where the last look ended, so that all files come to
 /// be read also where versions come faster than one of them is.
-void StoreImpl::scrub_from_now_on(const CompleteRef& complete) {
+void Store::scrub_from_now_on(const CompleteRef& complete) {
   if (options_.scrub_share <= 0 || !complete->stored.leaves) return;
   complete->scrub_left = complete->stored.leaves->size();
   complete->scrub_at = next_scrubbed_;
@@ -27,14 +27,14 @@ void StoreImpl::scrub_from_now_on(const CompleteRef& complete) {
 }
 
 /// The newest version of which something has not been looked at; null if there is none.
-StoreImpl::CompleteRef StoreImpl::next_to_scrub() const {
+Store::CompleteRef Store::next_to_scrub() const {
   for (const auto& [_, complete] : std::views::reverse(complete_)) {
     if (complete->scrub_left > 0 && !complete->lost) return complete;
   }
   return nullptr;
 }
 
-void StoreImpl::scrub() {
+void Store::scrub() {
   const CompleteRef complete = next_to_scrub();
   if (!complete) return;
   const std::size_t leaves = complete->stored.leaves->size();

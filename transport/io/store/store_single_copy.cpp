@@ -4,7 +4,7 @@
 
 #include "transport/io/log.h"
 #include "transport/io/store/files/readable.h"
-#include "transport/io/store/store_impl.h"
+#include "transport/io/store/store_incoming.h"
 
 namespace weightcast {
 namespace {
@@ -16,12 +16,12 @@ constexpr Duration kRestoreRetry = std::chrono::seconds(5);
 
 }  // namespace
 
-void StoreImpl::set_pending_in_place_update(Version version) {
+void Store::set_pending_in_place_update(Version version) {
   if (std::exchange(pending_in_place_update_, version) != version && on_pending_in_place_update_)
     on_pending_in_place_update_();
 }
 
-void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+void Store::finish_in_place(const IncomingRef& incoming, InstallDone done) {
   // Whatever comes of it, nobody has to let go any more when he hears of it.
   take_place(incoming, [this, incoming, done = std::move(done)](Result<StoredVersion> result) {
     set_pending_in_place_update(kNoVersion);
@@ -35,7 +35,7 @@ void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(
 }
 
 /// The journal still has all of it: only the disk refused.
-void StoreImpl::restore_base() {
+void Store::restore_base() {
   const auto [payload, base] = *unrestored_;
   serial_.run(
       [layout = layout_, threads = loop_.threads_per_job_max(), version = payload.base]() -> Result<bool> {
@@ -56,28 +56,30 @@ void StoreImpl::restore_base() {
 }
 
 /// Of a version that is deleted before it was durable.
-void StoreImpl::drop_journal(Version version) {
+void Store::drop_journal(Version version) {
   run_unawaited(serial_, [layout = layout_, version] { return end_in_place(layout, version); });
 }
 
+InPlaceWork Store::work_of(const Incoming& incoming) const {
+  const Complete& base = *incoming.base;
+  return {base.files,         incoming.files,
+          incoming.record,    base.stored.manifest.snapshot_digest,
+          base.stored.leaves, loop_.threads_per_job_max()};
+}
+
 /// While others still read the base.
-void StoreImpl::prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+void Store::prepare_place(const IncomingRef& incoming, InstallDone done) {
   serial_.run([layout = layout_, work = work_of(*incoming),
-               wanted = incoming->wanted] { return prepare_in_place(layout, work, *wanted); },
+               wanted = wanted_] { return prepare_in_place(layout, work, *wanted); },
               [this, incoming, done = std::move(done)](Result<InPlaceChanges> changes) mutable {
-                if (!changes.has_value()) {
-                  if (incoming->discarded) return done(no_such(incoming->id()));
-                  return give_up(incoming, changes.error(), done);
-                }
+                if (!changes.has_value()) return give_up(incoming, changes.error(), done);
                 incoming->changes = std::move(changes).value();
                 incoming->waits_since.reset();
-                if (incoming->discarded) return done(no_such(incoming->id()));
                 take_place(incoming, std::move(done));
               });
 }
 
-void StoreImpl::wait_for_place(const IncomingRef& incoming, const std::string& why,
-                               std::function<void(Result<StoredVersion>)> done) {
+void Store::wait_for_place(const IncomingRef& incoming, const std::string& why, InstallDone done) {
   if (!incoming->waits_since) {
     log_info("store: version {} waits until nobody has the files of version {} open, mapped or linked",
              incoming->manifest().version.value, incoming->manifest().base_version.value);
@@ -86,15 +88,12 @@ void StoreImpl::wait_for_place(const IncomingRef& incoming, const std::string& w
   if (loop_.now() - *incoming->waits_since >= options_.single_copy_wait) {
     return give_up_waiting(incoming, why, std::move(done));
   }
-  waiting_for_place_.push_back([this, incoming, done = std::move(done)]() mutable {
-    if (incoming->discarded) return done(no_such(incoming->id()));
-    take_place(incoming, std::move(done));
-  });
+  waiting_for_place_.push_back(
+      [this, incoming, done = std::move(done)]() mutable { take_place(incoming, std::move(done)); });
   if (!place_timer_.armed()) place_timer_.arm(loop_.now() + kAskAgain);
 }
 
-void StoreImpl::give_up_waiting(const IncomingRef& incoming, const std::string& why,
-                                std::function<void(Result<StoredVersion>)> done) {
+void Store::give_up_waiting(const IncomingRef& incoming, const std::string& why, InstallDone done) {
   incoming->waits_since.reset();
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
@@ -107,7 +106,6 @@ void StoreImpl::give_up_waiting(const IncomingRef& incoming, const std::string& 
         return layout.files().users_of(paths);
       },
       [this, incoming, version, why, done = std::move(done)](const std::string& users) {
-        if (incoming->discarded) return done(no_such(incoming->id()));
         give_up(incoming,
                 fail(Errc::kTimedOut, Op::kInstall,
                      fmt::format("waited {:.3g} s for version {}, which stays: {}{}{}",
@@ -119,7 +117,7 @@ void StoreImpl::give_up_waiting(const IncomingRef& incoming, const std::string& 
 
 /// What this store itself, or who has pinned it, does with the only copy; "" if nothing. Reads and syncing have its
 /// files open, and what is not durable yet may have a journal of its own. An anchor is of one version from end to end.
-std::string StoreImpl::why_in_use(const Complete& base) const {
+std::string Store::why_in_use(const Complete& base) const {
   if (is_being_anchored(base)) return "it is being written to the disk whole, as every --anchor-interval versions";
   if (base.users > 1) return "it is being read for other workers";
   if (is_pinned(base.stored.manifest.version)) return "a program on this host has acquired it";
@@ -128,7 +126,7 @@ std::string StoreImpl::why_in_use(const Complete& base) const {
 
 /// First a look whether anybody has the files, while they are still in their place: who is late must not see `current`
 /// come and go.
-void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+void Store::take_place(const IncomingRef& incoming, InstallDone done) {
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
   if (base->lost) {
@@ -141,7 +139,6 @@ void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Resul
   serial_.run(
       [layout = layout_, version, base] { return base->files->check_unused(layout.files(), layout.complete(version)); },
       [this, incoming, base, version, done = std::move(done)](const Status& unused) mutable {
-        if (incoming->discarded) return done(no_such(incoming->id()));
         std::string why = why_in_use(*base);
         if (unused.has_value() && why.empty()) return change_place(incoming, std::move(done));
         if (!unused.has_value() && unused.error().code == Errc::kBusy) why = unused.error().detail;
@@ -157,12 +154,12 @@ void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Resul
       });
 }
 
-void StoreImpl::change_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+void Store::change_place(const IncomingRef& incoming, InstallDone done) {
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
   complete_.erase(version);
   serial_.run([layout = layout_, work = work_of(*incoming),
-               incoming] { return install_in_place(layout, work, *incoming->changes, *incoming->wanted); },
+               incoming] { return install_in_place(layout, work, *incoming->changes); },
               [this, incoming, base, version, done = std::move(done)](const InPlaceResult& result) mutable {
                 const bool busy = !result.status.has_value() && result.status.error().code == Errc::kBusy;
                 if (result.status.has_value()) {
@@ -179,10 +176,7 @@ void StoreImpl::change_place(const IncomingRef& incoming, std::function<void(Res
                 } else {
                   complete_[version] = base;
                 }
-                if (incoming->discarded) return done(no_such(incoming->id()));
-                if (busy) {
-                  return wait_for_place(incoming, result.status.error().detail, std::move(done));
-                }
+                if (busy) return wait_for_place(incoming, result.status.error().detail, std::move(done));
                 give_up(incoming, result.status.error(), done);
               });
 }

@@ -91,7 +91,7 @@ Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const 
     made = VersionFiles::create(layout.files(), layout.incoming(payload), std::move(files), size);
   }
   if (!made.has_value() && made.error().code == Errc::kNoSpace) {
-    const std::filesystem::path& where = payload.is_encoded() ? layout.directory() : layout.home();
+    const std::filesystem::path& where = payload.is_encoded() ? layout.directory() : layout.versions_root();
     const bool in_memory = layout.in_memory() && !payload.is_encoded();
     const std::uint64_t free_bytes = layout.files().free_bytes(where).value_or(0);
     return fail(
@@ -145,11 +145,10 @@ Result<double> install_patched(const StoreLayout& layout, const Manifest& manife
   return install_with(layout, manifest.version, manifest.id());
 }
 
-Status uninstall(const StoreLayout& layout, PayloadId payload, StoreLayout::Named next, const FileTable& table) {
+Status uninstall(const StoreLayout& layout, Version version, StoreLayout::Named next, const FileTable& table) {
   WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
-  if (current.version == payload.version) WC_TRY(lead_current_to(layout, next));
-  WC_TRY(layout.throw_away(layout.complete(payload.version), table));
-  if (payload.is_encoded()) WC_TRY(layout.throw_away(layout.patch(payload)));
+  if (current.version == version) WC_TRY(lead_current_to(layout, next));
+  WC_TRY(layout.throw_away(layout.complete(version), table));
   layout.empty_trash();
   return {};
 }

@@ -14,8 +14,6 @@
 
 namespace weightcast {
 
-using FilesRef = std::shared_ptr<VersionFiles>;
-
 /// The files of a deleted version, in DIR/spare/, for the next one.
 struct Spare {
   Version version{};           ///< that was deleted
@@ -53,9 +51,9 @@ using SpareRef = std::shared_ptr<Spare>;
 /// The same with the files that a patch was applied to; keeps the patch for children.
 [[nodiscard]] Result<double> install_patched(const StoreLayout& layout, const Manifest& manifest);
 
-/// Undoes install() or install_patched() of a payload that nobody wants any more: `current` names `next` again, or
-/// nothing if that is kNoVersion. The records are gone.
-[[nodiscard]] Status uninstall(const StoreLayout& layout, PayloadId payload, StoreLayout::Named next,
+/// Undoes install() of a version that nobody wants any more: `current` names `next` again, or nothing if that is
+/// kNoVersion. The record is gone.
+[[nodiscard]] Status uninstall(const StoreLayout& layout, Version version, StoreLayout::Named next,
                                const FileTable& table);
 
 /// Moves a patch that this node made, complete in incoming/, to patches/. Returns its files, opened there.

@@ -107,7 +107,7 @@ class VersionHashing final : public PayloadSource {
   const HashVersionRequest request_;
   const std::filesystem::path path_;
   const Manifest published_;
-  std::shared_ptr<VersionFiles> files_;
+  FilesRef files_;
   std::uint32_t chunk_bytes_ = 0;
   std::atomic<std::size_t> next_leaf_{0};
   std::atomic<bool> stopped_{false};

@@ -10,7 +10,7 @@
 
 namespace weightcast {
 
-Result<std::unique_ptr<PatchedStream>> PatchedStream::make(VersionRecord record, std::shared_ptr<VersionFiles> payload,
+Result<std::unique_ptr<PatchedStream>> PatchedStream::make(VersionRecord record, FilesRef payload,
                                                            const Checksum& base_digest, std::uint64_t stream_bytes) {
   if (!record.digests.complete()) return fail(Errc::kCorrupt, Op::kVerify, "its record lacks digests of chunks");
   const Manifest& manifest = record.manifest;

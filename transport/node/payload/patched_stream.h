@@ -22,8 +22,7 @@ class PatchedStream {
 
   /// `record` is that of the patch, with all chunk digests; `payload` are its files; `base_digest` is that of its base.
   /// The result has as many bytes as the base. Errors: kCorrupt (digests are missing).
-  [[nodiscard]] static Result<std::unique_ptr<PatchedStream>> make(VersionRecord record,
-                                                                   std::shared_ptr<VersionFiles> payload,
+  [[nodiscard]] static Result<std::unique_ptr<PatchedStream>> make(VersionRecord record, FilesRef payload,
                                                                    const Checksum& base_digest,
                                                                    std::uint64_t stream_bytes);
 
@@ -34,8 +33,7 @@ class PatchedStream {
   [[nodiscard]] Status finish();
 
  private:
-  PatchedStream(VersionRecord record, std::shared_ptr<VersionFiles> payload, PatchIdentity identity,
-                std::uint64_t stream_bytes)
+  PatchedStream(VersionRecord record, FilesRef payload, PatchIdentity identity, std::uint64_t stream_bytes)
       : record_(std::move(record)),
         payload_(std::move(payload)),
         identity_(std::move(identity)),
@@ -47,7 +45,7 @@ class PatchedStream {
   Status begin_segment();
 
   const VersionRecord record_;
-  const std::shared_ptr<VersionFiles> payload_;
+  const FilesRef payload_;
   const PatchIdentity identity_;
   const std::uint64_t stream_bytes_;
   PatchReader reader_;

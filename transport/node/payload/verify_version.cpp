@@ -27,8 +27,6 @@ constexpr std::size_t kPieceBytes = 256 * kKiB;
 // Of steps from a proven version: more than --anchor-interval allows.
 constexpr std::size_t kStepsMax = 4096;
 
-using FilesRef = std::shared_ptr<VersionFiles>;
-
 /// The root of the tree over what the files hold.
 Result<ContentDigest> root_of(VersionFiles& files, const HashTree& tree, unsigned threads) {
   WC_ASSIGN(const std::vector<ContentDigest> digests, chunk_digests_of(files, tree.chunk_bytes, threads));
@@ -336,8 +334,8 @@ Result<std::vector<fs::path>> versions_below(FileSystem& files, const fs::path& 
   if (StoreLayout::named(clean.filename().native()) && clean.parent_path().filename() == kVersions) {
     return std::vector{clean};
   }
-  WC_ASSIGN(const fs::path home, StoreLayout::home_of_versions(files, clean));
-  const fs::path versions = home / kVersions;
+  WC_ASSIGN(const fs::path root, StoreLayout::versions_root_of(files, clean));
+  const fs::path versions = root / kVersions;
   const Result<std::vector<std::string>> names = files.list(versions);
   std::vector<fs::path> found;
   if (names.has_value()) {

@@ -375,7 +375,7 @@ class ChangedVersion : public std::enable_shared_from_this<ChangedVersion> {
   Instant began_at_{};
   std::optional<SnapshotSource> base_;
   bool begun_ = false;  // the store has an import of it
-  std::shared_ptr<VersionFiles> target_;
+  FilesRef target_;
   std::unique_ptr<SpareUpdate> spare_;  // null: the base is copied
   bool follows_ = false;                // the digest follows from the base's leaves
   std::optional<SnapshotDigest> digest_;

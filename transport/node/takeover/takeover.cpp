@@ -118,7 +118,7 @@ class SnapshotCopy final : public PayloadSource {
   std::optional<NonFiniteScan> scan_;  // unless such elements are allowed
   std::vector<SnapshotFile> files_;
   std::uint32_t chunk_bytes_ = 0;
-  std::shared_ptr<VersionFiles> target_;
+  FilesRef target_;
   std::atomic<std::size_t> next_leaf_{0};
   std::atomic<bool> stopped_{false};
   std::mutex write_mutex_;

@@ -64,6 +64,22 @@ TEST_F(SuspiciousWorkerTest, GivesAPayloadUpThatGrowsWithoutTheOriginsSignature)
   EXPECT_EQ(worker.intake().refused_manifests(), 1u);
 }
 
+// The store is making it the version in use.
+TEST_F(SuspiciousWorkerTest, FinishesWhatIsWholeThoughItsEndIsToldAgainWrongly) {
+  const auto whole = by_author(*manifest_of(Version{1}, 100));
+  announce(whole, 1);
+  worker.handle_payload_begun(now, Version{1}, RestoredPayload{chunk_digests(Version{1}, 100), ChunkSet(100, true)});
+  run();
+  wire::Message again;
+  *again.mutable_growth() = growth_between(*whole, *whole);
+  again.mutable_growth()->set_signature("another");
+  tell(again);
+  EXPECT_EQ(worker.receiving(), PayloadId{Version{1}});
+  worker.handle_finished(now, Version{1}, Status(), std::chrono::seconds(0));
+  run();
+  EXPECT_EQ(worker.intake().installed_version(), Version{1});
+}
+
 /// Trusts as the stand-in does, until that key is revoked.
 struct RevocableTrust final : ManifestTrust {
   [[nodiscard]] Status check(const Manifest& manifest) const override {

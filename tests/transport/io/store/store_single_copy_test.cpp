@@ -202,20 +202,6 @@ TEST_P(SingleCopyTest, NobodyHasToLetGoBeforeItIsPrepared) {
   EXPECT_EQ(told, expected);
 }
 
-TEST_P(SingleCopyTest, WhoWaitsCanBeDiscarded) {
-  const FileRef reader = *real_files().open(file(Version{1}), {});
-  ASSERT_TRUE(begin(patch).has_value());
-  ASSERT_TRUE(put(patch).has_value());
-  std::optional<Result<StoredVersion>> stored;
-  store_->finish(id(), [&](auto r) { stored = std::move(r); });
-  settle();
-  store_->discard(id());
-  EXPECT_EQ(await(stored).error().code, Errc::kNotFound);
-  EXPECT_EQ(store_->pending_in_place_update(), kNoVersion);
-  settle();
-  expect_only(one);
-}
-
 TEST_P(SingleCopyTest, WhoWaitsTooLongHearsWhoHasTheFilesAndMayTryAgain) {
   options_.single_copy_wait = std::chrono::milliseconds(100);
   open();

@@ -32,8 +32,8 @@ struct PatchedSnapshot::Step {
 
 /// What the pool threads share; kept alive by their jobs.
 struct PatchedSnapshot::Work final : ApplyStreams {
-  Work(PatchIdentity wanted, std::shared_ptr<VersionFiles> base_files, std::shared_ptr<VersionFiles> patch_files,
-       std::shared_ptr<VersionFiles> target_files, Steps known_steps, std::size_t code_bytes_shared)
+  Work(PatchIdentity wanted, FilesRef base_files, FilesRef patch_files, FilesRef target_files, Steps known_steps,
+       std::size_t code_bytes_shared)
       : identity(std::move(wanted)),
         base(std::move(base_files)),
         patch(std::move(patch_files)),
@@ -42,7 +42,7 @@ struct PatchedSnapshot::Work final : ApplyStreams {
         code_bytes_max(code_bytes_shared) {}
 
   const PatchIdentity identity;
-  const std::shared_ptr<VersionFiles> base, patch, target;
+  const FilesRef base, patch, target;
   const Steps steps;
   const std::size_t code_bytes_max;
   std::atomic<bool> cancelled = false;
@@ -130,8 +130,8 @@ struct PatchedSnapshot::Work final : ApplyStreams {
   }
 };
 
-PatchedSnapshot::PatchedSnapshot(EventLoop& loop, PatchIdentity identity, std::shared_ptr<VersionFiles> base,
-                                 std::shared_ptr<VersionFiles> patch, std::shared_ptr<VersionFiles> target, Steps steps)
+PatchedSnapshot::PatchedSnapshot(EventLoop& loop, PatchIdentity identity, FilesRef base, FilesRef patch,
+                                 FilesRef target, Steps steps)
     : loop_(loop),
       work_(std::make_shared<Work>(std::move(identity), std::move(base), std::move(patch), std::move(target),
                                    std::move(steps), kCodeBytesPerJob * loop.jobs_at_once_max())) {}

@@ -35,8 +35,7 @@ class PatchedSnapshot {
 
   /// `patch` is the one file of the payload; `target` has files of full size that nobody reads yet. `identity` says
   /// what the patch must be, and is compared with its head. `base` is null for a packed payload.
-  PatchedSnapshot(EventLoop& loop, PatchIdentity identity, std::shared_ptr<VersionFiles> base,
-                  std::shared_ptr<VersionFiles> patch, std::shared_ptr<VersionFiles> target, Steps steps);
+  PatchedSnapshot(EventLoop& loop, PatchIdentity identity, FilesRef base, FilesRef patch, FilesRef target, Steps steps);
   /// Jobs on pool threads stop after their present segment.
   ~PatchedSnapshot();
   PatchedSnapshot(const PatchedSnapshot&) = delete;

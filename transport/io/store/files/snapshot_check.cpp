@@ -64,7 +64,7 @@ Result<SnapshotDigest> files_digest(VersionFiles& files, unsigned threads) {
   return SnapshotDigest(files.table(), std::move(leaves));
 }
 
-SnapshotCheck::SnapshotCheck(EventLoop& loop, std::shared_ptr<VersionFiles> files)
+SnapshotCheck::SnapshotCheck(EventLoop& loop, FilesRef files)
     : loop_(loop), files_(std::move(files)), leaves_(leaf_count_of(files_->table().size_bytes())) {}
 
 void SnapshotCheck::handle_stored(std::uint64_t offset, std::uint64_t bytes, std::uint64_t sum) {

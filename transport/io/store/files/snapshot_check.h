@@ -29,7 +29,7 @@ namespace weightcast {
 /// a pool thread reads the rest back. Loop thread only.
 class SnapshotCheck {
  public:
-  SnapshotCheck(EventLoop& loop, std::shared_ptr<VersionFiles> files);
+  SnapshotCheck(EventLoop& loop, FilesRef files);
 
   /// [offset, offset + bytes) of the snapshot stream is in the files, and `sum` is its stream_sum(), of the bytes that
   /// the kernel was given. It lies in one leaf. Each byte once, here or below.
@@ -51,7 +51,7 @@ class SnapshotCheck {
   void read_held();
 
   EventLoop& loop_;
-  std::shared_ptr<VersionFiles> files_;
+  FilesRef files_;
   LeafSums leaves_;
   std::vector<Range> held_;    // to be read
   std::vector<Range> failed_;  // could not be read, the last one for this reason

@@ -32,10 +32,9 @@ VersionFiles::VersionFiles(FileSystem& files, std::unique_ptr<Directory> directo
 
 VersionFiles::~VersionFiles() = default;
 
-Result<std::shared_ptr<VersionFiles>> VersionFiles::create(FileSystem& files, const fs::path& path, FileTable table,
-                                                           Size size) {
+Result<FilesRef> VersionFiles::create(FileSystem& files, const fs::path& path, FileTable table, Size size) {
   WC_TRY(files.make_directory(path));
-  const auto make = [&]() -> Result<std::shared_ptr<VersionFiles>> {
+  const auto make = [&]() -> Result<FilesRef> {
     WC_ASSIGN(std::unique_ptr<Directory> directory, files.open_directory(path));
     for (const std::string& below : table.directories()) WC_TRY(files.make_directory(path / below));
     for (const SnapshotFile& entry : table.files()) {
@@ -45,9 +44,9 @@ Result<std::shared_ptr<VersionFiles>> VersionFiles::create(FileSystem& files, co
                                              .permissions = entry.executable ? kExecutablePermissions : 0644u}));
       if (size == Size::kFull) WC_TRY(preallocate(files, *file, entry.size_bytes, path / entry.name));
     }
-    return std::shared_ptr<VersionFiles>(new VersionFiles(files, std::move(directory), std::move(table)));
+    return FilesRef(new VersionFiles(files, std::move(directory), std::move(table)));
   };
-  Result<std::shared_ptr<VersionFiles>> made = make();
+  Result<FilesRef> made = make();
   if (!made.has_value()) static_cast<void>(remove_all(files, path));
   return made;
 }
@@ -78,8 +77,8 @@ Status VersionFiles::check_unused(FileSystem& files, const fs::path& path) {
   return {};
 }
 
-Result<std::shared_ptr<VersionFiles>> VersionFiles::reuse(FileSystem& files, const fs::path& spare,
-                                                          const fs::path& path, FileTable table, VersionFiles& held) {
+Result<FilesRef> VersionFiles::reuse(FileSystem& files, const fs::path& spare, const fs::path& path, FileTable table,
+                                     VersionFiles& held) {
   if (held.table_.files() != table.files() || !open(files, spare, table).has_value()) {
     return fail(Errc::kInvalidArgument, Op::kOpen, spare.native() + ": holds other files than are wanted");
   }
@@ -89,13 +88,13 @@ Result<std::shared_ptr<VersionFiles>> VersionFiles::reuse(FileSystem& files, con
   for (const SnapshotFile& entry : table.files()) WC_TRY(files.rename(spare / entry.name, path / entry.name));
   // From here on nobody can open them by a name that he knows. Who has them open already is found.
   WC_TRY(held.check_unused(files, path));
-  WC_ASSIGN(std::shared_ptr<VersionFiles> made, open(files, path, std::move(table)));
+  WC_ASSIGN(FilesRef made, open(files, path, std::move(table)));
   const std::lock_guard lock(held.editors_mutex_);
   made->editors_.swap(held.editors_);
   return made;
 }
 
-Result<std::shared_ptr<VersionFiles>> VersionFiles::open(FileSystem& files, const fs::path& path, FileTable table) {
+Result<FilesRef> VersionFiles::open(FileSystem& files, const fs::path& path, FileTable table) {
   WC_ASSIGN(std::unique_ptr<Directory> directory, files.open_directory(path));
   for (const SnapshotFile& entry : table.files()) {
     const Result<FileInfo> info = directory->info(entry.name);
@@ -107,7 +106,7 @@ Result<std::shared_ptr<VersionFiles>> VersionFiles::open(FileSystem& files, cons
                   fmt::format("{}: missing, or not of {} bytes", (path / entry.name).native(), entry.size_bytes));
     }
   }
-  return std::shared_ptr<VersionFiles>(new VersionFiles(files, std::move(directory), std::move(table)));
+  return FilesRef(new VersionFiles(files, std::move(directory), std::move(table)));
 }
 
 namespace {

@@ -23,6 +23,9 @@ namespace weightcast {
 /// Name of the one file of a patch or packed payload.
 inline constexpr const char* kPatchFileName = "patch";
 
+class VersionFiles;
+using FilesRef = std::shared_ptr<VersionFiles>;
+
 /// The files of one version. Each is opened when it is used, and stays open as long as FileSystem::open_files() keeps
 /// it: a snapshot may have more files than a process may open. The directory itself stays open, so a rename changes
 /// nothing here. Any thread.
@@ -31,24 +34,20 @@ class VersionFiles {
   enum class Size : std::uint8_t { kFull, kEmpty };  ///< of new files: that of the table, or nothing yet
   /// Makes `path` with new files. Blocks. Errors: kAlreadyExists (there is such a path); kNoSpace, kIo: then nothing is
   /// left at `path`.
-  [[nodiscard]] static Result<std::shared_ptr<VersionFiles>> create(FileSystem& files,
-                                                                    const std::filesystem::path& path, FileTable table,
-                                                                    Size size = Size::kFull);
+  [[nodiscard]] static Result<FilesRef> create(FileSystem& files, const std::filesystem::path& path, FileTable table,
+                                               Size size = Size::kFull);
   /// Makes `path` out of the files of a deleted version, at `spare`; they keep their old bytes. A write to pages that
   /// the kernel already has is several times cheaper than to new ones. Files that anybody else has open, mapped or
   /// linked must not change. `held` are the same files as the deleted version had them, and nobody uses that object
   /// any more: its editors go on. Blocks. Errors: kBusy (somebody has one), kUnsupported (the file system cannot tell),
   /// kInvalidArgument (other names or sizes), kIo. After an error the caller deletes both paths.
-  [[nodiscard]] static Result<std::shared_ptr<VersionFiles>> reuse(FileSystem& files,
-                                                                   const std::filesystem::path& spare,
-                                                                   const std::filesystem::path& path, FileTable table,
-                                                                   VersionFiles& held);
+  [[nodiscard]] static Result<FilesRef> reuse(FileSystem& files, const std::filesystem::path& spare,
+                                              const std::filesystem::path& path, FileTable table, VersionFiles& held);
   ~VersionFiles();
 
   /// Opens what create() made, and ignores foreign files beside it: see foreign_names(). Blocks. Errors: kNotFound (no
   /// such directory), kCorrupt (a file is missing or has another size), kIo.
-  [[nodiscard]] static Result<std::shared_ptr<VersionFiles>> open(FileSystem& files, const std::filesystem::path& path,
-                                                                  FileTable table);
+  [[nodiscard]] static Result<FilesRef> open(FileSystem& files, const std::filesystem::path& path, FileTable table);
 
   [[nodiscard]] const FileTable& table() const { return table_; }
 
