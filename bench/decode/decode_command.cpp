@@ -5,6 +5,7 @@
 #include "bench/commands.h"
 #include "bench/decode/decode_bench.h"
 #include "bench/decode/install_bench.h"
+#include "bench/fleet/interrupt.h"
 
 namespace weightcast::bench {
 namespace {
@@ -39,6 +40,7 @@ struct InstallArguments {
 };
 
 Status run_install(const InstallArguments& arguments) {
+  hold_interrupts();
   WC_ASSIGN(const InstallBenchResult result, run_install_bench(arguments.options));
   fmt::print(
       "{:.1f} MiB of bfloat16 weights, {} cells changed; mapped: prepared in {:.1f} ms, switched in {:.3f} ms; "

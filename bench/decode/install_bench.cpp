@@ -9,6 +9,7 @@
 #include "base/files/posix_file_system.h"
 #include "base/json_of.h"
 #include "base/random.h"
+#include "bench/fleet/interrupt.h"
 #include "bench/fleet/scratch.h"
 #include "bench/times.h"
 #include "model/model_files.h"
@@ -113,6 +114,7 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
   std::shared_ptr<const EngineWeights> in_use = mapped;
   WC_ASSIGN(const auto engine, busy_engine(std::move(mapped)));
   for (std::uint32_t i = 0; i < options.repetitions; ++i) {
+    WC_TRY(check_interrupt());
     WC_ASSIGN(auto next, timed(opens, [&] { return map(i % 2 == 0 ? second : first); }));
     // As VersionFollower does: the old weights go elsewhere.
     const auto old_weights = std::exchange(in_use, next);
@@ -126,6 +128,7 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
   WC_ASSIGN(const auto resident, ResidentWeights::read(std::move(resident_files)));
   WC_ASSIGN(const auto resident_engine, busy_engine(resident->weights()));
   for (std::uint32_t i = 0; i < options.repetitions; ++i) {
+    WC_TRY(check_interrupt());
     const auto compare = [&]() -> Result<WeightChanges> {
       WC_ASSIGN(ModelFiles found, open(i % 2 == 0 ? second : first));
       return resident->compare(std::move(found));

@@ -24,6 +24,7 @@ std::vector<std::string> split(const std::string& flags) {
 }  // namespace
 
 void FleetFlags::add_to(CLI::App& command) {
+  command.parse_complete_callback(hold_interrupts);
   command.add_flag("--netns", netns, "Give each node a host of its own: a network namespace with capped links (root)");
   command.add_flag("--warm-memory", warm,
                    "First touch the memory that files will take: where a virtual machine gives free memory back to its "
@@ -78,11 +79,6 @@ Result<LinkSpec> LinkFlags::parse() const {
   WC_ASSIGN(parsed.peer, parse_link(peer));
   WC_ASSIGN(parsed.payload_bytes, parse_bytes(size));
   return parsed;
-}
-
-void run_bench(const std::function<Status()>& body) {
-  hold_interrupts();
-  finish_bench(body());
 }
 
 void finish_bench(const Status& status) {

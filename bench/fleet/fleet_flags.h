@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -28,7 +27,8 @@ struct FleetFlags {
   std::string worker_flags;
   std::optional<double> paced_share;
 
-  /// --netns, --pace, --tls, --warm-memory, --weightcast, --scratch, --daemon-flags, --worker-flags, --json
+  /// --netns, --pace, --tls, --warm-memory, --weightcast, --scratch, --daemon-flags, --worker-flags, --json. Interrupts
+  /// are held while the command runs (interrupt.h).
   void add_to(CLI::App& command);
 
   [[nodiscard]] Result<std::unique_ptr<Network>> make_network(std::vector<LinkRates> rates) const;
@@ -61,8 +61,6 @@ struct LinkFlags {
 
 /// Ends the callback of a command: an error becomes one line on stderr and exit status 1.
 void finish_bench(const Status& status);
-/// The same of what `body` gives. Interrupts are held meanwhile (interrupt.h).
-void run_bench(const std::function<Status()>& body);
 
 /// Prints one line at once: somebody may watch how cases are measured.
 void print_now(std::string_view line);

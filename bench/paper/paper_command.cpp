@@ -4,6 +4,7 @@
 
 #include "bench/add_bench.h"
 #include "bench/commands.h"
+#include "bench/fleet/interrupt.h"
 #include "bench/fleet/process.h"
 #include "bench/fleet/scratch.h"
 #include "bench/paper/paper_bench.h"
@@ -18,6 +19,7 @@ struct PaperArguments {
 };
 
 Status run(const PaperArguments& arguments) {
+  hold_interrupts();
   std::vector<PaperItem> items;
   for (const std::string& name : arguments.names) {
     if (name == "all") {

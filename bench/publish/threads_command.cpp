@@ -2,6 +2,7 @@
 
 #include "bench/add_bench.h"
 #include "bench/commands.h"
+#include "bench/fleet/interrupt.h"
 #include "bench/publish/threads_bench.h"
 #include "tools/command.h"
 #include "transport/io/log.h"
@@ -18,6 +19,7 @@ struct ThreadsArguments {
 Status run(ThreadsArguments& arguments) {
   WC_ASSIGN(arguments.options.tensor_bytes, parse_bytes(arguments.size));
   set_up_log("warning", {});
+  hold_interrupts();
   WC_ASSIGN(const auto cases, run_threads_bench(arguments.options));
   fmt::print("{} of BF16; seconds, and how many times as fast as by {} of them\n", arguments.size, cases[0].threads);
   fmt::print("threads  copy            take over       scan            compare         pack            unpack\n");
