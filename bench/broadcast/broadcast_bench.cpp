@@ -40,7 +40,7 @@ Status measure_lines(Network& network, BroadcastCase& measured) {
 Result<BroadcastCase> measure(const BroadcastCase& wanted, const BroadcastBenchOptions& bench, std::uint64_t seed) {
   const FleetFlags& flags = bench.flags;
   WC_ASSIGN(const std::unique_ptr<Network> network, flags.make_network(rates_of(wanted)));
-  WC_ASSIGN(const Scratch scratch, Scratch::make(flags.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   const std::filesystem::path path = scratch.path() / "model.safetensors";
   WC_ASSIGN(Payload payload, make_payload(path, wanted.payload_bytes, seed, bench.content));
   BroadcastCase measured = wanted;

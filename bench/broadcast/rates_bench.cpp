@@ -16,7 +16,7 @@ class Publisher {
  public:
   static Result<std::unique_ptr<Publisher>> start(Network& network, const RatesBenchOptions& bench,
                                                   const BroadcastCase& wanted, bool configured) {
-    WC_ASSIGN(Scratch scratch, Scratch::make(bench.flags.scratch));
+    WC_ASSIGN(Scratch scratch, Scratch::make());
     FleetOptions options = bench.flags.options(scratch.path());
     options.topology = wanted.topology;
     options.configures_rates = configured;

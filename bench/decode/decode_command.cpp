@@ -63,7 +63,6 @@ void add_install_command(CLI::App& app) {
   command->add_option("--changed", options.changed_share, "Share of the cells that differ from one version to the next")
       ->check(CLI::Range(0.0, 1.0));
   command->add_option("--repeat", options.repetitions, "Versions of each kind")->check(CLI::Range(1u, 1000u));
-  command->add_option("--scratch", options.scratch, "Where the versions are written");
   command->add_option("--json", arguments->json_path, "Write the result to this file; - is stdout");
 }
 

@@ -96,7 +96,7 @@ VersionList list_of(const WeightChanges& changes, const std::vector<NamedTensor>
 
 Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options) {
   PosixFileSystem files;
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   const ModelConfig config = model_of(options);
   const std::filesystem::path first = scratch.path() / "1", second = scratch.path() / "2";
   WC_TRY(write_version(files, first, config, 0, 1));

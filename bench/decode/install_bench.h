@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "base/result.h"
 
@@ -12,7 +11,6 @@ struct InstallBenchOptions {
   std::uint64_t weight_bytes = std::uint64_t{256} << 20;  ///< about; BF16
   double changed_share = 0.03;                            ///< of the cells, from one version to the next
   std::uint32_t repetitions = 5;
-  std::string scratch;  ///< where two versions are written; empty: the system's directory for temporary files
 };
 
 /// Versions of an engine that generates for 8 requests. Medians.

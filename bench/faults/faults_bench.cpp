@@ -180,7 +180,7 @@ class RateWatch {
 
 Result<FaultResult> measure(const FaultsBenchOptions& options, const Scenario& scenario, double fault_at_s) {
   WC_ASSIGN(const std::unique_ptr<Network> network, options.flags.make_network(options.links.rates(options.workers)));
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   WC_ASSIGN(const Payload payload, make_payload(scratch.path() / "model.safetensors", options.links.payload_bytes, 1));
   WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(2 * options.links.payload_bytes * (options.workers + 2)));
   std::unique_ptr<CorruptingProxy> liar;

@@ -16,7 +16,7 @@ constexpr Duration kSettling = std::chrono::seconds(2);
 
 Result<IdleResult> run_idle_bench(const IdleBenchOptions& options) {
   const auto network = make_loopback_network(std::vector<LinkRates>(options.workers + kJoins + 1));
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   WC_ASSIGN(const Payload payload, make_payload(scratch.path() / "model.safetensors", 64 * kKiB, 1));
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet,
             Fleet::start(*network, options.workers, options.flags.options(scratch.path())));

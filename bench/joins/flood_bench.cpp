@@ -32,7 +32,7 @@ Result<std::vector<FloodCase>> run_flood_bench(const FloodBenchOptions& options,
   std::vector<LinkRates> rates = options.links.rates(options.workers);
   rates.push_back({});  // the stranger's
   WC_ASSIGN(const std::unique_ptr<Network> network, options.flags.make_network(std::move(rates)));
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(2 * options.links.payload_bytes * (options.workers + 2)));
   FleetOptions fleet_options = options.flags.options(scratch.path());
   fleet_options.topology = Topology::kChain;

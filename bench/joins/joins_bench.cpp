@@ -9,7 +9,7 @@ namespace weightcast::bench {
 
 Result<JoinsResult> run_joins_bench(const JoinsBenchOptions& options) {
   const auto network = make_loopback_network(std::vector<LinkRates>(1));
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   FleetOptions fleet_options = options.flags.options(scratch.path());
   fleet_options.encrypted = true;
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, 0, fleet_options));

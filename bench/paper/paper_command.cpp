@@ -37,7 +37,7 @@ Status run(const PaperArguments& arguments) {
   if (items.size() > 1 && !arguments.svg_path.empty()) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, "--svg draws one figure; give one NAME, or --out DIR");
   }
-  WC_ASSIGN(const Scratch scratch, Scratch::make(""));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   nlohmann::json results = nlohmann::json::array();
   for (const PaperItem& item : items) {
     WC_ASSIGN(const PaperResult result, run_paper_item(item, {scratch.path(), programs}));

@@ -106,7 +106,7 @@ Result<PatchBenchResult> run_patch_bench(const PatchBenchOptions& options) {
   PatchBenchResult result;
   result.options = options;
   WC_ASSIGN(const std::unique_ptr<Network> network, options.flags.make_network(options.links.rates(options.workers)));
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   // At each node the version in use, the one before and the one that is made.
   WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory((3 * options.workers + 5) * options.links.payload_bytes));
   FleetOptions fleet_options = options.flags.options(scratch.path());

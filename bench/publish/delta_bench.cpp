@@ -166,7 +166,7 @@ Result<DeltaBenchCase> run_case(const DeltaBenchOptions& options, std::uint64_t 
   result.changed_share = changed_share;
   result.single_copy = tensor_bytes >= options.single_copy_bytes_min;
   WC_ASSIGN(BenchTrainer trainer, BenchTrainer::make(tensor_bytes, options.tensors, changed_share));
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   // Two copies at either node.
   WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(4 * tensor_bytes));
   WC_ASSIGN(const auto network,

@@ -109,7 +109,7 @@ Result<PublishBenchResult> run_publish_bench(const PublishBenchOptions& options)
                 fmt::format("{} bytes are too few for {} BF16 tensors", options.tensor_bytes, options.tensors));
   }
   const auto network = make_loopback_network(std::vector<LinkRates>(1));
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   // The version that is kept and the one that is taken over.
   WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(3 * options.tensor_bytes));
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, 0, options.flags.options(scratch.path())));

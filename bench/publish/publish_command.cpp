@@ -22,7 +22,6 @@ Status run_sparse(const PublishArguments& arguments) {
   options.tensors = arguments.options.tensors;
   options.changed_share = arguments.changed_share;
   options.repetitions = arguments.options.repetitions;
-  options.scratch = arguments.options.flags.scratch;
   WC_ASSIGN(const SparseBenchResult result, run_sparse_bench(options));
   const auto show = [](const PublicationCost& cost) {
     return fmt::format("own copy after {:.3f} s, patch after {:.3f} s ({:.2f} CPU s)", cost.copied_s, cost.encoded_s,

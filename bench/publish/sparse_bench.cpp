@@ -27,7 +27,7 @@ double copy_seconds(Bytes from) {
 }  // namespace
 
 Result<SparseBenchResult> run_sparse_bench(const SparseBenchOptions& options) {
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   WC_ASSIGN(BenchTrainer trainer, BenchTrainer::make(options.tensor_bytes, options.tensors, options.changed_share));
   // Each is given every step.
   WC_ASSIGN(const std::unique_ptr<BenchOrigin> by_whole, BenchOrigin::open(scratch.path() / "whole"));

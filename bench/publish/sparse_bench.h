@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "base/result.h"
 #include "base/units.h"
@@ -15,7 +14,6 @@ struct SparseBenchOptions {
   std::size_t tensors = 64;
   double changed_share = 0.01;  ///< of the cells, from version to version
   std::uint32_t repetitions = 5;
-  std::string scratch;
 };
 
 /// The cost of one step at an origin, as a whole snapshot and as changes. Medians over the repetitions, which take

@@ -158,7 +158,7 @@ Status compare(Pair& pair, const BenchTrainer& trainer, const std::vector<std::b
 }  // namespace
 
 Result<std::vector<ThreadsBenchCase>> run_threads_bench(const ThreadsBenchOptions& options) {
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   WC_ASSIGN(BenchTrainer trainer, BenchTrainer::make(options.tensor_bytes, options.tensors, options.changed_share));
   std::vector<std::byte> memory(trainer.whole().bytes().size());
   // The process's pool is as large as its first loop with work wants it.

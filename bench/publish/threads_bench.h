@@ -1,7 +1,6 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -15,7 +14,6 @@ struct ThreadsBenchOptions {
   double changed_share = 0.01;                ///< of the cells, from version to version
   std::vector<unsigned> threads = {1, 2, 4};  ///< the first is what the others are compared with
   std::uint32_t repetitions = 3;
-  std::string scratch;
 };
 
 /// What stays proportional to the model, by so many threads. Medians over the repetitions, which take turns.

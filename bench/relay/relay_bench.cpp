@@ -127,7 +127,7 @@ Result<std::vector<RelayCase>> run_relay_bench(const RelayBenchOptions& options,
   constexpr double kHops = 2;
   const auto network = make_loopback_network(std::vector<LinkRates>(kWorkers + 1));
   const auto encrypted_network = make_loopback_network(std::vector<LinkRates>(kWorkers + 1));
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   // For each node the version that it has and the one that arrives, the payload, and two files of the plain way.
   WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(10 * options.payload_bytes));
   FleetOptions fleet_options = options.flags.options(scratch.path());
