@@ -37,12 +37,12 @@ Status measure_lines(Network& network, BroadcastCase& measured) {
   return {};
 }
 
-Result<BroadcastCase> measure(const BroadcastCase& wanted, const BroadcastBenchOptions& bench, std::uint64_t seed) {
+Result<BroadcastCase> measure(const BroadcastCase& wanted, const BroadcastBenchOptions& bench) {
   const FleetFlags& flags = bench.flags;
   WC_ASSIGN(const std::unique_ptr<Network> network, flags.make_network(rates_of(wanted)));
   WC_ASSIGN(const Scratch scratch, Scratch::make());
   const std::filesystem::path path = scratch.path() / "model.safetensors";
-  WC_ASSIGN(Payload payload, make_payload(path, wanted.payload_bytes, seed, bench.content));
+  WC_ASSIGN(Payload payload, make_payload(path, wanted.payload_bytes, 0, bench.content));
   BroadcastCase measured = wanted;
   measured.workers.resize(wanted.peers.size());
   WC_TRY(measure_lines(*network, measured));
@@ -54,7 +54,7 @@ Result<BroadcastCase> measure(const BroadcastCase& wanted, const BroadcastBenchO
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, wanted.peers.size(), options));
   WC_ASSIGN(Broadcast broadcast, fleet->broadcast(Version{1}, payload, {}));
   for (std::uint64_t version = 2; version <= bench.versions; ++version) {
-    WC_ASSIGN(payload, make_payload(path, wanted.payload_bytes, seed + version, bench.content));
+    WC_ASSIGN(payload, make_payload(path, wanted.payload_bytes, version, bench.content));
     WC_ASSIGN(broadcast, fleet->broadcast(Version{version}, payload, {}));
   }
 
@@ -83,16 +83,6 @@ Result<BroadcastCase> measure(const BroadcastCase& wanted, const BroadcastBenchO
   return measured;
 }
 
-BroadcastCase median_of(Measured repetitions) {
-  std::vector<std::optional<double>> times;
-  for (const BroadcastCase& c : repetitions) times.push_back(c.t100_s);
-  const auto middle = repetitions.begin() + static_cast<std::ptrdiff_t>(repetitions.size() / 2);
-  std::ranges::nth_element(repetitions, middle, {}, &BroadcastCase::t100_s);
-  BroadcastCase median = std::move(*middle);
-  median.t100_s_of_repetitions = std::move(times);
-  return median;
-}
-
 std::string series_name(const BroadcastCase& c) {
   return fmt::format("{}, B = {}", to_string(c.topology), c.uplink.limited() ? format_rate(c.uplink) : "unlimited");
 }
@@ -113,11 +103,7 @@ Result<Measured> run_broadcast_bench(BroadcastBenchOptions options,
                                      const std::function<void(const BroadcastCase&)>& on_case) {
   Measured results;
   for (const BroadcastCase& wanted : options.cases) {
-    Measured repetitions;
-    for (std::uint32_t i = 0; i < options.repetitions; ++i) {
-      WC_ASSIGN(repetitions.emplace_back(), measure(wanted, options, i));
-    }
-    results.push_back(median_of(std::move(repetitions)));
+    WC_ASSIGN(results.emplace_back(), measure(wanted, options));
     on_case(results.back());
   }
   return results;
@@ -154,8 +140,6 @@ nlohmann::json to_json(const Measured& cases) {
                          {"ratio", w.t_s ? nlohmann::json(*w.t_s / w.line_s) : nlohmann::json()},
                          {"received_bytes", w.received_bytes}});
     }
-    nlohmann::json repetitions = nlohmann::json::array();
-    for (const auto& t : c.t100_s_of_repetitions) repetitions.push_back(json_or_null(t));
     list.push_back(merged(WC_JSON_OF(c.planned_topology, c.payload_bytes, c.kind, c.travel_bytes, c.t50_s, c.t90_s,
                                      c.t100_s, c.line_s, c.ratio(), c.predicted_s, c.take_s, c.origin_egress_bytes,
                                      c.cpu_s, c.cpu_s_per_delivered_gib(), c.stolen_s, c.rss_anon_bytes_max),
@@ -164,7 +148,6 @@ nlohmann::json to_json(const Measured& cases) {
                            {"uplink_bps", c.uplink.bits_per_s()},  // 0: unlimited
                            {"peer_bps", c.peers.front().downlink.bits_per_s()},
                            {"line_cpu_s_per_gib", c.line_cpu_s / (double(c.payload_bytes) / double(kGiB))},
-                           {"t100_s_of_repetitions", std::move(repetitions)},
                            {"per_worker", std::move(workers)}}));
   }
   return {{"cases", std::move(list)}};
@@ -187,15 +170,15 @@ std::string broadcast_line(const BroadcastCase& c) {
       c.cpu_s_per_delivered_gib(), c.stolen_s, mebibytes(c.rss_anon_bytes_max), c.kind, format_bytes(c.travel_bytes));
 }
 
-Figure broadcast_figure(const Measured& cases, Figure::Scale scale) {
+Figure broadcast_figure(const Measured& cases) {
   Figure figure;
   const BroadcastCase& first = cases.front();
   figure.title = fmt::format("Time until a fraction of n workers has installed {}, b = {}",
                              format_bytes(first.payload_bytes), format_rate(first.peers.front().downlink));
   figure.caption =
       "Real processes; every worker verifies, stores and installs. Line: a plain TCP stream through one worker's link.";
-  figure.x = {"workers n", scale};
-  figure.y = {"seconds", scale};
+  figure.x.label = "workers n";
+  figure.y.label = "seconds";
   using TimeOf = std::optional<double> BroadcastCase::*;
   const std::vector<std::pair<std::string, TimeOf>> panels = {{"rho = 0.5", &BroadcastCase::t50_s},
                                                               {"rho = 0.9", &BroadcastCase::t90_s},

@@ -11,7 +11,7 @@
 
 namespace weightcast::bench {
 
-/// One measurement: what is asked, and what came out of its median repetition (by t100).
+/// One measurement: what is asked, and what came out.
 struct BroadcastCase {
   Topology topology = Topology::kChain;
   Rate uplink{};                    ///< of the origin
@@ -36,7 +36,6 @@ struct BroadcastCase {
     std::uint64_t received_bytes = 0;
   };
   std::vector<Worker> workers;
-  std::vector<std::optional<double>> t100_s_of_repetitions;
 
   [[nodiscard]] std::optional<double> ratio() const;
   [[nodiscard]] double cpu_s_per_delivered_gib() const;
@@ -44,7 +43,6 @@ struct BroadcastCase {
 
 struct BroadcastBenchOptions {
   std::vector<BroadcastCase> cases;  ///< their first four fields
-  std::uint32_t repetitions = 1;
   /// Published to the same fleet one after the other, of which the last is measured: from the third on, nodes write to
   /// the files of a version that was forgotten.
   std::uint32_t versions = 1;
@@ -66,6 +64,6 @@ struct BroadcastBenchOptions {
 [[nodiscard]] std::string broadcast_heading();
 [[nodiscard]] std::string broadcast_line(const BroadcastCase& broadcast_case);
 /// Time to rho = 0.5, 0.9 and 1.0 against the number of workers, and the line.
-[[nodiscard]] Figure broadcast_figure(const std::vector<BroadcastCase>& cases, Figure::Scale scale);
+[[nodiscard]] Figure broadcast_figure(const std::vector<BroadcastCase>& cases);
 
 }  // namespace weightcast::bench

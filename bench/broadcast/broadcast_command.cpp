@@ -18,8 +18,6 @@ struct BroadcastArguments {
   std::string size = "64MiB";
   std::vector<std::string> topologies{"star", "chain"};
   std::string figure;
-  std::string scale = "linear";
-  std::uint32_t repetitions = 1;
   std::uint32_t versions = 1;
   std::string content = "random";
   std::string rates = "configured";
@@ -88,12 +86,10 @@ Status run(const BroadcastArguments& arguments) {
   if (arguments.rates == "unknown") return run_unknown(arguments, std::move(wanted));
   WC_ASSIGN(const Content content, parse_content(arguments.content));
   print_now(broadcast_heading());
-  WC_ASSIGN(const auto cases, run_broadcast_bench({std::move(wanted), arguments.repetitions, arguments.versions,
-                                                   content, arguments.flags},
+  WC_ASSIGN(const auto cases, run_broadcast_bench({std::move(wanted), arguments.versions, content, arguments.flags},
                                                   [](const BroadcastCase& c) { print_now(broadcast_line(c)); }));
   WC_TRY(write_json(arguments.flags.json_path, to_json(cases)));
-  const auto scale = arguments.scale == "log" ? Figure::Scale::kLog : Figure::Scale::kLinear;
-  return write_result(arguments.flags.svg_path, to_svg(broadcast_figure(cases, scale)));
+  return write_result(arguments.flags.svg_path, to_svg(broadcast_figure(cases)));
 }
 
 }  // namespace
@@ -123,8 +119,6 @@ void add_broadcast_command(CLI::App& app) {
       ->check(topology_validator());
   command->add_option("--figure", arguments->figure, "The cases of a published figure, in place of those above: echo2")
       ->check(CLI::IsMember({"echo2"}));
-  command->add_option("--repeat", arguments->repetitions, "Repetitions, of which the median by t100 counts")
-      ->check(CLI::Range(1u, 1000u));
   command
       ->add_option("--versions", arguments->versions,
                    "Versions that one fleet gets in turn, of which the last counts; from the third on, nodes write to "
@@ -151,8 +145,6 @@ void add_broadcast_command(CLI::App& app) {
       ->default_str("");
   arguments->flags.add_to(*command);
   command->add_option("--svg", arguments->flags.svg_path, "Also draw time against the number of workers");
-  command->add_option("--scale", arguments->scale, "Of the drawing's axes: linear or log")
-      ->check(CLI::IsMember({"linear", "log"}));
 }
 
 }  // namespace weightcast::bench

@@ -66,10 +66,8 @@ Result<std::vector<PredictCase>> run_predict_bench(const PredictBenchOptions& op
   double efficiency = 1;
   for (const Topology topology : options.topologies) {
     for (const std::size_t workers : options.measured_workers) {
-      WC_ASSIGN(
-          auto measured,
-          run_broadcast_bench({{wanted(topology, workers)}, options.repetitions, 1, Content::kRandom, options.flags},
-                              [](const BroadcastCase&) {}));
+      WC_ASSIGN(auto measured, run_broadcast_bench({{wanted(topology, workers)}, 1, Content::kRandom, options.flags},
+                                                   [](const BroadcastCase&) {}));
       BroadcastCase& real = measured.front();
       efficiency = double(options.links.payload_bytes) / real.line_s / options.links.peer.downlink.bytes_per_s;
       WC_ASSIGN(PredictCase result, simulate_case(std::move(real), true, efficiency, options.one_way_delay));
@@ -120,7 +118,7 @@ std::string predict_line(const PredictCase& c) {
                      error ? fmt::format("{:+.1f}%", 100 * *error) : "-", c.bound_s);
 }
 
-Figure predict_figure(const std::vector<PredictCase>& cases, Figure::Scale scale) {
+Figure predict_figure(const std::vector<PredictCase>& cases) {
   Figure figure;
   const BroadcastCase& first = cases.front().real;
   figure.title =
@@ -128,10 +126,9 @@ Figure predict_figure(const std::vector<PredictCase>& cases, Figure::Scale scale
                   format_rate(first.uplink), format_rate(first.peers.front().downlink));
   figure.caption =
       "Real: processes that verify, store and install; without taking the snapshot over. Simulated: the same core, at "
-      "the "
-      "rates of a plain TCP stream.";
-  figure.x = {"workers n", scale};
-  figure.y = {"seconds", scale};
+      "the rates of a plain TCP stream.";
+  figure.x = {"workers n", Figure::Scale::kLog};
+  figure.y = {"seconds", Figure::Scale::kLog};
   using Simulated = std::optional<double> PredictCase::*;
   using Real = std::optional<double> BroadcastCase::*;
   const std::vector<std::tuple<std::string, Simulated, Real>> panels = {

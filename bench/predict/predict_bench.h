@@ -24,7 +24,6 @@ struct PredictBenchOptions {
   std::vector<std::size_t> further_workers;  ///< only simulated
   LinkSpec links;
   Duration one_way_delay{};  ///< of the simulated network
-  std::uint32_t repetitions = 1;
   FleetFlags flags;
 };
 
@@ -38,6 +37,6 @@ struct PredictBenchOptions {
 [[nodiscard]] std::string predict_heading();
 [[nodiscard]] std::string predict_line(const PredictCase& predict_case);
 /// Time to rho = 0.5, 0.9 and 1.0 against the number of workers, simulated and real.
-[[nodiscard]] Figure predict_figure(const std::vector<PredictCase>& cases, Figure::Scale scale);
+[[nodiscard]] Figure predict_figure(const std::vector<PredictCase>& cases);
 
 }  // namespace weightcast::bench

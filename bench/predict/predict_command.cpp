@@ -16,7 +16,6 @@ struct PredictArguments {
   std::vector<std::string> topologies{"star", "chain", "tree", "striped"};
   double delay_ms = 0.1;
   double overestimate_max = 0;
-  std::string scale = "log";
   PredictBenchOptions options;
 };
 
@@ -31,8 +30,7 @@ Status run(PredictArguments& arguments) {
   print_now(predict_heading());
   WC_ASSIGN(const auto cases, run_predict_bench(options, [](const PredictCase& c) { print_now(predict_line(c)); }));
   WC_TRY(write_json(options.flags.json_path, to_json(cases)));
-  const auto scale = arguments.scale == "log" ? Figure::Scale::kLog : Figure::Scale::kLinear;
-  WC_TRY(write_result(options.flags.svg_path, to_svg(predict_figure(cases, scale))));
+  WC_TRY(write_result(options.flags.svg_path, to_svg(predict_figure(cases))));
   for (const PredictCase& c : cases) {
     const auto error = c.error();
     if (arguments.overestimate_max <= 0 || !error || *error <= arguments.overestimate_max) continue;
@@ -64,8 +62,6 @@ void add_predict_command(CLI::App& app) {
       ->check(topology_validator());
   command->add_option("--delay-ms", arguments->delay_ms, "One-way delay of the simulated network")
       ->check(CLI::Range(0.0, 60'000.0));
-  command->add_option("--repeat", options.repetitions, "Repetitions, of which the median by t100 counts")
-      ->check(CLI::Range(1u, 1000u));
   command
       ->add_option("--overestimate-max", arguments->overestimate_max,
                    "Fail if a simulated t100 is longer than the real one by more than this share")
@@ -73,8 +69,6 @@ void add_predict_command(CLI::App& app) {
       ->default_str("");
   options.flags.add_to(*command);
   command->add_option("--svg", options.flags.svg_path, "Also draw time against the number of workers");
-  command->add_option("--scale", arguments->scale, "Of the drawing's axes: linear or log")
-      ->check(CLI::IsMember({"linear", "log"}));
 }
 
 }  // namespace weightcast::bench
