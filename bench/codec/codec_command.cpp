@@ -39,7 +39,6 @@ void add_codec_command(CLI::App& app) {
   command->add_option("--threads", options.threads, "For making traces, and for codecs that use several");
   command->add_option("--repetitions", options.repetitions, "Timed rounds, of which the best counts")
       ->check(CLI::Range(1u, 1000u));
-  command->add_option("--seed", options.seed, "Of the traces");
   command->add_option("--trace", options.traces, "Only these traces")->delimiter(',');
   command->add_option("--codec", options.codecs, "Only these codecs")->delimiter(',');
   command->add_option("--json", arguments->json_path, "Also write the cases to this file");

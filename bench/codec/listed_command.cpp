@@ -34,7 +34,6 @@ void add_listed_command(CLI::App& app) {
   command->add_option("--changed", options.shares, "Shares of the cells that change")->delimiter(',');
   command->add_option("--repetitions", options.repetitions, "Timed rounds, of which the best counts")
       ->check(CLI::Range(1u, 1000u));
-  command->add_option("--seed", options.seed, "Of cells and changes");
 }
 
 }  // namespace weightcast::bench

@@ -38,7 +38,6 @@ void add_packed_command(CLI::App& app) {
   command->add_option("--size", arguments->size, "Of each content");
   command->add_option("--repetitions", options.repetitions, "Timed rounds, of which the best counts")
       ->check(CLI::Range(1u, 1000u));
-  command->add_option("--seed", options.seed, "Of the contents");
   command->add_option("--content", options.contents, "Only these contents: bf16, f16, f8, moments")->delimiter(',');
   command->add_option("--packer", options.packers, "Only these packers, as weightcast-avx2 or zstd-1")->delimiter(',');
   command->add_option("--json", arguments->json_path, "Also write the cases to this file");

@@ -60,8 +60,6 @@ void add_install_command(CLI::App& app) {
   InstallBenchOptions& options = arguments->options;
   command->add_option("--weights", options.weight_bytes, "About so many bytes of weights")
       ->transform(CLI::AsSizeValue(false));
-  command->add_option("--changed", options.changed_share, "Share of the cells that differ from one version to the next")
-      ->check(CLI::Range(0.0, 1.0));
   command->add_option("--repeat", options.repetitions, "Versions of each kind")->check(CLI::Range(1u, 1000u));
   command->add_option("--json", arguments->json_path, "Write the result to this file; - is stdout");
 }

@@ -19,6 +19,9 @@
 namespace weightcast::bench {
 namespace {
 
+// Of the cells, from one version to the next.
+constexpr double kChangedShare = 0.03;
+
 ModelConfig model_of(const InstallBenchOptions& options) {
   ModelConfig config;
   config.vocab_size = 512;
@@ -100,7 +103,7 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
   const ModelConfig config = model_of(options);
   const std::filesystem::path first = scratch.path() / "1", second = scratch.path() / "2";
   WC_TRY(write_version(files, first, config, 0, 1));
-  WC_TRY(write_version(files, second, config, options.changed_share, 2));
+  WC_TRY(write_version(files, second, config, kChangedShare, 2));
   const auto open = [&](const std::filesystem::path& directory) { return ModelFiles::open(files, directory, config); };
   const auto map = [&](const std::filesystem::path& directory) -> Result<std::shared_ptr<const EngineWeights>> {
     WC_ASSIGN(ModelFiles opened, open(directory));

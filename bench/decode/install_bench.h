@@ -9,7 +9,6 @@ namespace weightcast::bench {
 
 struct InstallBenchOptions {
   std::uint64_t weight_bytes = std::uint64_t{256} << 20;  ///< about; BF16
-  double changed_share = 0.03;                            ///< of the cells, from one version to the next
   std::uint32_t repetitions = 5;
 };
 

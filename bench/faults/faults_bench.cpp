@@ -188,7 +188,7 @@ Result<FaultResult> measure(const FaultsBenchOptions& options, const Scenario& s
     WC_ASSIGN(liar, CorruptingProxy::start(*network, kLyingRelay));
   }
   FleetOptions fleet_options = options.flags.options(scratch.path());
-  fleet_options.topology = options.topology;
+  fleet_options.topology = Topology::kChain;
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, options.workers, fleet_options));
 
   std::set<NodeIndex> victims;

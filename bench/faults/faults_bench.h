@@ -32,7 +32,6 @@ struct FaultResult {
 struct FaultsBenchOptions {
   std::size_t workers = 12;
   LinkSpec links;
-  Topology topology = Topology::kChain;
   std::vector<std::string> scenarios;  ///< empty: all that the network can do
   FleetFlags flags;
 };
@@ -40,8 +39,8 @@ struct FaultsBenchOptions {
 /// Names of all scenarios, with what they do.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> fault_scenarios();
 
-/// Runs each scenario on a fleet of its own, after a run without a fault. Compares the survivors' snapshots with the
-/// payload. If survivors do not finish, that is a result, not an error. Errors: those of the fleet; kCorrupt.
+/// Runs each scenario on a fleet of its own, by chain, after a run without a fault. Compares the survivors' snapshots
+/// with the payload. If survivors do not finish, that is a result, not an error. Errors: those of the fleet; kCorrupt.
 [[nodiscard]] Result<std::vector<FaultResult>> run_faults_bench(
     const FaultsBenchOptions& options, const std::function<void(const FaultResult&)>& on_result);
 

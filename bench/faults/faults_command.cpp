@@ -4,21 +4,18 @@
 
 #include "bench/add_bench.h"
 #include "bench/faults/faults_bench.h"
-#include "tools/command.h"
 
 namespace weightcast::bench {
 namespace {
 
 struct FaultsArguments {
   LinkFlags links;
-  std::string topology = "chain";
   FaultsBenchOptions options;
 };
 
 Status run(FaultsArguments& arguments) {
   FaultsBenchOptions& options = arguments.options;
   WC_ASSIGN(options.links, arguments.links.parse());
-  WC_ASSIGN(options.topology, parse_topology(arguments.topology));
   print_now(faults_heading());
   WC_ASSIGN(const auto results,
             run_faults_bench(options, [](const FaultResult& result) { print_now(faults_line(result)); }));
@@ -46,7 +43,6 @@ void add_faults_command(CLI::App& app) {
   command->add_option("--workers", arguments->options.workers, "Workers")
       ->check(CLI::Range(std::size_t{2}, std::size_t{1000}));
   arguments->links.add_to(*command);
-  command->add_option("--topology", arguments->topology, "chain, tree, striped or auto")->check(topology_validator());
   command->add_option("--scenario", arguments->options.scenarios, "Only these")
       ->delimiter(',')
       ->check(CLI::IsMember(names));

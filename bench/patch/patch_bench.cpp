@@ -16,18 +16,17 @@ constexpr std::uint64_t kTraceCellsMax = 16u << 20;
 constexpr std::uint64_t kFoldCells = 4u << 20;
 constexpr unsigned kFoldSteps = 10;
 
-Trace trace_of(const PatchBenchOptions& options, std::uint64_t cells, unsigned steps) {
+Trace trace_of(std::uint64_t cells, unsigned steps) {
   TraceSpec spec;
   spec.name = "patch";
-  spec.adamw.learning_rate = options.learning_rate;
   spec.steps = std::max(steps, 1u);
   spec.cells_min = cells;
   return make_trace(spec, std::max(1u, std::thread::hardware_concurrency()));
 }
 
 /// The weights after `steps` optimiser steps.
-std::vector<std::byte> weights_after(const PatchBenchOptions& options, std::uint64_t cells, unsigned steps) {
-  Trace trace = trace_of(options, cells, steps);
+std::vector<std::byte> weights_after(std::uint64_t cells, unsigned steps) {
+  Trace trace = trace_of(cells, steps);
   return steps == 0 ? std::move(trace.base) : std::move(trace.result);
 }
 
@@ -52,11 +51,11 @@ Result<std::uint64_t> patch_bytes(const std::vector<std::byte>& base, const std:
 }
 
 Status compare_fold_with_steps(PatchBenchResult& result) {
-  const std::vector<TensorInfo> tensors = trace_of(result.options, kFoldCells, 1).tensors;
-  const std::vector<std::byte> first = weights_after(result.options, kFoldCells, 0);
+  const std::vector<TensorInfo> tensors = trace_of(kFoldCells, 1).tensors;
+  const std::vector<std::byte> first = weights_after(kFoldCells, 0);
   std::vector<std::byte> before = first;
   for (unsigned step = 1; step <= kFoldSteps; ++step) {
-    std::vector<std::byte> after = weights_after(result.options, kFoldCells, step);
+    std::vector<std::byte> after = weights_after(kFoldCells, step);
     WC_ASSIGN(const std::uint64_t bytes, patch_bytes(before, after, tensors));
     result.steps_bytes += bytes;
     before = std::move(after);
@@ -110,13 +109,13 @@ Result<PatchBenchResult> run_patch_bench(const PatchBenchOptions& options) {
   // At each node the version in use, the one before and the one that is made.
   WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory((3 * options.workers + 5) * options.links.payload_bytes));
   FleetOptions fleet_options = options.flags.options(scratch.path());
-  fleet_options.topology = options.topology;
+  fleet_options.topology = Topology::kChain;
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, options.workers, fleet_options));
 
   const std::uint64_t cells = std::min(options.links.payload_bytes / 2, kTraceCellsMax);
   for (unsigned step = 0; step <= options.steps; ++step) {
-    WC_ASSIGN(const Payload payload, write_snapshot(scratch.path() / "model.safetensors",
-                                                    weights_after(options, cells, step), options.links.payload_bytes));
+    WC_ASSIGN(const Payload payload, write_snapshot(scratch.path() / "model.safetensors", weights_after(cells, step),
+                                                    options.links.payload_bytes));
     WC_ASSIGN(const PatchBenchCase measured, measure(*fleet, options, Version{step + 1}, payload));
     result.cases.push_back(measured);
   }

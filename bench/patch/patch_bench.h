@@ -11,10 +11,8 @@ namespace weightcast::bench {
 
 struct PatchBenchOptions {
   std::size_t workers = 6;
-  LinkSpec links;  ///< its payload is the whole snapshot
-  Topology topology = Topology::kChain;
-  unsigned steps = 3;           ///< versions after the first, each one optimiser step from the one before
-  float learning_rate = 1e-6f;  ///< of the trace: decides how much changes
+  LinkSpec links;      ///< its payload is the whole snapshot
+  unsigned steps = 3;  ///< versions after the first, each one optimiser step from the one before
   FleetFlags flags;
 };
 
@@ -42,9 +40,9 @@ struct PatchBenchResult {
   std::uint64_t fold_bytes = 0;   ///< of one patch over the same ten steps
 };
 
-/// Publishes consecutive versions of an optimiser to real processes, and compares each installed snapshot with the
-/// published one. The versions come from a trace of at most 16 Mi cells (bench/codec/trace.h), repeated to the wanted
-/// size. Errors: those of the fleet; kTimedOut (a worker does not finish).
+/// Publishes consecutive versions of an optimiser to real processes by chain, and compares each installed snapshot with
+/// the published one. The versions come from a trace of at most 16 Mi cells (bench/codec/trace.h), repeated to the
+/// wanted size. Errors: those of the fleet; kTimedOut (a worker does not finish).
 [[nodiscard]] Result<PatchBenchResult> run_patch_bench(const PatchBenchOptions& options);
 [[nodiscard]] nlohmann::json to_json(const PatchBenchResult& result);
 

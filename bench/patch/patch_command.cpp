@@ -4,21 +4,18 @@
 
 #include "bench/add_bench.h"
 #include "bench/patch/patch_bench.h"
-#include "tools/command.h"
 
 namespace weightcast::bench {
 namespace {
 
 struct PatchArguments {
   LinkFlags links{.size = "1GiB"};
-  std::string topology = "chain";
   PatchBenchOptions options;
 };
 
 Status run(PatchArguments& arguments) {
   PatchBenchOptions& options = arguments.options;
   WC_ASSIGN(options.links, arguments.links.parse());
-  WC_ASSIGN(options.topology, parse_topology(arguments.topology));
   WC_ASSIGN(const PatchBenchResult result, run_patch_bench(options));
   fmt::print(
       "version  kind   payload     line s   take s   encode s   first s  t50 s    t100 s   transfer s  finish s   "
@@ -44,10 +41,7 @@ void add_patch_command(CLI::App& app) {
   PatchBenchOptions& options = arguments->options;
   arguments->links.add_to(*command);
   command->add_option("--workers", options.workers, "How many")->check(CLI::Range(1, 1000));
-  command->add_option("--topology", arguments->topology, "auto, star, chain, tree or striped")
-      ->check(topology_validator());
   command->add_option("--steps", options.steps, "Versions after the first")->check(CLI::Range(1u, 100u));
-  command->add_option("--learning-rate", options.learning_rate, "Of the optimiser");
   options.flags.add_to(*command);
 }
 

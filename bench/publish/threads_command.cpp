@@ -44,8 +44,6 @@ void add_threads_command(CLI::App& app) {
   command->add_option("--threads", options.threads, "Numbers of threads; the first is compared with")
       ->delimiter(',')
       ->check(CLI::Range(1, 64));
-  command->add_option("--changed", options.changed_share, "Share of the cells that a step changes")
-      ->check(CLI::Range(1e-6, 0.4));
   command->add_option("--repeat", options.repetitions, "Repetitions")->check(CLI::Range(1u, 1000u));
   command->add_option("--json", arguments->json_path, "Also write the result to this file");
 }
