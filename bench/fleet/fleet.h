@@ -63,7 +63,12 @@ class Fleet {
 
   [[nodiscard]] std::size_t worker_count() const { return nodes_.size() - 1; }
   [[nodiscard]] Process& process(NodeIndex node) { return nodes_.at(node).process; }
+  /// Nothing of one that has ended.
+  [[nodiscard]] ProcessUsage usage(NodeIndex node) const {
+    return nodes_.at(node).process.usage().value_or(ProcessUsage{});
+  }
   [[nodiscard]] std::filesystem::path state(NodeIndex node) const { return nodes_.at(node).state; }
+  [[nodiscard]] const std::string& origin_address() const { return origin_address_; }
   [[nodiscard]] Network& network() { return network_; }
   /// What a node says of itself and others: the JSON of wc_status(), and of wc_versions(). Errors: theirs.
   [[nodiscard]] Result<nlohmann::json> status(NodeIndex node = 0, Duration timeout = std::chrono::seconds(5)) const;
