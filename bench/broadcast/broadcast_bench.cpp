@@ -13,12 +13,6 @@ namespace {
 
 using Measured = std::vector<BroadcastCase>;
 
-std::vector<LinkRates> rates_of(const BroadcastCase& wanted) {
-  std::vector<LinkRates> rates{{wanted.uplink, Rate{}}};
-  rates.insert(rates.end(), wanted.peers.begin(), wanted.peers.end());
-  return rates;
-}
-
 Status measure_lines(Network& network, BroadcastCase& measured) {
   // Links that are alike are measured once.
   std::vector<std::pair<LinkRates, PlainStream>> known;
@@ -37,9 +31,31 @@ Status measure_lines(Network& network, BroadcastCase& measured) {
   return {};
 }
 
-Result<BroadcastCase> measure(const BroadcastCase& wanted, const BroadcastBenchOptions& bench) {
+std::string series_name(const BroadcastCase& c) {
+  return fmt::format("{}, B = {}", to_string(c.topology), c.uplink.limited() ? format_rate(c.uplink) : "unlimited");
+}
+
+}  // namespace
+
+std::vector<LinkRates> BroadcastCase::rates() const {
+  std::vector<LinkRates> rates{{uplink, Rate{}}};
+  rates.insert(rates.end(), peers.begin(), peers.end());
+  return rates;
+}
+
+std::optional<double> BroadcastCase::ratio() const {
+  if (!t100_s || line_s <= 0) return std::nullopt;
+  return *t100_s / line_s;
+}
+
+double BroadcastCase::cpu_s_per_delivered_gib() const {
+  const double delivered_bytes = double(payload_bytes) * double(peers.size());
+  return delivered_bytes > 0 ? cpu_s / (delivered_bytes / double(kGiB)) : 0;
+}
+
+Result<BroadcastCase> measure_broadcast(const BroadcastCase& wanted, const BroadcastBenchOptions& bench) {
   const FleetFlags& flags = bench.flags;
-  WC_ASSIGN(const std::unique_ptr<Network> network, flags.make_network(rates_of(wanted)));
+  WC_ASSIGN(const std::unique_ptr<Network> network, flags.make_network(wanted.rates()));
   WC_ASSIGN(const Scratch scratch, Scratch::make());
   const std::filesystem::path path = scratch.path() / "model.safetensors";
   WC_ASSIGN(Payload payload, make_payload(path, wanted.payload_bytes, 0, bench.content));
@@ -63,14 +79,7 @@ Result<BroadcastCase> measure(const BroadcastCase& wanted, const BroadcastBenchO
   own.at("nodes")[0].at("payload_bytes").get_to(measured.travel_bytes);
   measured.planned_topology = broadcast.outcome.topology;
   measured.predicted_s = broadcast.outcome.predicted_s;
-  measured.take_s = broadcast.outcome.take_s.value_or(0);
-  measured.t50_s = broadcast.t_s(0.5);
-  measured.t90_s = broadcast.t_s(0.9);
-  measured.t100_s = broadcast.t_s(1.0);
-  measured.origin_egress_bytes = broadcast.origin_egress_bytes;
-  measured.cpu_s = broadcast.cpu_s;
-  measured.stolen_s = broadcast.stolen_s;
-  measured.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
+  static_cast<BroadcastCost&>(measured) = broadcast;
   for (std::size_t i = 0; i < measured.workers.size(); ++i) {
     measured.workers[i].t_s = broadcast.installed_s[i];
     measured.workers[i].received_bytes = broadcast.received_bytes[i];
@@ -81,32 +90,6 @@ Result<BroadcastCase> measure(const BroadcastCase& wanted, const BroadcastBenchO
     WC_TRY(check_installed(fleet->state(i + 1), payload));
   }
   return measured;
-}
-
-std::string series_name(const BroadcastCase& c) {
-  return fmt::format("{}, B = {}", to_string(c.topology), c.uplink.limited() ? format_rate(c.uplink) : "unlimited");
-}
-
-}  // namespace
-
-std::optional<double> BroadcastCase::ratio() const {
-  if (!t100_s || line_s <= 0) return std::nullopt;
-  return *t100_s / line_s;
-}
-
-double BroadcastCase::cpu_s_per_delivered_gib() const {
-  const double delivered_bytes = double(payload_bytes) * double(peers.size());
-  return delivered_bytes > 0 ? cpu_s / (delivered_bytes / double(kGiB)) : 0;
-}
-
-Result<Measured> run_broadcast_bench(BroadcastBenchOptions options,
-                                     const std::function<void(const BroadcastCase&)>& on_case) {
-  Measured results;
-  for (const BroadcastCase& wanted : options.cases) {
-    WC_ASSIGN(results.emplace_back(), measure(wanted, options));
-    on_case(results.back());
-  }
-  return results;
 }
 
 std::vector<BroadcastCase> echo2_cases(const std::vector<std::size_t>& workers, std::uint64_t payload_bytes) {

@@ -57,37 +57,19 @@ Result<std::vector<BroadcastCase>> cases_of(const BroadcastArguments& arguments)
   return cases;
 }
 
-Status run_unknown(const BroadcastArguments& arguments, std::vector<BroadcastCase> wanted) {
-  RatesBenchOptions options;
-  options.cases = std::move(wanted);
-  options.publications = std::max(arguments.versions, 2u);
-  options.pause = from_seconds(arguments.pause_s);
-  options.flags = arguments.flags;
-  for (const std::string& change : arguments.changes) {
-    WC_ASSIGN(options.changes.emplace_back(), parse_link_change(change));
-  }
-  print_now(rates_heading());
-  WC_ASSIGN(const auto cases, run_rates_bench(options, [](const RatesCase& c) { print_now(rates_line(c)); }));
-  WC_TRY(write_json(arguments.flags.json_path, to_json(cases)));
-  for (const RatesCase& c : cases) {
-    // The first one is where links are found, or found to be others.
-    if (arguments.ratio_max <= 0 || c.publication == 1 ||
-        c.ratio().value_or(arguments.ratio_max) <= arguments.ratio_max)
-      continue;
-    return fail(Errc::kTimedOut, Op::kVerify,
-                fmt::format("publication {} takes {:.2f} times as long as with configured rates, more than --ratio-max",
-                            c.publication, *c.ratio()));
-  }
-  return {};
-}
-
 Status run(const BroadcastArguments& arguments) {
   WC_ASSIGN(auto wanted, cases_of(arguments));
-  if (arguments.rates == "unknown") return run_unknown(arguments, std::move(wanted));
+  if (arguments.rates == "unknown") {
+    return run_rates_bench({std::move(wanted), arguments.changes, std::max(arguments.versions, 2u),
+                            from_seconds(arguments.pause_s), arguments.ratio_max, arguments.flags});
+  }
   WC_ASSIGN(const Content content, parse_content(arguments.content));
   print_now(broadcast_heading());
-  WC_ASSIGN(const auto cases, run_broadcast_bench({std::move(wanted), arguments.versions, content, arguments.flags},
-                                                  [](const BroadcastCase& c) { print_now(broadcast_line(c)); }));
+  std::vector<BroadcastCase> cases;
+  for (const BroadcastCase& c : wanted) {
+    WC_ASSIGN(cases.emplace_back(), measure_broadcast(c, {arguments.versions, content, arguments.flags}));
+    print_now(broadcast_line(cases.back()));
+  }
   WC_TRY(write_json(arguments.flags.json_path, to_json(cases)));
   return write_result(arguments.flags.svg_path, to_svg(broadcast_figure(cases)));
 }

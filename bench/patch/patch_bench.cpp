@@ -19,21 +19,15 @@ struct PatchBenchOptions {
   FleetFlags flags;
 };
 
-/// One version through the engine. Seconds count from the call of publish().
-struct PatchBenchCase {
+/// One version through the engine.
+struct PatchBenchCase : BroadcastCost {
   std::uint64_t version = 0;
   std::string kind;
   std::uint64_t payload_bytes = 0;
   double line_s = 0;  ///< payload over a worker's rate: computed, not measured
-  double take_s = 0;  ///< until the origin had its own copy
   double encode_s = 0;
-  double first_sent_s = 0;  ///< until the origin had sent the first chunk
-  std::optional<double> t50_s, t90_s, t100_s;
+  double first_sent_s = 0;                            ///< until the origin had sent the first chunk
   double transfer_s = 0, finish_s = 0, switch_s = 0;  ///< the slowest worker's; see local.proto
-  std::uint64_t origin_egress_bytes = 0;
-  double cpu_s = 0;
-  double stolen_s = 0;  ///< processor time that the host gave to others meanwhile
-  std::uint64_t rss_anon_bytes_max = 0;
 };
 
 struct PatchBenchResult {
@@ -97,15 +91,8 @@ Status compare_fold_with_steps(PatchBenchResult& result) {
 Result<PatchBenchCase> measure(Fleet& fleet, const LinkSpec& links, Version version, const Payload& payload) {
   WC_ASSIGN(const Broadcast broadcast, fleet.broadcast(version, payload, {}));
   PatchBenchCase c;
+  static_cast<BroadcastCost&>(c) = broadcast;
   c.version = version.value;
-  c.take_s = broadcast.outcome.take_s.value_or(0);
-  c.t50_s = broadcast.t_s(0.5);
-  c.t90_s = broadcast.t_s(0.9);
-  c.t100_s = broadcast.t_s(1.0);
-  c.origin_egress_bytes = broadcast.origin_egress_bytes;
-  c.cpu_s = broadcast.cpu_s;
-  c.stolen_s = broadcast.stolen_s;
-  c.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
   WC_ASSIGN(const nlohmann::json status, fleet.status());
   status.at("nodes")[0].at("encode_s").get_to(c.encode_s);
   status.at("nodes")[0].at("first_sent_s").get_to(c.first_sent_s);
@@ -185,8 +172,8 @@ Status run(const PatchBenchOptions& options) {
 }  // namespace
 
 void add_patch_command(CLI::App& app) {
-  const auto [command, options] =
-      add_bench<const PatchBenchOptions>(app, "patch", "Versions of an optimiser's steps through a fleet, as patches", run);
+  const auto [command, options] = add_bench<const PatchBenchOptions>(
+      app, "patch", "Versions of an optimiser's steps through a fleet, as patches", run);
   options->links.add_to(*command);
   command->add_option("--workers", options->workers, "How many")->check(CLI::Range(1, 1000));
   command->add_option("--steps", options->steps, "Versions after the first")->check(CLI::Range(1u, 100u));

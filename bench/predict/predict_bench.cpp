@@ -150,7 +150,7 @@ Figure predict_figure(const std::vector<PredictCase>& cases) {
 }
 
 /// Measures, then simulates. The simulation gets the rates that a plain TCP stream reached through the same caps,
-/// because it does not model headers and the kernel's token buckets. Errors: those of run_broadcast_bench(); kCorrupt
+/// because it does not model headers and the kernel's token buckets. Errors: those of measure_broadcast(); kCorrupt
 /// (the simulation broke an invariant).
 Result<std::vector<PredictCase>> measure(const PredictBenchOptions& options, const LinkSpec& links) {
   std::vector<PredictCase> results;
@@ -169,9 +169,7 @@ Result<std::vector<PredictCase>> measure(const PredictBenchOptions& options, con
   for (const std::string& name : options.topologies) {
     WC_ASSIGN(const Topology topology, parse_topology(name));
     for (const std::size_t workers : options.measured_workers) {
-      WC_ASSIGN(auto measured, run_broadcast_bench({{wanted(topology, workers)}, 1, Content::kRandom, options.flags},
-                                                   [](const BroadcastCase&) {}));
-      BroadcastCase& real = measured.front();
+      WC_ASSIGN(BroadcastCase real, measure_broadcast(wanted(topology, workers), {.flags = options.flags}));
       efficiency = double(links.payload_bytes) / real.line_s / links.peer.downlink.bytes_per_s;
       WC_ASSIGN(PredictCase result, simulate_case(std::move(real), true, efficiency, one_way_delay));
       show(std::move(result));
@@ -205,8 +203,8 @@ Status run(const PredictBenchOptions& options) {
 }  // namespace
 
 void add_predict_command(CLI::App& app) {
-  const auto [command, options] =
-      add_bench<const PredictBenchOptions>(app, "predict", "The simulation's prediction beside what real processes do", run);
+  const auto [command, options] = add_bench<const PredictBenchOptions>(
+      app, "predict", "The simulation's prediction beside what real processes do", run);
   command->add_option("--workers", options->measured_workers, "Numbers of workers to measure and simulate")
       ->delimiter(',')
       ->check(CLI::Range(std::size_t{1}, std::size_t{1000}));

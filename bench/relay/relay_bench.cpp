@@ -150,11 +150,10 @@ Result<RelayCase::Plain> plain_relay(std::uint64_t payload_bytes,
 
 /// From the first chunk's leaving until the leaf has installed it; every worker holds it.
 Result<double> relay_seconds(Fleet& fleet, const Broadcast& broadcast, const Payload& payload) {
-  const auto all_s = broadcast.t_s(1.0);
-  if (!all_s) return fail(Errc::kTimedOut, Op::kInstall, "the leaf did not install it");
+  if (!broadcast.t100_s) return fail(Errc::kTimedOut, Op::kInstall, "the leaf did not install it");
   for (NodeIndex node = 1; node <= fleet.worker_count(); ++node) WC_TRY(check_installed(fleet.state(node), payload));
   WC_ASSIGN(const nlohmann::json status, fleet.status());
-  return *all_s - status.at("nodes")[0].at("first_sent_s").get<double>();
+  return *broadcast.t100_s - status.at("nodes")[0].at("first_sent_s").get<double>();
 }
 
 double gibibytes(std::uint64_t bytes) { return double(bytes) / double(kGiB); }
@@ -237,7 +236,7 @@ Status run(const RelayBenchOptions& options) {
     WC_ASSIGN(measured.plain, plain_relay(payload_bytes, std::nullopt));
     WC_ASSIGN(measured.stored, plain_relay(payload_bytes, scratch.path()));
     WC_ASSIGN(const Broadcast broadcast, fleet->broadcast(Version{repetition + 1}, payload, {}));
-    measured.publish_s = broadcast.t_s(1.0).value_or(0);
+    measured.publish_s = broadcast.t100_s.value_or(0);
     WC_ASSIGN(measured.relay_s, relay_seconds(*fleet, broadcast, payload));
     measured.cpu_s = broadcast.cpu_s;
     measured.stolen_s = broadcast.stolen_s;
@@ -261,8 +260,8 @@ Status run(const RelayBenchOptions& options) {
 }  // namespace
 
 void add_relay_command(CLI::App& app) {
-  const auto [command, options] =
-      add_bench<const RelayBenchOptions>(app, "relay", "Throughput of one hop of store and forward, without limits", run);
+  const auto [command, options] = add_bench<const RelayBenchOptions>(
+      app, "relay", "Throughput of one hop of store and forward, without limits", run);
   command->add_option("--size", options->size, "Payload")->check(bytes_validator());
   command->add_option("--repeat", options->repetitions, "Repetitions, each of the plain way and of ours")
       ->check(CLI::Range(1u, 1000u));
