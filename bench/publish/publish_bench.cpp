@@ -256,7 +256,7 @@ void add_publish_command(CLI::App& app) {
   command->add_option("--size", options->size, "All tensors together")->check(bytes_validator());
   command->add_option("--tensors", options->tensors, "Number of tensors")
       ->check(CLI::Range(std::size_t{1}, std::size_t{100000}));
-  command->add_option("--repeat", options->repetitions, "Repetitions, after one that is shown apart")
+  command->add_option("--repeat", options->repetitions, "Repetitions, after one that does not count")
       ->check(CLI::Range(1u, 1000u));
   command
       ->add_option("--changed", options->changed_share,
