@@ -16,13 +16,14 @@ struct BenchCommand {
   Arguments* arguments;
 };
 
-/// Adds a command that runs `run` as run_bench() does. `Arguments` is const where `run` takes them so.
+/// Adds a command that runs `run`, whose error becomes one line on stderr and exit status 1. `Arguments` is const where
+/// `run` takes them so.
 template <typename Arguments>
 [[nodiscard]] auto add_bench(CLI::App& app, const std::string& name, const std::string& description,
                              Status (*run)(Arguments&)) {
   const auto arguments = std::make_shared<std::remove_const_t<Arguments>>();
   CLI::App* const command = app.add_subcommand(name, description);
-  command->callback([arguments, run] { run_bench([&] { return run(*arguments); }); });
+  command->callback([arguments, run] { finish_bench(run(*arguments)); });
   return BenchCommand<std::remove_const_t<Arguments>>{command, arguments.get()};
 }
 

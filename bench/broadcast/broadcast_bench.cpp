@@ -13,12 +13,6 @@ namespace {
 
 using Measured = std::vector<BroadcastCase>;
 
-std::vector<LinkRates> rates_of(const BroadcastCase& wanted) {
-  std::vector<LinkRates> rates{{wanted.uplink, Rate{}}};
-  rates.insert(rates.end(), wanted.peers.begin(), wanted.peers.end());
-  return rates;
-}
-
 Status measure_lines(Network& network, BroadcastCase& measured) {
   // Links that are alike are measured once.
   std::vector<std::pair<LinkRates, PlainStream>> known;
@@ -37,67 +31,17 @@ Status measure_lines(Network& network, BroadcastCase& measured) {
   return {};
 }
 
-Result<BroadcastCase> measure(const BroadcastCase& wanted, const BroadcastBenchOptions& bench, std::uint64_t seed) {
-  const FleetFlags& flags = bench.flags;
-  WC_ASSIGN(const std::unique_ptr<Network> network, flags.make_network(rates_of(wanted)));
-  WC_ASSIGN(const Scratch scratch, Scratch::make(flags.scratch));
-  const std::filesystem::path path = scratch.path() / "model.safetensors";
-  WC_ASSIGN(Payload payload, make_payload(path, wanted.payload_bytes, seed, bench.content));
-  BroadcastCase measured = wanted;
-  measured.workers.resize(wanted.peers.size());
-  WC_TRY(measure_lines(*network, measured));
-
-  // A snapshot per node, and as much again for what the page cache and the nodes themselves take.
-  WC_ASSIGN(const WarmMemory warm, flags.warm_memory(2 * wanted.payload_bytes * (wanted.peers.size() + 2)));
-  FleetOptions options = flags.options(scratch.path());
-  options.topology = wanted.topology;
-  WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, wanted.peers.size(), options));
-  WC_ASSIGN(Broadcast broadcast, fleet->broadcast(Version{1}, payload, {}));
-  for (std::uint64_t version = 2; version <= bench.versions; ++version) {
-    WC_ASSIGN(payload, make_payload(path, wanted.payload_bytes, seed + version, bench.content));
-    WC_ASSIGN(broadcast, fleet->broadcast(Version{version}, payload, {}));
-  }
-
-  WC_ASSIGN(const nlohmann::json own, fleet->status(1));
-  own.at("nodes")[0].at("payload").get_to(measured.kind);
-  own.at("nodes")[0].at("payload_bytes").get_to(measured.travel_bytes);
-  measured.planned_topology = broadcast.outcome.topology;
-  measured.predicted_s = broadcast.outcome.predicted_s;
-  measured.take_s = broadcast.outcome.take_s.value_or(0);
-  measured.t50_s = broadcast.t_s(0.5);
-  measured.t90_s = broadcast.t_s(0.9);
-  measured.t100_s = broadcast.t_s(1.0);
-  measured.origin_egress_bytes = broadcast.origin_egress_bytes;
-  measured.cpu_s = broadcast.cpu_s;
-  measured.stolen_s = broadcast.stolen_s;
-  measured.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
-  for (std::size_t i = 0; i < measured.workers.size(); ++i) {
-    measured.workers[i].t_s = broadcast.installed_s[i];
-    measured.workers[i].received_bytes = broadcast.received_bytes[i];
-    if (!broadcast.installed_s[i]) {
-      return fail(Errc::kTimedOut, Op::kInstall,
-                  fmt::format("worker {} of {} did not install it", i + 1, measured.workers.size()));
-    }
-    WC_TRY(check_installed(fleet->state(i + 1), payload));
-  }
-  return measured;
-}
-
-BroadcastCase median_of(Measured repetitions) {
-  std::vector<std::optional<double>> times;
-  for (const BroadcastCase& c : repetitions) times.push_back(c.t100_s);
-  const auto middle = repetitions.begin() + static_cast<std::ptrdiff_t>(repetitions.size() / 2);
-  std::ranges::nth_element(repetitions, middle, {}, &BroadcastCase::t100_s);
-  BroadcastCase median = std::move(*middle);
-  median.t100_s_of_repetitions = std::move(times);
-  return median;
-}
-
 std::string series_name(const BroadcastCase& c) {
   return fmt::format("{}, B = {}", to_string(c.topology), c.uplink.limited() ? format_rate(c.uplink) : "unlimited");
 }
 
 }  // namespace
+
+std::vector<LinkRates> BroadcastCase::rates() const {
+  std::vector<LinkRates> rates{{uplink, Rate{}}};
+  rates.insert(rates.end(), peers.begin(), peers.end());
+  return rates;
+}
 
 std::optional<double> BroadcastCase::ratio() const {
   if (!t100_s || line_s <= 0) return std::nullopt;
@@ -109,18 +53,43 @@ double BroadcastCase::cpu_s_per_delivered_gib() const {
   return delivered_bytes > 0 ? cpu_s / (delivered_bytes / double(kGiB)) : 0;
 }
 
-Result<Measured> run_broadcast_bench(BroadcastBenchOptions options,
-                                     const std::function<void(const BroadcastCase&)>& on_case) {
-  Measured results;
-  for (const BroadcastCase& wanted : options.cases) {
-    Measured repetitions;
-    for (std::uint32_t i = 0; i < options.repetitions; ++i) {
-      WC_ASSIGN(repetitions.emplace_back(), measure(wanted, options, i));
-    }
-    results.push_back(median_of(std::move(repetitions)));
-    on_case(results.back());
+Result<BroadcastCase> measure_broadcast(const BroadcastCase& wanted, const BroadcastBenchOptions& bench) {
+  const FleetFlags& flags = bench.flags;
+  WC_ASSIGN(const std::unique_ptr<Network> network, flags.make_network(wanted.rates()));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
+  const std::filesystem::path path = scratch.path() / "model.safetensors";
+  WC_ASSIGN(Payload payload, make_payload(path, wanted.payload_bytes, 0, bench.content));
+  BroadcastCase measured = wanted;
+  measured.workers.resize(wanted.peers.size());
+  WC_TRY(measure_lines(*network, measured));
+
+  // A snapshot per node, and as much again for what the page cache and the nodes themselves take.
+  WC_ASSIGN(const WarmMemory warm, flags.warm_memory(2 * wanted.payload_bytes * (wanted.peers.size() + 2)));
+  FleetOptions options = flags.options(scratch.path());
+  options.topology = wanted.topology;
+  WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, wanted.peers.size(), options));
+  WC_ASSIGN(Broadcast broadcast, fleet->broadcast(Version{1}, payload, {}));
+  for (std::uint64_t version = 2; version <= bench.versions; ++version) {
+    WC_ASSIGN(payload, make_payload(path, wanted.payload_bytes, version, bench.content));
+    WC_ASSIGN(broadcast, fleet->broadcast(Version{version}, payload, {}));
   }
-  return results;
+
+  WC_ASSIGN(const nlohmann::json own, fleet->status(1));
+  own.at("nodes")[0].at("payload").get_to(measured.kind);
+  own.at("nodes")[0].at("payload_bytes").get_to(measured.travel_bytes);
+  measured.planned_topology = broadcast.outcome.topology;
+  measured.predicted_s = broadcast.outcome.predicted_s;
+  static_cast<BroadcastCost&>(measured) = broadcast;
+  for (std::size_t i = 0; i < measured.workers.size(); ++i) {
+    measured.workers[i].t_s = broadcast.installed_s[i];
+    measured.workers[i].received_bytes = broadcast.received_bytes[i];
+    if (!broadcast.installed_s[i]) {
+      return fail(Errc::kTimedOut, Op::kInstall,
+                  fmt::format("worker {} of {} did not install it", i + 1, measured.workers.size()));
+    }
+    WC_TRY(check_installed(fleet->state(i + 1), payload));
+  }
+  return measured;
 }
 
 std::vector<BroadcastCase> echo2_cases(const std::vector<std::size_t>& workers, std::uint64_t payload_bytes) {
@@ -154,8 +123,6 @@ nlohmann::json to_json(const Measured& cases) {
                          {"ratio", w.t_s ? nlohmann::json(*w.t_s / w.line_s) : nlohmann::json()},
                          {"received_bytes", w.received_bytes}});
     }
-    nlohmann::json repetitions = nlohmann::json::array();
-    for (const auto& t : c.t100_s_of_repetitions) repetitions.push_back(json_or_null(t));
     list.push_back(merged(WC_JSON_OF(c.planned_topology, c.payload_bytes, c.kind, c.travel_bytes, c.t50_s, c.t90_s,
                                      c.t100_s, c.line_s, c.ratio(), c.predicted_s, c.take_s, c.origin_egress_bytes,
                                      c.cpu_s, c.cpu_s_per_delivered_gib(), c.stolen_s, c.rss_anon_bytes_max),
@@ -164,7 +131,6 @@ nlohmann::json to_json(const Measured& cases) {
                            {"uplink_bps", c.uplink.bits_per_s()},  // 0: unlimited
                            {"peer_bps", c.peers.front().downlink.bits_per_s()},
                            {"line_cpu_s_per_gib", c.line_cpu_s / (double(c.payload_bytes) / double(kGiB))},
-                           {"t100_s_of_repetitions", std::move(repetitions)},
                            {"per_worker", std::move(workers)}}));
   }
   return {{"cases", std::move(list)}};
@@ -187,15 +153,15 @@ std::string broadcast_line(const BroadcastCase& c) {
       c.cpu_s_per_delivered_gib(), c.stolen_s, mebibytes(c.rss_anon_bytes_max), c.kind, format_bytes(c.travel_bytes));
 }
 
-Figure broadcast_figure(const Measured& cases, Figure::Scale scale) {
+Figure broadcast_figure(const Measured& cases) {
   Figure figure;
   const BroadcastCase& first = cases.front();
   figure.title = fmt::format("Time until a fraction of n workers has installed {}, b = {}",
                              format_bytes(first.payload_bytes), format_rate(first.peers.front().downlink));
   figure.caption =
       "Real processes; every worker verifies, stores and installs. Line: a plain TCP stream through one worker's link.";
-  figure.x = {"workers n", scale};
-  figure.y = {"seconds", scale};
+  figure.x.label = "workers n";
+  figure.y.label = "seconds";
   using TimeOf = std::optional<double> BroadcastCase::*;
   const std::vector<std::pair<std::string, TimeOf>> panels = {{"rho = 0.5", &BroadcastCase::t50_s},
                                                               {"rho = 0.9", &BroadcastCase::t90_s},

@@ -18,8 +18,6 @@ struct BroadcastArguments {
   std::string size = "64MiB";
   std::vector<std::string> topologies{"star", "chain"};
   std::string figure;
-  std::string scale = "linear";
-  std::uint32_t repetitions = 1;
   std::uint32_t versions = 1;
   std::string content = "random";
   std::string rates = "configured";
@@ -59,41 +57,21 @@ Result<std::vector<BroadcastCase>> cases_of(const BroadcastArguments& arguments)
   return cases;
 }
 
-Status run_unknown(const BroadcastArguments& arguments, std::vector<BroadcastCase> wanted) {
-  RatesBenchOptions options;
-  options.cases = std::move(wanted);
-  options.publications = std::max(arguments.versions, 2u);
-  options.pause = from_seconds(arguments.pause_s);
-  options.flags = arguments.flags;
-  for (const std::string& change : arguments.changes) {
-    WC_ASSIGN(options.changes.emplace_back(), parse_link_change(change));
-  }
-  print_now(rates_heading());
-  WC_ASSIGN(const auto cases, run_rates_bench(options, [](const RatesCase& c) { print_now(rates_line(c)); }));
-  WC_TRY(write_json(arguments.flags.json_path, to_json(cases)));
-  for (const RatesCase& c : cases) {
-    // The first one is where links are found, or found to be others.
-    if (arguments.ratio_max <= 0 || c.publication == 1 ||
-        c.ratio().value_or(arguments.ratio_max) <= arguments.ratio_max)
-      continue;
-    return fail(Errc::kTimedOut, Op::kVerify,
-                fmt::format("publication {} takes {:.2f} times as long as with configured rates, more than --ratio-max",
-                            c.publication, *c.ratio()));
-  }
-  return {};
-}
-
 Status run(const BroadcastArguments& arguments) {
   WC_ASSIGN(auto wanted, cases_of(arguments));
-  if (arguments.rates == "unknown") return run_unknown(arguments, std::move(wanted));
+  if (arguments.rates == "unknown") {
+    return run_rates_bench({std::move(wanted), arguments.changes, std::max(arguments.versions, 2u),
+                            from_seconds(arguments.pause_s), arguments.ratio_max, arguments.flags});
+  }
   WC_ASSIGN(const Content content, parse_content(arguments.content));
   print_now(broadcast_heading());
-  WC_ASSIGN(const auto cases, run_broadcast_bench({std::move(wanted), arguments.repetitions, arguments.versions,
-                                                   content, arguments.flags},
-                                                  [](const BroadcastCase& c) { print_now(broadcast_line(c)); }));
+  std::vector<BroadcastCase> cases;
+  for (const BroadcastCase& c : wanted) {
+    WC_ASSIGN(cases.emplace_back(), measure_broadcast(c, {arguments.versions, content, arguments.flags}));
+    print_now(broadcast_line(cases.back()));
+  }
   WC_TRY(write_json(arguments.flags.json_path, to_json(cases)));
-  const auto scale = arguments.scale == "log" ? Figure::Scale::kLog : Figure::Scale::kLinear;
-  return write_result(arguments.flags.svg_path, to_svg(broadcast_figure(cases, scale)));
+  return write_result(arguments.flags.svg_path, to_svg(broadcast_figure(cases)));
 }
 
 }  // namespace
@@ -123,8 +101,6 @@ void add_broadcast_command(CLI::App& app) {
       ->check(topology_validator());
   command->add_option("--figure", arguments->figure, "The cases of a published figure, in place of those above: echo2")
       ->check(CLI::IsMember({"echo2"}));
-  command->add_option("--repeat", arguments->repetitions, "Repetitions, of which the median by t100 counts")
-      ->check(CLI::Range(1u, 1000u));
   command
       ->add_option("--versions", arguments->versions,
                    "Versions that one fleet gets in turn, of which the last counts; from the third on, nodes write to "
@@ -151,8 +127,6 @@ void add_broadcast_command(CLI::App& app) {
       ->default_str("");
   arguments->flags.add_to(*command);
   command->add_option("--svg", arguments->flags.svg_path, "Also draw time against the number of workers");
-  command->add_option("--scale", arguments->scale, "Of the drawing's axes: linear or log")
-      ->check(CLI::IsMember({"linear", "log"}));
 }
 
 }  // namespace weightcast::bench

@@ -11,12 +11,31 @@
 namespace weightcast::bench {
 namespace {
 
+/// A link that becomes another one before the third publication.
+struct LinkChange {
+  NodeIndex node = 0;
+  LinkRates rates{};
+};
+
+/// What a publication took, with all rates configured as they are, and with none.
+struct RatesCase {
+  BroadcastCase wanted;
+  bool changed = false;                           ///< after the changes
+  std::uint32_t publication = 1;                  ///< since the start, or since the changes
+  std::optional<double> configured_s, unknown_s;  ///< t100
+
+  [[nodiscard]] std::optional<double> ratio() const {
+    if (!configured_s || !unknown_s || *configured_s <= 0) return std::nullopt;
+    return *unknown_s / *configured_s;
+  }
+};
+
 /// Publishes to one fleet, one version after the other.
 class Publisher {
  public:
   static Result<std::unique_ptr<Publisher>> start(Network& network, const RatesBenchOptions& bench,
                                                   const BroadcastCase& wanted, bool configured) {
-    WC_ASSIGN(Scratch scratch, Scratch::make(bench.flags.scratch));
+    WC_ASSIGN(Scratch scratch, Scratch::make());
     FleetOptions options = bench.flags.options(scratch.path());
     options.topology = wanted.topology;
     options.configures_rates = configured;
@@ -32,7 +51,7 @@ class Publisher {
     WC_ASSIGN(const Payload payload,
               make_payload(scratch_.path() / "model.safetensors", wanted_.payload_bytes, version_, Content::kRandom));
     WC_ASSIGN(const Broadcast broadcast, fleet_->broadcast(Version{version_}, payload, {}));
-    return broadcast.t_s(1.0);
+    return broadcast.t100_s;
   }
 
  private:
@@ -46,53 +65,7 @@ class Publisher {
   std::uint64_t version_ = 0;
 };
 
-/// One fleet of each kind on the same links. They publish in turn, so that what else this machine does slows both.
-class Pair {
- public:
-  static Result<std::unique_ptr<Pair>> start(const RatesBenchOptions& bench, const BroadcastCase& wanted) {
-    std::vector<LinkRates> rates{{wanted.uplink, Rate{}}};
-    rates.insert(rates.end(), wanted.peers.begin(), wanted.peers.end());
-    auto pair = std::unique_ptr<Pair>(new Pair(bench, wanted));
-    WC_ASSIGN(pair->network_, bench.flags.make_network(rates));
-    WC_ASSIGN(pair->configured_, Publisher::start(*pair->network_, bench, wanted, true));
-    WC_ASSIGN(pair->unknown_, Publisher::start(*pair->network_, bench, wanted, false));
-    return pair;
-  }
-
-  /// What one publication of each takes.
-  Status publish(RatesCase& result) {
-    WC_ASSIGN(result.configured_s, configured_->publish());
-    WC_ASSIGN(result.unknown_s, unknown_->publish());
-    return {};
-  }
-
-  Status change_links() {
-    for (const LinkChange& change : bench_.changes) {
-      LinkRates changed = change.rates;
-      if (change.node == 0) changed.downlink = Rate{};
-      WC_TRY(network_->set_rates(change.node, changed));
-    }
-    configured_.reset();  // before the next one takes its ports
-    WC_ASSIGN(configured_, Publisher::start(*network_, bench_, wanted_, true));
-    return {};
-  }
-
- private:
-  Pair(const RatesBenchOptions& bench, const BroadcastCase& wanted) : bench_(bench), wanted_(wanted) {}
-
-  const RatesBenchOptions& bench_;
-  const BroadcastCase& wanted_;
-  std::unique_ptr<Network> network_;
-  std::unique_ptr<Publisher> configured_, unknown_;
-};
-
-}  // namespace
-
-std::optional<double> RatesCase::ratio() const {
-  if (!configured_s || !unknown_s || *configured_s <= 0) return std::nullopt;
-  return *unknown_s / *configured_s;
-}
-
+/// Errors: kInvalidArgument.
 Result<LinkChange> parse_link_change(std::string_view text) {
   const std::size_t equals = text.find('=');
   LinkChange change;
@@ -103,32 +76,6 @@ Result<LinkChange> parse_link_change(std::string_view text) {
   }
   WC_ASSIGN(change.rates, parse_link(text.substr(equals + 1)));
   return change;
-}
-
-Result<std::vector<RatesCase>> run_rates_bench(const RatesBenchOptions& options,
-                                               const std::function<void(const RatesCase&)>& on_case) {
-  if (!options.flags.netns) {
-    return fail(Errc::kInvalidArgument, Op::kConfigure, "--rates unknown: needs links that keep rates; use --netns");
-  }
-  std::vector<RatesCase> results;
-  for (const BroadcastCase& wanted : options.cases) {
-    for (const LinkChange& change : options.changes) {
-      if (change.node <= wanted.peers.size()) continue;
-      return fail(Errc::kInvalidArgument, Op::kConfigure,
-                  fmt::format("--change: there is no node {} among {} workers", change.node, wanted.peers.size()));
-    }
-    WC_ASSIGN(const auto pair, Pair::start(options, wanted));
-    for (const bool changed : {false, true}) {
-      if (changed && options.changes.empty()) break;
-      if (changed) WC_TRY(pair->change_links());
-      for (std::uint32_t i = 1; i <= options.publications; ++i) {
-        RatesCase& result = results.emplace_back(RatesCase{wanted, changed, i, {}, {}});
-        WC_TRY(pair->publish(result));
-        on_case(result);
-      }
-    }
-  }
-  return results;
 }
 
 nlohmann::json to_json(const std::vector<RatesCase>& cases) {
@@ -153,6 +100,60 @@ std::string rates_line(const RatesCase& c) {
                      c.wanted.peers.size(), format_rate(c.wanted.uplink), format_bytes(c.wanted.payload_bytes),
                      c.changed ? "changed" : "first", c.publication, seconds_or_dash(c.configured_s),
                      seconds_or_dash(c.unknown_s), seconds_or_dash(c.ratio()));
+}
+
+}  // namespace
+
+Status run_rates_bench(const RatesBenchOptions& options) {
+  if (!options.flags.netns) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure, "--rates unknown: needs links that keep rates; use --netns");
+  }
+  std::vector<LinkChange> changes;
+  for (const std::string& change : options.changes) {
+    WC_ASSIGN(changes.emplace_back(), parse_link_change(change));
+  }
+  print_now(rates_heading());
+  std::vector<RatesCase> results;
+  for (const BroadcastCase& wanted : options.cases) {
+    for (const LinkChange& change : changes) {
+      if (change.node <= wanted.peers.size()) continue;
+      return fail(Errc::kInvalidArgument, Op::kConfigure,
+                  fmt::format("--change: there is no node {} among {} workers", change.node, wanted.peers.size()));
+    }
+    // One fleet of each kind on the same links. They publish in turn, so that what else this machine does slows both.
+    WC_ASSIGN(const std::unique_ptr<Network> network, options.flags.make_network(wanted.rates()));
+    WC_ASSIGN(std::unique_ptr<Publisher> configured, Publisher::start(*network, options, wanted, true));
+    WC_ASSIGN(const std::unique_ptr<Publisher> unknown, Publisher::start(*network, options, wanted, false));
+    for (const bool changed : {false, true}) {
+      if (changed && changes.empty()) break;
+      if (changed) {
+        for (const LinkChange& change : changes) {
+          LinkRates rates = change.rates;
+          if (change.node == 0) rates.downlink = Rate{};
+          WC_TRY(network->set_rates(change.node, rates));
+        }
+        configured.reset();  // before the next one takes its ports
+        WC_ASSIGN(configured, Publisher::start(*network, options, wanted, true));
+      }
+      for (std::uint32_t i = 1; i <= options.publications; ++i) {
+        RatesCase& result = results.emplace_back(RatesCase{wanted, changed, i, {}, {}});
+        WC_ASSIGN(result.configured_s, configured->publish());
+        WC_ASSIGN(result.unknown_s, unknown->publish());
+        print_now(rates_line(result));
+      }
+    }
+  }
+  WC_TRY(write_json(options.flags.json_path, to_json(results)));
+  for (const RatesCase& c : results) {
+    // The first one is where links are found, or found to be others.
+    if (options.ratio_max <= 0 || c.publication == 1 || c.ratio().value_or(options.ratio_max) <= options.ratio_max) {
+      continue;
+    }
+    return fail(Errc::kTimedOut, Op::kVerify,
+                fmt::format("publication {} takes {:.2f} times as long as with configured rates, more than --ratio-max",
+                            c.publication, *c.ratio()));
+  }
+  return {};
 }
 
 }  // namespace weightcast::bench

@@ -24,7 +24,7 @@ namespace weightcast::bench {
 namespace {
 
 constexpr std::uint64_t kSizeTableCells = 1'000'000;
-constexpr std::uint64_t kSizeTableSeed = 1;
+constexpr std::uint64_t kSeed = 1;
 constexpr std::string_view kZstdLine = "# libzstd ";
 
 /// Watches how far resident memory rises above its level at construction. Linux keeps the peak (VmHWM) and lets a
@@ -190,7 +190,7 @@ Result<std::vector<CodecCase>> run_codec_bench(const CodecBenchOptions& options,
   if (options.cells_min == 0 || options.threads == 0) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, "the codec bench: it needs at least one cell and one thread");
   }
-  const std::vector<TraceSpec> all_traces = standard_traces(options.cells_min, options.seed);
+  const std::vector<TraceSpec> all_traces = standard_traces(options.cells_min, kSeed);
   WC_ASSIGN(const auto specs, choose(std::span<const TraceSpec>(all_traces), options.traces, "trace"));
   WC_ASSIGN(const auto codecs, choose(bench_codecs(), options.codecs, "codec"));
   std::vector<CodecCase> all;
@@ -243,7 +243,6 @@ std::string table_line(const CodecCase& c) {
 Result<std::string> size_table(unsigned threads) {
   CodecBenchOptions options;
   options.cells_min = kSizeTableCells;
-  options.seed = kSizeTableSeed;
   options.threads = threads;
   options.repetitions = 0;
   WC_ASSIGN(const auto cases, run_codec_bench(options));

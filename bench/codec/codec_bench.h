@@ -22,7 +22,6 @@ struct CodecBenchOptions {
   /// For making traces, and for the codecs that use several; such a codec is also measured on one.
   unsigned threads = 1;
   unsigned repetitions = 5;
-  std::uint64_t seed = 1;
   /// Names to measure; empty means all.
   std::vector<std::string> traces;
   std::vector<std::string> codecs;

@@ -2,14 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <memory>
-#include <string>
 #include <thread>
 
+#include "bench/add_bench.h"
 #include "bench/codec/codec_bench.h"
-#include "bench/fleet/fleet_flags.h"
 
 namespace weightcast::bench {
 namespace {
@@ -34,23 +31,19 @@ Status run(const CodecArguments& arguments) {
 }  // namespace
 
 void add_codec_command(CLI::App& app) {
-  // Shared with the callback, which outlives this call.
-  const auto arguments = std::make_shared<CodecArguments>();
+  const auto [command, arguments] = add_bench<const CodecArguments>(
+      app, "codec", "Sizes and speeds of patch codecs on traces of a real optimiser", run);
   CodecBenchOptions& options = arguments->options;
   options.threads = std::max(1u, std::thread::hardware_concurrency());
-
-  CLI::App* command = app.add_subcommand("codec", "Sizes and speeds of patch codecs on traces of a real optimiser");
   command->add_option("--cells", options.cells_min, "Cells of each trace, at least");
   command->add_option("--threads", options.threads, "For making traces, and for codecs that use several");
   command->add_option("--repetitions", options.repetitions, "Timed rounds, of which the best counts")
       ->check(CLI::Range(1u, 1000u));
-  command->add_option("--seed", options.seed, "Of the traces");
   command->add_option("--trace", options.traces, "Only these traces")->delimiter(',');
   command->add_option("--codec", options.codecs, "Only these codecs")->delimiter(',');
   command->add_option("--json", arguments->json_path, "Also write the cases to this file");
   command->add_option("--update-sizes", arguments->sizes_path,
                       "Measure nothing; write the table of patch sizes (bench/codec/sizes.csv) to this file");
-  command->callback([arguments] { finish_bench(run(*arguments)); });
 }
 
 }  // namespace weightcast::bench

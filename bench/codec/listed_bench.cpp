@@ -181,7 +181,7 @@ Result<std::vector<ListedCase>> run_listed_bench(const ListedBenchOptions& optio
     if (share > 0 && share <= 0.5) continue;
     return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("a share of {}: above 0, at most 0.5", share));
   }
-  std::mt19937_64 random(options.seed);
+  std::mt19937_64 random(1);
   Content content;
   content.before.resize(segments * kSegmentCells);
   // A few exponents, any mantissa and sign.

@@ -15,7 +15,6 @@ struct ListedBenchOptions {
   /// Shares of the cells that change, each in (0, 0.5].
   std::vector<double> shares = {0.001, 0.01, 0.05};
   unsigned repetitions = 3;
-  std::uint64_t seed = 1;
 };
 
 /// BF16 cells of which a share changes, each by itself with equal probability: 97 % by one step, the others by two to

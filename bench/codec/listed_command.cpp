@@ -1,13 +1,9 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <memory>
-#include <string>
-
 #include "base/units.h"
+#include "bench/add_bench.h"
 #include "bench/codec/listed_bench.h"
 #include "bench/commands.h"
-#include "bench/fleet/fleet_flags.h"
 
 namespace weightcast::bench {
 namespace {
@@ -28,18 +24,16 @@ Status run(ListedArguments& arguments) {
 }  // namespace
 
 void add_listed_command(CLI::App& app) {
-  // Shared with the callback, which outlives this call.
-  const auto arguments = std::make_shared<ListedArguments>();
+  const auto [command, arguments] =
+      add_bench<ListedArguments>(app, "listed",
+                                 "Lists of changes beside the modelled form: bits per change, and processor seconds "
+                                 "per GiB of encoding and of each step of a receiver",
+                                 run);
   ListedBenchOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("listed",
-                                         "Lists of changes beside the modelled form: bits per change, and "
-                                         "processor seconds per GiB of encoding and of each step of a receiver");
   command->add_option("--size", arguments->size, "Of the snapshot, BF16");
   command->add_option("--changed", options.shares, "Shares of the cells that change")->delimiter(',');
   command->add_option("--repetitions", options.repetitions, "Timed rounds, of which the best counts")
       ->check(CLI::Range(1u, 1000u));
-  command->add_option("--seed", options.seed, "Of cells and changes");
-  command->callback([arguments] { finish_bench(run(*arguments)); });
 }
 
 }  // namespace weightcast::bench

@@ -21,6 +21,7 @@ namespace weightcast::bench {
 namespace {
 
 constexpr std::string_view kZipnn = "zipnn";
+constexpr std::uint64_t kSeed = 1;
 // As an origin cuts a snapshot, so that each has its own tables.
 constexpr std::size_t kEntropySegmentBytes = 1 << 20;
 
@@ -79,7 +80,7 @@ Result<std::vector<PackedCase>> run_content(const PackedContentSpec& spec, const
                                             const std::function<void(const PackedCase&)>& on_case,
                                             const std::function<void(const Error&)>& on_skipped) {
   const std::vector<std::byte> content =
-      make_packed_content(spec, options.size_bytes, options.seed, std::max(1u, options.threads));
+      make_packed_content(spec, options.size_bytes, kSeed, std::max(1u, options.threads));
   PackedCase common;
   common.content = spec.name;
   common.bytes = content.size();

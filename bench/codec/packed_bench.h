@@ -15,7 +15,6 @@ struct PackedBenchOptions {
   /// Of each content.
   std::uint64_t size_bytes = std::uint64_t{1} << 30;
   unsigned repetitions = 3;
-  std::uint64_t seed = 1;
   /// For making contents. What is measured has one.
   unsigned threads = 1;
   /// Names to measure; empty means all.

@@ -2,16 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <memory>
-#include <string>
 #include <thread>
 
 #include "base/units.h"
+#include "bench/add_bench.h"
 #include "bench/codec/packed_bench.h"
-#include "bench/fleet/fleet_flags.h"
 
 namespace weightcast::bench {
 namespace {
@@ -34,20 +31,16 @@ Status run(PackedArguments& arguments) {
 }  // namespace
 
 void add_packed_command(CLI::App& app) {
-  // Shared with the callback, which outlives this call.
-  const auto arguments = std::make_shared<PackedArguments>();
+  const auto [command, arguments] =
+      add_bench<PackedArguments>(app, "packed", "Sizes and speeds of packing full snapshots, beside other codecs", run);
   PackedBenchOptions& options = arguments->options;
   options.threads = std::max(1u, std::thread::hardware_concurrency());
-
-  CLI::App* command = app.add_subcommand("packed", "Sizes and speeds of packing full snapshots, beside other codecs");
   command->add_option("--size", arguments->size, "Of each content");
   command->add_option("--repetitions", options.repetitions, "Timed rounds, of which the best counts")
       ->check(CLI::Range(1u, 1000u));
-  command->add_option("--seed", options.seed, "Of the contents");
   command->add_option("--content", options.contents, "Only these contents: bf16, f16, f8, moments")->delimiter(',');
   command->add_option("--packer", options.packers, "Only these packers, as weightcast-avx2 or zstd-1")->delimiter(',');
   command->add_option("--json", arguments->json_path, "Also write the cases to this file");
-  command->callback([arguments] { finish_bench(run(*arguments)); });
 }
 
 }  // namespace weightcast::bench

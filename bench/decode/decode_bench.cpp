@@ -1,5 +1,3 @@
-#include "bench/decode/decode_bench.h"
-
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -10,7 +8,9 @@
 #include "base/json_of.h"
 #include "base/parallel.h"
 #include "base/random.h"
-#include "base/time.h"
+#include "base/units.h"
+#include "bench/add_bench.h"
+#include "bench/commands.h"
 #include "bench/decode/products.h"
 #include "bench/decode/read_loop.h"
 #include "bench/proc_bytes.h"
@@ -20,6 +20,41 @@
 
 namespace weightcast::bench {
 namespace {
+
+struct DecodeBenchOptions {
+  std::uint64_t weight_bytes = std::uint64_t{2} << 30;  ///< about; of a model like Qwen3
+  std::string dtype = "bfloat16";
+  std::vector<std::size_t> batches{1, 32};
+  std::size_t prompt_tokens = 32;
+  std::size_t steps = 8;  ///< of each batch, after one that does not count
+  unsigned threads = 1;
+  std::string kernels;  ///< plain, avx2, avx512, amx; empty: the best
+  std::string json_path;
+
+  [[nodiscard]] bool bfloat16() const { return dtype == "bfloat16"; }
+};
+
+/// Decoding steps of one batch size. Medians over the steps; the floors are measured between them.
+struct DecodeCase {
+  std::size_t batch = 0;
+  double step_s = 0;
+  double step_cpu_s = 0;  ///< of all threads
+  double read_s = 0;      ///< the floor: reading as many bytes of weights as a token takes, once
+  double read_cpu_s = 0;
+  double products_s = 0;  ///< a plain loop of matrix products over the same shapes, by the machine's BLAS
+  double products_cpu_s = 0;
+
+  [[nodiscard]] double tokens_per_s() const { return static_cast<double>(batch) / step_s; }
+};
+
+struct DecodeBenchResult {
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t token_bytes = 0;     ///< of weights that a token takes
+  std::uint64_t cache_bytes = 0;     ///< of keys and values in use at the end
+  std::uint64_t resident_bytes = 0;  ///< of the process, less what it had before the model was made
+  std::string kernels;
+  std::vector<DecodeCase> cases;
+};
 
 constexpr std::size_t kReadBlock = std::size_t{1} << 20;
 
@@ -39,7 +74,7 @@ ModelConfig model_of(const DecodeBenchOptions& options) {
   config.qk_norm = true;
   config.tie_word_embeddings = true;
   config.rope.theta = 1e6;
-  const std::uint64_t cells = options.weight_bytes / (options.bfloat16 ? 2 : 4);
+  const std::uint64_t cells = options.weight_bytes / (options.bfloat16() ? 2 : 4);
   if (cells < 4 * static_cast<std::uint64_t>(config.vocab_size * config.hidden_size)) {
     // A small one: sizes in proportion to what models of a few million parameters have.
     config.vocab_size = 512;
@@ -179,12 +214,11 @@ Result<DecodeCase> measure(const std::shared_ptr<const EngineWeights>& weights, 
   return result;
 }
 
-}  // namespace
-
-Result<DecodeBenchResult> run_decode_bench(const DecodeBenchOptions& options) {
+/// Errors: those of Engine::make(); kInvalidArgument (kernels that the processor does not have).
+Result<DecodeBenchResult> measure_all(const DecodeBenchOptions& options) {
   WC_ASSIGN(const kernels::Kernels* const kernel, kernels_named(options.kernels));
   const std::uint64_t before = resident_bytes();
-  WC_ASSIGN(const auto weights, make_weights(model_of(options), options.bfloat16));
+  WC_ASSIGN(const auto weights, make_weights(model_of(options), options.bfloat16()));
   DecodeBenchResult result;
   result.kernels = kernel->name;
   result.weight_bytes = weights->bytes();
@@ -204,9 +238,47 @@ nlohmann::json to_json(const DecodeBenchResult& result) {
                           one.products_s, one.products_cpu_s),
                {{"bandwidth_share", one.read_s / one.step_s}, {"products_share", one.products_s / one.step_s}}));
   }
-  return {{"weight_bytes", result.weight_bytes}, {"token_bytes", result.token_bytes},
-          {"cache_bytes", result.cache_bytes},   {"resident_bytes", result.resident_bytes},
-          {"kernels", result.kernels},           {"cases", cases}};
+  return merged(
+      WC_JSON_OF(result.weight_bytes, result.token_bytes, result.cache_bytes, result.resident_bytes, result.kernels),
+      {{"cases", cases}});
+}
+
+Status run(const DecodeBenchOptions& options) {
+  WC_ASSIGN(const DecodeBenchResult result, measure_all(options));
+  fmt::print("{:.2f} GiB of {} weights, {} threads, kernels {}; {:.2f} GiB resident\n",
+             static_cast<double>(result.weight_bytes) / kGiB, options.dtype, options.threads, result.kernels,
+             static_cast<double>(result.resident_bytes) / kGiB);
+  for (const DecodeCase& one : result.cases) {
+    fmt::print(
+        "batch {}: a step takes {:.1f} ms ({:.1f} of processor time), {:.1f} tokens/s; reading the weights once {:.1f} "
+        "ms ({:.1f}), {:.1f} GB/s, {:.2f} of that bound; LibTorch's products {:.1f} ms ({:.1f}), {:.2f} of their "
+        "speed\n",
+        one.batch, 1e3 * one.step_s, 1e3 * one.step_cpu_s, one.tokens_per_s(), 1e3 * one.read_s, 1e3 * one.read_cpu_s,
+        1e-9 * static_cast<double>(result.token_bytes) / one.read_s, one.read_cpu_s / one.step_cpu_s,
+        1e3 * one.products_s, 1e3 * one.products_cpu_s, one.products_cpu_s / one.step_cpu_s);
+  }
+  return write_json(options.json_path, to_json(result));
+}
+
+}  // namespace
+
+void add_decode_command(CLI::App& app) {
+  const auto [command, options] = add_bench<const DecodeBenchOptions>(
+      app, "decode", "Decoding steps of the engine against memory and against products", run);
+  command->add_option("--weights", options->weight_bytes, "About so many bytes of weights")
+      ->transform(CLI::AsSizeValue(false));
+  command->add_option("--dtype", options->dtype, "Of the weights")->check(CLI::IsMember({"float32", "bfloat16"}));
+  command->add_option("--batch", options->batches, "Sequences of a step: 1,32")
+      ->delimiter(',')
+      ->check(CLI::Range(std::size_t{1}, std::size_t{256}));
+  command->add_option("--prompt", options->prompt_tokens, "Tokens of each prompt")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{4096}));
+  command->add_option("--steps", options->steps, "Steps of each batch, after one that does not count")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{10000}));
+  command->add_option("--threads", options->threads, "Of the engine, the reading and the products")
+      ->check(CLI::Range(1u, 256u));
+  command->add_option("--kernels", options->kernels, "plain, avx2, avx512 or amx; the best by default");
+  command->add_option("--json", options->json_path, "Write the result to this file; - is stdout");
 }
 
 }  // namespace weightcast::bench

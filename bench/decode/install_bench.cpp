@@ -1,5 +1,3 @@
-#include "bench/decode/install_bench.h"
-
 #include <fmt/format.h>
 
 #include <cstring>
@@ -9,6 +7,10 @@
 #include "base/files/posix_file_system.h"
 #include "base/json_of.h"
 #include "base/random.h"
+#include "base/units.h"
+#include "bench/add_bench.h"
+#include "bench/commands.h"
+#include "bench/fleet/interrupt.h"
 #include "bench/fleet/scratch.h"
 #include "bench/times.h"
 #include "model/model_files.h"
@@ -17,6 +19,28 @@
 
 namespace weightcast::bench {
 namespace {
+
+struct InstallBenchOptions {
+  std::uint64_t weight_bytes = std::uint64_t{256} << 20;  ///< about; BF16
+  std::uint32_t repetitions = 5;
+  std::string json_path;
+};
+
+/// Versions of an engine that generates for 8 requests. Medians.
+struct InstallBenchResult {
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t changed_cells = 0;
+  std::uint64_t written_bytes = 0;
+  double open_s = 0;             ///< mapped: reading and checking, beside the engine
+  double switch_s = 0;           ///< mapped: the pause
+  double compare_s = 0;          ///< resident: reading, checking and comparing, beside the engine
+  double list_s = 0;             ///< resident: checking a daemon's list of the same changes instead
+  double write_s = 0;            ///< resident: the pause for the changed cells
+  double resident_switch_s = 0;  ///< and for the rest
+};
+
+// Of the cells, from one version to the next.
+constexpr double kChangedShare = 0.03;
 
 ModelConfig model_of(const InstallBenchOptions& options) {
   ModelConfig config;
@@ -91,15 +115,14 @@ VersionList list_of(const WeightChanges& changes, const std::vector<NamedTensor>
   return list;
 }
 
-}  // namespace
-
-Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options) {
+/// Errors: those of writing and reading the versions.
+Result<InstallBenchResult> measure(const InstallBenchOptions& options) {
   PosixFileSystem files;
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   const ModelConfig config = model_of(options);
   const std::filesystem::path first = scratch.path() / "1", second = scratch.path() / "2";
   WC_TRY(write_version(files, first, config, 0, 1));
-  WC_TRY(write_version(files, second, config, options.changed_share, 2));
+  WC_TRY(write_version(files, second, config, kChangedShare, 2));
   const auto open = [&](const std::filesystem::path& directory) { return ModelFiles::open(files, directory, config); };
   const auto map = [&](const std::filesystem::path& directory) -> Result<std::shared_ptr<const EngineWeights>> {
     WC_ASSIGN(ModelFiles opened, open(directory));
@@ -113,6 +136,7 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
   std::shared_ptr<const EngineWeights> in_use = mapped;
   WC_ASSIGN(const auto engine, busy_engine(std::move(mapped)));
   for (std::uint32_t i = 0; i < options.repetitions; ++i) {
+    WC_TRY(check_interrupt());
     WC_ASSIGN(auto next, timed(opens, [&] { return map(i % 2 == 0 ? second : first); }));
     // As VersionFollower does: the old weights go elsewhere.
     const auto old_weights = std::exchange(in_use, next);
@@ -126,6 +150,7 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
   WC_ASSIGN(const auto resident, ResidentWeights::read(std::move(resident_files)));
   WC_ASSIGN(const auto resident_engine, busy_engine(resident->weights()));
   for (std::uint32_t i = 0; i < options.repetitions; ++i) {
+    WC_TRY(check_interrupt());
     const auto compare = [&]() -> Result<WeightChanges> {
       WC_ASSIGN(ModelFiles found, open(i % 2 == 0 ? second : first));
       return resident->compare(std::move(found));
@@ -151,6 +176,30 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
 nlohmann::json to_json(const InstallBenchResult& result) {
   return WC_JSON_OF(result.weight_bytes, result.changed_cells, result.written_bytes, result.open_s, result.switch_s,
                     result.compare_s, result.list_s, result.write_s, result.resident_switch_s);
+}
+
+Status run(const InstallBenchOptions& options) {
+  hold_interrupts();
+  WC_ASSIGN(const InstallBenchResult result, measure(options));
+  fmt::print(
+      "{:.1f} MiB of bfloat16 weights, {} cells changed; mapped: prepared in {:.1f} ms, switched in {:.3f} ms; "
+      "resident: prepared in {:.1f} ms, or by a list in {:.1f} ms, {:.1f} MiB written in {:.2f} ms, switched in {:.3f} "
+      "ms\n",
+      static_cast<double>(result.weight_bytes) / kMiB, result.changed_cells, 1e3 * result.open_s, 1e3 * result.switch_s,
+      1e3 * result.compare_s, 1e3 * result.list_s, static_cast<double>(result.written_bytes) / kMiB,
+      1e3 * result.write_s, 1e3 * result.resident_switch_s);
+  return write_json(options.json_path, to_json(result));
+}
+
+}  // namespace
+
+void add_install_command(CLI::App& app) {
+  const auto [command, options] =
+      add_bench<const InstallBenchOptions>(app, "install", "How long the engine pauses for a version", run);
+  command->add_option("--weights", options->weight_bytes, "About so many bytes of weights")
+      ->transform(CLI::AsSizeValue(false));
+  command->add_option("--repeat", options->repetitions, "Versions of each kind")->check(CLI::Range(1u, 1000u));
+  command->add_option("--json", options->json_path, "Write the result to this file; - is stdout");
 }
 
 }  // namespace weightcast::bench

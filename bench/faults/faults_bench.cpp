@@ -1,14 +1,13 @@
-#include "bench/faults/faults_bench.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <csignal>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "base/json_of.h"
+#include "bench/add_bench.h"
+#include "bench/commands.h"
 #include "bench/faults/corrupting_proxy.h"
 #include "bench/fleet/port_taker.h"
 #include "bench/fleet/process.h"
@@ -178,17 +177,49 @@ class RateWatch {
   double low_until_s_ = 0;
 };
 
-Result<FaultResult> measure(const FaultsBenchOptions& options, const Scenario& scenario, double fault_at_s) {
-  WC_ASSIGN(const std::unique_ptr<Network> network, options.flags.make_network(options.links.rates(options.workers)));
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
-  WC_ASSIGN(const Payload payload, make_payload(scratch.path() / "model.safetensors", options.links.payload_bytes, 1));
-  WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(2 * options.links.payload_bytes * (options.workers + 2)));
+/// One broadcast with one fault in its middle.
+struct FaultResult {
+  std::string scenario;
+  double fault_at_s = 0;
+  double baseline_s = 0;              ///< t100 of the same broadcast without a fault, in the same run
+  std::optional<double> survivors_s;  ///< until every worker that the fault left able to had installed it
+  std::size_t workers = 0;
+  std::size_t survivors = 0;  ///< workers from whom it was awaited
+  std::size_t finished = 0;   ///< of those
+  /// From the fault until every survivor received at 80 % or more of its rate before the fault.
+  std::optional<double> recovery_s;
+  std::uint64_t extra_bytes = 0;  ///< chunk bytes that survivors received beyond one payload each
+  std::uint64_t corrupted = 0;    ///< bits flipped by a lying relay
+  std::vector<std::string> victims;
+
+  [[nodiscard]] std::optional<double> delay_s() const {
+    return survivors_s ? std::optional(*survivors_s - baseline_s) : std::nullopt;
+  }
+  /// Share of the survivors' throughput that the fault cost, as ECHO-2's table has it.
+  [[nodiscard]] std::optional<double> throughput_drop() const {
+    return survivors_s ? std::optional(1 - baseline_s / *survivors_s) : std::nullopt;
+  }
+};
+
+struct FaultsBenchOptions {
+  LinkFlags links;
+  std::size_t workers = 12;
+  std::vector<std::string> scenarios;  ///< empty: all that the network can do
+  FleetFlags flags;
+};
+
+Result<FaultResult> measure(const FaultsBenchOptions& options, const LinkSpec& links, const Scenario& scenario,
+                            double fault_at_s) {
+  WC_ASSIGN(const std::unique_ptr<Network> network, options.flags.make_network(links.rates(options.workers)));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
+  WC_ASSIGN(const Payload payload, make_payload(scratch.path() / "model.safetensors", links.payload_bytes, 1));
+  WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(2 * links.payload_bytes * (options.workers + 2)));
   std::unique_ptr<CorruptingProxy> liar;
   if (scenario.fault == Fault::kLie) {
     WC_ASSIGN(liar, CorruptingProxy::start(*network, kLyingRelay));
   }
   FleetOptions fleet_options = options.flags.options(scratch.path());
-  fleet_options.topology = options.topology;
+  fleet_options.topology = Topology::kChain;
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, options.workers, fleet_options));
 
   std::set<NodeIndex> victims;
@@ -255,47 +286,6 @@ Result<FaultResult> measure(const FaultsBenchOptions& options, const Scenario& s
   return result;
 }
 
-}  // namespace
-
-std::optional<double> FaultResult::delay_s() const {
-  if (!survivors_s) return std::nullopt;
-  return *survivors_s - baseline_s;
-}
-
-std::optional<double> FaultResult::throughput_drop() const {
-  if (!survivors_s) return std::nullopt;
-  return 1 - baseline_s / *survivors_s;
-}
-
-std::vector<std::pair<std::string, std::string>> fault_scenarios() {
-  std::vector<std::pair<std::string, std::string>> all;
-  for (const Scenario& s : kScenarios) all.emplace_back(s.name, s.description);
-  return all;
-}
-
-Result<std::vector<FaultResult>> run_faults_bench(const FaultsBenchOptions& options,
-                                                  const std::function<void(const FaultResult&)>& on_result) {
-  const auto wanted = [&](const Scenario& s) {
-    if (options.scenarios.empty()) return options.flags.netns || !s.needs_hosts;
-    return std::ranges::find(options.scenarios, s.name) != options.scenarios.end();
-  };
-  std::vector<FaultResult> results;
-  const auto keep = [&](FaultResult result) {
-    result.baseline_s = results.empty() ? result.survivors_s.value_or(0) : results.front().baseline_s;
-    results.push_back(std::move(result));
-    on_result(results.back());
-  };
-  constexpr Scenario kWithout{"no-fault", "", Victims::kNone, Fault::kNone, false};
-  WC_ASSIGN(FaultResult baseline, measure(options, kWithout, 0));
-  keep(std::move(baseline));
-  for (const Scenario& scenario : kScenarios) {
-    if (!wanted(scenario)) continue;
-    WC_ASSIGN(FaultResult result, measure(options, scenario, kFaultAtShare * results.front().baseline_s));
-    keep(std::move(result));
-  }
-  return results;
-}
-
 nlohmann::json to_json(const std::vector<FaultResult>& results) {
   nlohmann::json list = nlohmann::json::array();
   for (const FaultResult& r : results) {
@@ -317,6 +307,56 @@ std::string faults_line(const FaultResult& r) {
                      seconds_or_dash(r.survivors_s), seconds_or_dash(r.delay_s()),
                      drop ? fmt::format("{:.1f}%", 100 * *drop) : std::string("-"), seconds_or_dash(r.recovery_s),
                      fmt::format("{} of {}", r.finished, r.survivors), r.extra_bytes, r.corrupted);
+}
+
+/// Runs each scenario on a fleet of its own, by chain, after a run without a fault. Compares the survivors' snapshots
+/// with the payload. Errors: those of the fleet; kCorrupt; kTimedOut (survivors do not finish).
+Status run(const FaultsBenchOptions& options) {
+  WC_ASSIGN(const LinkSpec links, options.links.parse());
+  const auto wanted = [&](const Scenario& s) {
+    if (options.scenarios.empty()) return options.flags.netns || !s.needs_hosts;
+    return std::ranges::find(options.scenarios, s.name) != options.scenarios.end();
+  };
+  print_now(faults_heading());
+  std::vector<FaultResult> results;
+  const auto keep = [&](FaultResult result) {
+    result.baseline_s = results.empty() ? result.survivors_s.value_or(0) : results.front().baseline_s;
+    results.push_back(std::move(result));
+    print_now(faults_line(results.back()));
+  };
+  constexpr Scenario kWithout{"no-fault", "", Victims::kNone, Fault::kNone, false};
+  WC_ASSIGN(FaultResult baseline, measure(options, links, kWithout, 0));
+  keep(std::move(baseline));
+  for (const Scenario& scenario : kScenarios) {
+    if (!wanted(scenario)) continue;
+    WC_ASSIGN(FaultResult result, measure(options, links, scenario, kFaultAtShare * results.front().baseline_s));
+    keep(std::move(result));
+  }
+  WC_TRY(write_json(options.flags.json_path, to_json(results)));
+  for (const FaultResult& result : results) {
+    if (result.survivors_s) continue;
+    return fail(Errc::kTimedOut, Op::kInstall,
+                fmt::format("{}: {} of {} survivors did", result.scenario, result.finished, result.survivors));
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_faults_command(CLI::App& app) {
+  const auto [command, options] = add_bench<const FaultsBenchOptions>(
+      app, "faults", "Broadcasts with a fault in their middle, against one without", run);
+  std::vector<std::string> names;
+  std::string footer = "Scenarios (those that need hosts of their own run with --netns):\n";
+  for (const Scenario& scenario : kScenarios) {
+    names.emplace_back(scenario.name);
+    footer += fmt::format("  {:<26} {}\n", scenario.name, scenario.description);
+  }
+  command->footer(footer);
+  command->add_option("--workers", options->workers, "Workers")->check(CLI::Range(std::size_t{2}, std::size_t{1000}));
+  options->links.add_to(*command);
+  command->add_option("--scenario", options->scenarios, "Only these")->delimiter(',')->check(CLI::IsMember(names));
+  options->flags.add_to(*command);
 }
 
 }  // namespace weightcast::bench

@@ -63,9 +63,8 @@ class Watcher {
   std::thread thread_;  // last: it uses the others
 };
 
-}  // namespace
-
-std::optional<double> Broadcast::t_s(double rho) const {
+/// When the fraction `rho` of all workers, rounded up, had installed it; absent if they never did.
+std::optional<double> time_of(double rho, const std::vector<std::optional<double>>& installed_s) {
   std::vector<double> times;
   for (const auto& t : installed_s) {
     if (t) times.push_back(*t);
@@ -75,6 +74,8 @@ std::optional<double> Broadcast::t_s(double rho) const {
   if (needed == 0 || needed > times.size()) return std::nullopt;
   return times[needed - 1];
 }
+
+}  // namespace
 
 Result<std::unique_ptr<Fleet>> Fleet::start(Network& network, std::size_t workers, const FleetOptions& options) {
   auto fleet = std::unique_ptr<Fleet>(new Fleet(network, options));
@@ -295,6 +296,10 @@ Result<Broadcast> Fleet::broadcast(Version version, const Payload& payload, cons
   result.outcome = *outcome;
   result.rss_anon_bytes_max = std::max(result.rss_anon_bytes_max, rss_anon_bytes_max());
   for (const auto& watcher : watchers) result.installed_s.push_back(watcher->installed_s(start));
+  result.take_s = outcome->take_s.value_or(0);
+  result.t50_s = time_of(0.5, result.installed_s);
+  result.t90_s = time_of(0.9, result.installed_s);
+  result.t100_s = time_of(1.0, result.installed_s);
 
   WC_ASSIGN(const Counters after, read_counters());
   result.cpu_s = after.cpu_s - before.cpu_s;

@@ -32,18 +32,21 @@ struct FleetOptions {
   std::optional<double> paced_share;
 };
 
-/// One broadcast, as observed from outside the nodes. Seconds count from the call of publish().
-struct Broadcast {
+/// What one broadcast took. Seconds count from the call of publish().
+struct BroadcastCost {
+  std::optional<double> t50_s, t90_s, t100_s;  ///< until so many of 100 workers had installed it; absent if never
+  double take_s = 0;                           ///< until the origin had taken the snapshot over; part of all times
+  std::uint64_t origin_egress_bytes = 0;  ///< by the interface where hosts have one, else as the origin counts chunks
+  double cpu_s = 0;                       ///< all nodes
+  double stolen_s = 0;                    ///< processor time that the host gave to others, of all this machine's cores
+  std::uint64_t rss_anon_bytes_max = 0;   ///< of any node, at any time
+};
+
+/// One broadcast, as observed from outside the nodes.
+struct Broadcast : BroadcastCost {
   wc::Outcome outcome;                             ///< what the origin says
   std::vector<std::optional<double>> installed_s;  ///< by worker: when its own node told a subscriber
   std::vector<std::uint64_t> received_bytes;       ///< by worker, chunks only; 0 for one that ended
-  double cpu_s = 0;                                ///< all nodes
-  double stolen_s = 0;                    ///< processor time that the host gave to others, of all this machine's cores
-  std::uint64_t origin_egress_bytes = 0;  ///< by the interface where hosts have one, else as the origin counts chunks
-  std::uint64_t rss_anon_bytes_max = 0;   ///< of any node, at any time
-
-  /// When the fraction `rho` of all workers, rounded up, had installed it; absent if they never did.
-  [[nodiscard]] std::optional<double> t_s(double rho) const;
 };
 
 /// An origin and its workers as real processes on a network. All workers have joined when start() returns. The
@@ -63,7 +66,12 @@ class Fleet {
 
   [[nodiscard]] std::size_t worker_count() const { return nodes_.size() - 1; }
   [[nodiscard]] Process& process(NodeIndex node) { return nodes_.at(node).process; }
+  /// Nothing of one that has ended.
+  [[nodiscard]] ProcessUsage usage(NodeIndex node) const {
+    return nodes_.at(node).process.usage().value_or(ProcessUsage{});
+  }
   [[nodiscard]] std::filesystem::path state(NodeIndex node) const { return nodes_.at(node).state; }
+  [[nodiscard]] const std::string& origin_address() const { return origin_address_; }
   [[nodiscard]] Network& network() { return network_; }
   /// What a node says of itself and others: the JSON of wc_status(), and of wc_versions(). Errors: theirs.
   [[nodiscard]] Result<nlohmann::json> status(NodeIndex node = 0, Duration timeout = std::chrono::seconds(5)) const;

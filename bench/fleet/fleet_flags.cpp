@@ -24,14 +24,13 @@ std::vector<std::string> split(const std::string& flags) {
 }  // namespace
 
 void FleetFlags::add_to(CLI::App& command) {
+  command.parse_complete_callback(hold_interrupts);
   command.add_flag("--netns", netns, "Give each node a host of its own: a network namespace with capped links (root)");
   command.add_flag("--warm-memory", warm,
                    "First touch the memory that files will take: where a virtual machine gives free memory back to its "
                    "host, first touches cost more than anything that is measured");
   command.add_flag("--tls", encrypted,
                    "Give every node keys, so that connections are encrypted; without it they are plain");
-  command.add_option("--weightcast", program, "The daemon's program; default: weightcast beside this one");
-  command.add_option("--scratch", scratch, "Where state directories go; default: $TMPDIR, or /var/tmp");
   command
       .add_option("--pace", paced_share,
                   "With --netns: nodes keep this share of their links' rates by themselves, e.g. 0.95 for what headers "
@@ -47,10 +46,10 @@ Result<std::unique_ptr<Network>> FleetFlags::make_network(std::vector<LinkRates>
   return make_loopback_network(std::move(rates));
 }
 
-FleetOptions FleetFlags::options(const std::filesystem::path& scratch_path) const {
+FleetOptions FleetFlags::options(const std::filesystem::path& scratch) const {
   FleetOptions options;
-  options.program = program.empty() ? beside_this_program("weightcast") : program;
-  options.scratch = scratch_path;
+  options.program = beside_this_program("weightcast");
+  options.scratch = scratch;
   options.daemon_flags = split(daemon_flags);
   options.worker_flags = split(worker_flags);
   options.paced_share = paced_share;
@@ -78,11 +77,6 @@ Result<LinkSpec> LinkFlags::parse() const {
   WC_ASSIGN(parsed.peer, parse_link(peer));
   WC_ASSIGN(parsed.payload_bytes, parse_bytes(size));
   return parsed;
-}
-
-void run_bench(const std::function<Status()>& body) {
-  hold_interrupts();
-  finish_bench(body());
 }
 
 void finish_bench(const Status& status) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -20,19 +19,18 @@ struct FleetFlags {
   bool netns = false;
   bool warm = false;
   bool encrypted = false;
-  std::string program;  ///< default: weightcast beside this program
-  std::string scratch;  ///< default: see Scratch
   std::string json_path;
   std::string svg_path;
   std::string daemon_flags;  ///< separated by spaces
   std::string worker_flags;
   std::optional<double> paced_share;
 
-  /// --netns, --pace, --tls, --warm-memory, --weightcast, --scratch, --daemon-flags, --worker-flags, --json
+  /// --netns, --pace, --tls, --warm-memory, --daemon-flags, --worker-flags, --json. Interrupts are held while the
+  /// command runs (interrupt.h).
   void add_to(CLI::App& command);
 
   [[nodiscard]] Result<std::unique_ptr<Network>> make_network(std::vector<LinkRates> rates) const;
-  /// Options for a fleet whose state is under `scratch`.
+  /// Options for a fleet of the weightcast beside this program, whose state is under `scratch`.
   [[nodiscard]] FleetOptions options(const std::filesystem::path& scratch) const;
   /// Warm memory for `bytes` of files, or none if that was not asked for.
   [[nodiscard]] Result<WarmMemory> warm_memory(std::uint64_t bytes) const;
@@ -61,8 +59,6 @@ struct LinkFlags {
 
 /// Ends the callback of a command: an error becomes one line on stderr and exit status 1.
 void finish_bench(const Status& status);
-/// The same of what `body` gives. Interrupts are held meanwhile (interrupt.h).
-void run_bench(const std::function<Status()>& body);
 
 /// Prints one line at once: somebody may watch how cases are measured.
 void print_now(std::string_view line);

@@ -37,9 +37,9 @@ void fill(Content content, std::uint64_t seed, std::uint64_t first, std::span<st
 
 }  // namespace
 
-Result<Scratch> Scratch::make(const std::string& parent) {
+Result<Scratch> Scratch::make() {
   const char* from_environment = std::getenv("TMPDIR");
-  std::string path = !parent.empty() ? parent : from_environment != nullptr ? from_environment : "/var/tmp";
+  std::string path = from_environment != nullptr ? from_environment : "/var/tmp";
   path += "/weightcast-bench.XXXXXX";
   if (::mkdtemp(path.data()) == nullptr) return fail_errno(errno, Op::kOpen, path);
   return Scratch(path);

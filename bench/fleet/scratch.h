@@ -11,12 +11,12 @@
 
 namespace weightcast::bench {
 
-/// A temporary directory, which the destructor removes with all its contents. It is made under `parent`, else under
-/// TMPDIR, else under /var/tmp, because /tmp may be memory.
+/// A temporary directory, which the destructor removes with all its contents. It is made under TMPDIR, else under
+/// /var/tmp, because /tmp may be memory.
 class Scratch {
  public:
   /// Errors: kIo, kNotFound, kNoSpace.
-  [[nodiscard]] static Result<Scratch> make(const std::string& parent);
+  [[nodiscard]] static Result<Scratch> make();
   Scratch(Scratch&& other) noexcept;
   Scratch& operator=(Scratch&&) = delete;
   ~Scratch();

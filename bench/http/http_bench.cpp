@@ -1,9 +1,7 @@
 #include "bench/http/http_bench.h"
 
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,11 +10,13 @@
 #include <deque>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
 
 #include "base/files/descriptors.h"
 #include "base/files/unique_fd.h"
 #include "base/json_of.h"
+#include "bench/fleet/tcp.h"
 #include "bench/times.h"
 #include "http/client.h"
 #include "http/server.h"
@@ -28,19 +28,9 @@ using Clock = std::chrono::steady_clock;
 constexpr Duration kCallLimit = std::chrono::seconds(30);
 constexpr std::string_view kEvent = "data: {\"token\": 1234, \"logprob\": -0.25, \"text\": \" some\"}\n\n";
 
-Result<UniqueFd> dial(std::uint16_t port, std::string_view request) {
-  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return fail_errno(errno, Op::kConnect, "a client; raise ulimit -n");
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(port);
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
-    return fail_errno(errno, Op::kConnect, "the server");
-  }
-  if (::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size())) {
-    return fail_errno(errno, Op::kSend, "the server");
-  }
+Result<UniqueFd> dial(const Endpoint& server, std::string_view request) {
+  WC_ASSIGN(UniqueFd fd, tcp_connect(server));
+  WC_TRY(tcp_send_all(fd, std::as_bytes(std::span(request))));
   return fd;
 }
 
@@ -99,16 +89,14 @@ Result<HttpBenchResult> run_http_bench(const HttpBenchOptions& options) {
   const std::size_t connections = options.idle + options.streams + options.never_read + 2;
   Served served;
   WC_TRY(served.start(connections * 4 / 3 + 1, options.event_ms));  // of one host three quarters
-  const std::uint16_t port = served.server->endpoint().port;
+  const Endpoint server = served.server->endpoint();
 
   std::vector<UniqueFd> idle, streams;
   for (std::size_t i = 0; i < options.idle; ++i) {
-    WC_ASSIGN(UniqueFd fd, dial(port, "GET /health HTTP/1.1\r\n\r\n"));
-    idle.push_back(std::move(fd));
+    WC_ASSIGN(idle.emplace_back(), dial(server, "GET /health HTTP/1.1\r\n\r\n"));
   }
   for (std::size_t i = 0; i < options.streams; ++i) {
-    WC_ASSIGN(UniqueFd fd, dial(port, "GET /stream HTTP/1.1\r\n\r\n"));
-    streams.push_back(std::move(fd));
+    WC_ASSIGN(streams.emplace_back(), dial(server, "GET /stream HTTP/1.1\r\n\r\n"));
   }
   std::atomic<bool> stopping = false;
   std::atomic<std::uint64_t> events = 0;
@@ -131,7 +119,7 @@ Result<HttpBenchResult> run_http_bench(const HttpBenchOptions& options) {
     while (!stopping) {
       // As many at a time: one is dialled for each that the server has cut.
       while (!stopping && dialled < options.never_read + served.cut) {
-        auto fd = dial(port, "GET /flood HTTP/1.1\r\n\r\n");
+        auto fd = dial(server, "GET /flood HTTP/1.1\r\n\r\n");
         if (!fd.has_value()) break;
         open.push_back(std::move(*fd));
         if (open.size() > options.never_read) open.erase(open.begin());
@@ -145,14 +133,14 @@ Result<HttpBenchResult> run_http_bench(const HttpBenchOptions& options) {
   std::vector<double> times_ms;
   Status failed;
   {
-    WC_ASSIGN(const auto kept, HttpClient::make({.server = served.server->endpoint()}));
+    WC_ASSIGN(const auto kept, HttpClient::make({.server = server}));
     const auto begin = Clock::now();
     const double cpu_before = process_cpu_s();
-    while (failed.has_value() && std::chrono::duration<double>(Clock::now() - begin).count() < options.seconds) {
+    while (failed.has_value() && seconds_since(begin) < options.seconds) {
       for (const bool is_kept : {true, false}) {
         std::unique_ptr<HttpClient> own;
         if (!is_kept) {
-          WC_ASSIGN(own, HttpClient::make({.server = served.server->endpoint()}));
+          WC_ASSIGN(own, HttpClient::make({.server = server}));
         }
         const auto asked = Clock::now();
         const auto response = (is_kept ? *kept : *own).call({.target = "/health"}, kCallLimit);
@@ -175,7 +163,7 @@ Result<HttpBenchResult> run_http_bench(const HttpBenchOptions& options) {
   // The places that the probes and the floods had are taken up to the cap.
   std::vector<UniqueFd> fill;
   for (std::size_t i = 0; i < options.never_read + 66; ++i) {
-    WC_ASSIGN(UniqueFd fd, dial(port, "GET /health HTTP/1.1\r\n\r\n"));
+    WC_ASSIGN(UniqueFd fd, dial(server, "GET /health HTTP/1.1\r\n\r\n"));
     char answer[16] = {};
     if (::recv(fd.get(), answer, 12, MSG_WAITALL) == 12) {
       result.above_cap_status = static_cast<unsigned>(std::atoi(answer + 9));

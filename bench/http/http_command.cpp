@@ -31,8 +31,6 @@ void add_http_command(CLI::App& app) {
   HttpBenchOptions& options = arguments->options;
   command->add_option("--idle", options.idle, "Connections that stay open");
   command->add_option("--streams", options.streams, "Streams that are read");
-  command->add_option("--never-read", options.never_read, "Streams that are not read");
-  command->add_option("--event-ms", options.event_ms, "Between two events of a stream");
   command->add_option("--seconds", options.seconds, "How long");
   command->add_option("--json", arguments->json_path, "Write the result to this file; - is stdout");
 }

@@ -1,8 +1,10 @@
-#include "bench/idle/idle_bench.h"
+#include <fmt/format.h>
 
 #include <utility>
 
 #include "base/json_of.h"
+#include "bench/add_bench.h"
+#include "bench/commands.h"
 #include "bench/fleet/interrupt.h"
 #include "bench/times.h"
 
@@ -12,11 +14,27 @@ namespace {
 constexpr std::size_t kJoins = 5;
 constexpr Duration kSettling = std::chrono::seconds(2);
 
-}  // namespace
+/// What a fleet costs that has nothing to do.
+struct IdleResult {
+  std::size_t workers = 0;
+  double seconds = 0;
+  double origin_cpu_share = 0;  ///< of one core
+  double worker_cpu_share = 0;  ///< mean
+  /// From the start of a further worker's process until it has installed a version of 64 KiB: an upper bound of the
+  /// time from joining to the first byte. Median of several.
+  double join_to_installed_s = 0;
+};
 
-Result<IdleResult> run_idle_bench(const IdleBenchOptions& options) {
+struct IdleBenchOptions {
+  std::size_t workers = 200;
+  double seconds = 10;
+  FleetFlags flags;
+};
+
+/// On loopback. Errors: those of the fleet.
+Result<IdleResult> measure(const IdleBenchOptions& options) {
   const auto network = make_loopback_network(std::vector<LinkRates>(options.workers + kJoins + 1));
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   WC_ASSIGN(const Payload payload, make_payload(scratch.path() / "model.safetensors", 64 * kKiB, 1));
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet,
             Fleet::start(*network, options.workers, options.flags.options(scratch.path())));
@@ -25,12 +43,11 @@ Result<IdleResult> run_idle_bench(const IdleBenchOptions& options) {
 
   IdleResult result;
   result.workers = options.workers;
-  result.seconds = to_seconds(options.duration);
-  const auto origin_cpu_s = [&] { return fleet->process(0).usage().value_or(ProcessUsage{}).cpu_s; };
-  const double origin_before_s = origin_cpu_s();
+  result.seconds = options.seconds;
+  const double origin_before_s = fleet->usage(0).cpu_s;
   const double all_before_s = fleet->cpu_s();
-  WC_TRY(sleep_for(options.duration));
-  const double origin_s = origin_cpu_s() - origin_before_s;
+  WC_TRY(sleep_for(from_seconds(options.seconds)));
+  const double origin_s = fleet->usage(0).cpu_s - origin_before_s;
   const double workers_s = fleet->cpu_s() - all_before_s - origin_s;
   result.origin_cpu_share = origin_s / result.seconds;
   result.worker_cpu_share = workers_s / double(options.workers) / result.seconds;
@@ -43,9 +60,25 @@ Result<IdleResult> run_idle_bench(const IdleBenchOptions& options) {
   return result;
 }
 
-nlohmann::json to_json(const IdleResult& result) {
-  return WC_JSON_OF(result.workers, result.seconds, result.origin_cpu_share, result.worker_cpu_share,
-                    result.join_to_installed_s);
+Status run(const IdleBenchOptions& options) {
+  WC_ASSIGN(const IdleResult result, measure(options));
+  fmt::print("{} idle workers for {:.1f} s: the origin used {:.2f} % of a core, each worker {:.3f} %\n", result.workers,
+             result.seconds, 100 * result.origin_cpu_share, 100 * result.worker_cpu_share);
+  fmt::print("one more worker: from its start until it had installed 64 KiB, {:.1f} ms\n",
+             1e3 * result.join_to_installed_s);
+  return write_json(options.flags.json_path, WC_JSON_OF(result.workers, result.seconds, result.origin_cpu_share,
+                                                        result.worker_cpu_share, result.join_to_installed_s));
+}
+
+}  // namespace
+
+void add_idle_command(CLI::App& app) {
+  const auto [command, options] = add_bench<const IdleBenchOptions>(
+      app, "idle", "What a fleet costs that has nothing to do, and how fast one joins", run);
+  command->add_option("--workers", options->workers, "Workers, all on loopback")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1000}));
+  command->add_option("--seconds", options->seconds, "How long to look")->check(CLI::Range(0.1, 3600.0));
+  options->flags.add_to(*command);
 }
 
 }  // namespace weightcast::bench

@@ -91,7 +91,7 @@ class Crowd::Worker {
   SocketNetwork network_;
   std::unique_ptr<Listener> listener_;
   std::list<std::unique_ptr<FrameConnection>> accepted_;
-  std::unique_ptr<Network::Attempt> attempt_;
+  std::unique_ptr<weightcast::Network::Attempt> attempt_;
   std::unique_ptr<FrameConnection> connection_;
   Duration every_{};
   Timer heartbeat_;

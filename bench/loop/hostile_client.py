@@ -102,15 +102,18 @@ def count(kind, status, answer):
         answers[kind][verdict.get("reason") or verdict["verdict"]] += 1
 
 
-# ---- kinds of attack. Each is called again and again.
+class Attack:
+    """A kind of attack, which is called again and again."""
 
-class Numbers:
+    def __init__(self, client, options):
+        self.client, self.options = client, options
+        self.sequence = client.random.randrange(1 << 40)
+        self.open = collections.deque()  # sockets
+
+
+class Numbers(Attack):
     """Poison under leases of its own, so that nothing but a number is wrong; and rollouts of what nobody leased."""
     pause_s = 0.01
-
-    def __init__(self, client, _):
-        self.client = client
-        self.sequence = client.random.randrange(1 << 40)
 
     def __call__(self):
         client, size = self.client, self.client.run["group_size"]
@@ -134,12 +137,9 @@ class Numbers:
         count(kind, *client.post("/v1/rollouts", {"rollouts": rollouts}))
 
 
-class Others:
+class Others(Attack):
     """Sequence numbers, groups and names of other workers."""
     pause_s = 0.01
-
-    def __init__(self, client, _):
-        self.client = client
 
     def __call__(self):
         number = self.client.random.randrange(2000)
@@ -150,14 +150,9 @@ class Others:
         count("another's heartbeat", *self.client.post("/v1/heartbeats", {"worker": "w0", "version": 1 << 61}))
 
 
-class Leases:
+class Leases(Attack):
     """Asks for as much as there is, and brings nothing."""
     pause_s = 0.02
-
-    def __init__(self, client, _):
-        self.client = client
-        self.sequence = client.random.randrange(1 << 41)
-        self.got = 0
 
     def __call__(self):
         groups = self.client.random.choice([1, 64, 100_000 // self.client.run["group_size"]])
@@ -168,12 +163,9 @@ class Leases:
         count("leases", status, answer)
 
 
-class Floods:
+class Floods(Attack):
     """Heartbeats with long lists, and numbers that no worker has."""
     pause_s = 0.02
-
-    def __init__(self, client, _):
-        self.client = client
 
     def __call__(self):
         rng = self.client.random
@@ -192,13 +184,9 @@ class Floods:
         count("heartbeat: " + what, *self.client.post("/v1/heartbeats", body))
 
 
-class Bodies:
+class Bodies(Attack):
     """Large bodies whose parts are small, and random ones."""
     pause_s = 0.2
-
-    def __init__(self, client, _):
-        self.client = client
-        self.number = 0
 
     def __call__(self):
         rng, run = self.client.random, self.client.run
@@ -216,7 +204,6 @@ class Bodies:
                                                  {"Content-Type": f"application/{content_type}"}))
         # Answers that are long, each under a key of its own.
         for _ in range(20):
-            self.number += 1
             rollouts = [self.client.rollout(i, "g" * 400, task="\x7f" * 100, model_digest="m") for i in range(400)]
             count("keys", *self.client.post("/v1/rollouts", {"rollouts": rollouts, "run": run["run_id"]},
                                             {"Idempotency-Key": f"{rng.randrange(1 << 60):x}"}))
@@ -224,12 +211,9 @@ class Bodies:
                 return
 
 
-class Mutations:
+class Mutations(Attack):
     """Good rollouts with a few bytes changed."""
     pause_s = 0.005
-
-    def __init__(self, client, _):
-        self.client = client
 
     def __call__(self):
         rng = self.client.random
@@ -242,13 +226,9 @@ class Mutations:
         count("mutated", *self.client.post(path, bytes(body)))
 
 
-class SlowBodies:
+class SlowBodies(Attack):
     """Begins many large bodies, and sends a byte of one now and then."""
     pause_s = 0.05
-
-    def __init__(self, client, _):
-        self.client = client
-        self.open = collections.deque()
 
     def __call__(self):
         try:
@@ -270,14 +250,9 @@ class SlowBodies:
                 answers["slow bodies"]["ended by the learner"] += 1
 
 
-class Silent:
+class Silent(Attack):
     """Connections without keys that say nothing."""
     pause_s = 0.002
-
-    def __init__(self, client, options):
-        self.client = client
-        self.open = collections.deque()
-        self.connections = options.connections
 
     def __call__(self):
         try:
@@ -285,7 +260,7 @@ class Silent:
             answers["silent connections"]["dialled"] += 1
         except OSError as error:
             answers["silent connections"][type(error).__name__] += 1
-        if len(self.open) > self.connections:
+        if len(self.open) > self.options.connections:
             self.open.popleft().close()
 
 

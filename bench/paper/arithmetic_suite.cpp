@@ -1,7 +1,5 @@
 #include "bench/paper/arithmetic_suite.h"
 
-#include <fmt/format.h>
-
 namespace weightcast::bench {
 
 TrainingSuite arithmetic_suite(const char* preset, const char* learning_rate) {
@@ -20,7 +18,7 @@ TrainingSuite arithmetic_suite(const char* preset, const char* learning_rate) {
                     {"learning_rate", learning_rate},
                     {"lr_schedule", "cosine"},
                     {"weight_decay", "0"},
-                    {"eval_interval", fmt::format("{}", kArithmeticEvaluationInterval)},
+                    {"eval_interval", "5"},
                     {"eval_prompts", "64"},
                     {"eval_samples", "4"}};
   suite.warm_up_steps = 250;

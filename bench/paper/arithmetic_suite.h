@@ -4,9 +4,6 @@
 
 namespace weightcast::bench {
 
-/// The learner's own answers are judged every so many steps.
-inline constexpr std::uint64_t kArithmeticEvaluationInterval = 5;
-
 /// A small model learns sums in forty steps, from a little supervised training on, where the papers' models take days;
 /// three seeds. All else is the preset. Without cases.
 [[nodiscard]] TrainingSuite arithmetic_suite(const char* preset, const char* learning_rate);

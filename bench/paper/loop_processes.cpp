@@ -20,7 +20,7 @@ std::string flag_of(const Setting& setting) {
 
 Result<std::unique_ptr<LoopProcesses>> LoopProcesses::start(const std::filesystem::path& programs,
                                                             std::uint64_t workers) {
-  WC_ASSIGN(Scratch scratch, Scratch::make(""));
+  WC_ASSIGN(Scratch scratch, Scratch::make());
   auto loop = std::unique_ptr<LoopProcesses>(new LoopProcesses(programs, std::move(scratch)));
   loop->network_ = make_loopback_network(std::vector<LinkRates>(workers + 1));
   FleetOptions options;

@@ -4,6 +4,7 @@
 
 #include "bench/add_bench.h"
 #include "bench/commands.h"
+#include "bench/fleet/interrupt.h"
 #include "bench/fleet/process.h"
 #include "bench/fleet/scratch.h"
 #include "bench/paper/paper_bench.h"
@@ -18,6 +19,7 @@ struct PaperArguments {
 };
 
 Status run(const PaperArguments& arguments) {
+  hold_interrupts();
   std::vector<PaperItem> items;
   for (const std::string& name : arguments.names) {
     if (name == "all") {
@@ -35,7 +37,7 @@ Status run(const PaperArguments& arguments) {
   if (items.size() > 1 && !arguments.svg_path.empty()) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, "--svg draws one figure; give one NAME, or --out DIR");
   }
-  WC_ASSIGN(const Scratch scratch, Scratch::make(""));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   nlohmann::json results = nlohmann::json::array();
   for (const PaperItem& item : items) {
     WC_ASSIGN(const PaperResult result, run_paper_item(item, {scratch.path(), programs}));

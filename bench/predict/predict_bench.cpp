@@ -1,15 +1,47 @@
-#include "bench/predict/predict_bench.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 
 #include "base/json_of.h"
+#include "bench/add_bench.h"
+#include "bench/broadcast/broadcast_bench.h"
+#include "bench/commands.h"
 #include "sim/options.h"
+#include "tools/command.h"
 
 namespace weightcast::bench {
 namespace {
+
+/// One broadcast, simulated, and measured too unless it has too many workers for that.
+struct PredictCase {
+  BroadcastCase real;  ///< only what was asked, if it was not measured
+  bool measured = false;
+  std::string topology;                        ///< what the simulation's planner chose
+  std::optional<double> t50_s, t90_s, t100_s;  ///< simulated
+  double bound_s = 0;                          ///< of any topology
+
+  /// Of a real time: without taking the snapshot over, which is not simulated.
+  [[nodiscard]] std::optional<double> sent_s(const std::optional<double>& t_s) const {
+    return measured && t_s ? std::optional(*t_s - real.take_s) : std::nullopt;
+  }
+  /// The error of the simulated t100, as a share of the real one. Negative if the simulation was too optimistic.
+  [[nodiscard]] std::optional<double> error() const {
+    const auto sent = sent_s(real.t100_s);
+    if (!sent || !t100_s) return std::nullopt;
+    return (*t100_s - *sent) / *sent;
+  }
+};
+
+struct PredictBenchOptions {
+  LinkFlags links;
+  std::vector<std::string> topologies{"star", "chain", "tree", "striped"};
+  std::vector<std::size_t> measured_workers{3, 6, 12, 24};
+  std::vector<std::size_t> further_workers;  ///< only simulated
+  double delay_ms = 0.1;                     ///< of the simulated network, one way
+  double overestimate_max = 0;
+  FleetFlags flags;
+};
 
 std::optional<double> seconds_of(std::optional<Duration> d) { return d ? std::optional(to_seconds(*d)) : std::nullopt; }
 
@@ -37,50 +69,6 @@ Result<PredictCase> simulate_case(BroadcastCase real, bool measured, double effi
   result.t100_s = seconds_of(publication.reached(1.0));
   result.bound_s = to_seconds(publication.bound);
   return result;
-}
-
-}  // namespace
-
-std::optional<double> PredictCase::sent_s(const std::optional<double>& t_s) const {
-  return measured && t_s ? std::optional(*t_s - real.take_s) : std::nullopt;
-}
-
-std::optional<double> PredictCase::error() const {
-  const auto sent = sent_s(real.t100_s);
-  if (!sent || !t100_s) return std::nullopt;
-  return (*t100_s - *sent) / *sent;
-}
-
-Result<std::vector<PredictCase>> run_predict_bench(const PredictBenchOptions& options,
-                                                   const std::function<void(const PredictCase&)>& on_case) {
-  std::vector<PredictCase> results;
-  const auto wanted = [&](Topology topology, std::size_t workers) {
-    BroadcastCase c;
-    c.topology = topology;
-    c.uplink = options.links.uplink;
-    c.peers.assign(workers, options.links.peer);
-    c.payload_bytes = options.links.payload_bytes;
-    return c;
-  };
-  // Without a measurement: what the last one of the same caps found, or all of it.
-  double efficiency = 1;
-  for (const Topology topology : options.topologies) {
-    for (const std::size_t workers : options.measured_workers) {
-      WC_ASSIGN(
-          auto measured,
-          run_broadcast_bench({{wanted(topology, workers)}, options.repetitions, 1, Content::kRandom, options.flags},
-                              [](const BroadcastCase&) {}));
-      BroadcastCase& real = measured.front();
-      efficiency = double(options.links.payload_bytes) / real.line_s / options.links.peer.downlink.bytes_per_s;
-      WC_ASSIGN(PredictCase result, simulate_case(std::move(real), true, efficiency, options.one_way_delay));
-      on_case(results.emplace_back(std::move(result)));
-    }
-    for (const std::size_t workers : options.further_workers) {
-      WC_ASSIGN(PredictCase result, simulate_case(wanted(topology, workers), false, efficiency, options.one_way_delay));
-      on_case(results.emplace_back(std::move(result)));
-    }
-  }
-  return results;
 }
 
 nlohmann::json to_json(const std::vector<PredictCase>& cases) {
@@ -120,7 +108,7 @@ std::string predict_line(const PredictCase& c) {
                      error ? fmt::format("{:+.1f}%", 100 * *error) : "-", c.bound_s);
 }
 
-Figure predict_figure(const std::vector<PredictCase>& cases, Figure::Scale scale) {
+Figure predict_figure(const std::vector<PredictCase>& cases) {
   Figure figure;
   const BroadcastCase& first = cases.front().real;
   figure.title =
@@ -128,10 +116,9 @@ Figure predict_figure(const std::vector<PredictCase>& cases, Figure::Scale scale
                   format_rate(first.uplink), format_rate(first.peers.front().downlink));
   figure.caption =
       "Real: processes that verify, store and install; without taking the snapshot over. Simulated: the same core, at "
-      "the "
-      "rates of a plain TCP stream.";
-  figure.x = {"workers n", scale};
-  figure.y = {"seconds", scale};
+      "the rates of a plain TCP stream.";
+  figure.x = {"workers n", Figure::Scale::kLog};
+  figure.y = {"seconds", Figure::Scale::kLog};
   using Simulated = std::optional<double> PredictCase::*;
   using Real = std::optional<double> BroadcastCase::*;
   const std::vector<std::tuple<std::string, Simulated, Real>> panels = {
@@ -160,6 +147,83 @@ Figure predict_figure(const std::vector<PredictCase>& cases, Figure::Scale scale
     figure.panels.push_back(std::move(panel));
   }
   return figure;
+}
+
+/// Measures, then simulates. The simulation gets the rates that a plain TCP stream reached through the same caps,
+/// because it does not model headers and the kernel's token buckets. Errors: those of measure_broadcast(); kCorrupt
+/// (the simulation broke an invariant).
+Result<std::vector<PredictCase>> measure(const PredictBenchOptions& options, const LinkSpec& links) {
+  std::vector<PredictCase> results;
+  const auto show = [&](PredictCase result) { print_now(predict_line(results.emplace_back(std::move(result)))); };
+  const auto wanted = [&](Topology topology, std::size_t workers) {
+    BroadcastCase c;
+    c.topology = topology;
+    c.uplink = links.uplink;
+    c.peers.assign(workers, links.peer);
+    c.payload_bytes = links.payload_bytes;
+    return c;
+  };
+  // Without a measurement: what the last one of the same caps found, or all of it.
+  double efficiency = 1;
+  const Duration one_way_delay = from_seconds(options.delay_ms / 1e3);
+  for (const std::string& name : options.topologies) {
+    WC_ASSIGN(const Topology topology, parse_topology(name));
+    for (const std::size_t workers : options.measured_workers) {
+      WC_ASSIGN(BroadcastCase real, measure_broadcast(wanted(topology, workers), {.flags = options.flags}));
+      efficiency = double(links.payload_bytes) / real.line_s / links.peer.downlink.bytes_per_s;
+      WC_ASSIGN(PredictCase result, simulate_case(std::move(real), true, efficiency, one_way_delay));
+      show(std::move(result));
+    }
+    for (const std::size_t workers : options.further_workers) {
+      WC_ASSIGN(PredictCase result, simulate_case(wanted(topology, workers), false, efficiency, one_way_delay));
+      show(std::move(result));
+    }
+  }
+  return results;
+}
+
+Status run(const PredictBenchOptions& options) {
+  WC_ASSIGN(const LinkSpec links, options.links.parse());
+  print_now(predict_heading());
+  WC_ASSIGN(const auto cases, measure(options, links));
+  WC_TRY(write_json(options.flags.json_path, to_json(cases)));
+  WC_TRY(write_result(options.flags.svg_path, to_svg(predict_figure(cases))));
+  for (const PredictCase& c : cases) {
+    const auto error = c.error();
+    if (options.overestimate_max <= 0 || !error || *error <= options.overestimate_max) continue;
+    return fail(
+        Errc::kCorrupt, Op::kVerify,
+        fmt::format(
+            "{} to {} workers: the simulation predicts a t100 that is {:.1f} % too long, more than --overestimate-max",
+            to_string(c.real.topology), c.real.peers.size(), 100 * *error));
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_predict_command(CLI::App& app) {
+  const auto [command, options] = add_bench<const PredictBenchOptions>(
+      app, "predict", "The simulation's prediction beside what real processes do", run);
+  command->add_option("--workers", options->measured_workers, "Numbers of workers to measure and simulate")
+      ->delimiter(',')
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1000}));
+  command->add_option("--simulate", options->further_workers, "Further numbers of workers, only to simulate")
+      ->delimiter(',')
+      ->check(CLI::Range(std::size_t{1}, std::size_t{10000}));
+  options->links.add_to(*command);
+  command->add_option("--topology", options->topologies, "star, chain, tree, striped or auto")
+      ->delimiter(',')
+      ->check(topology_validator());
+  command->add_option("--delay-ms", options->delay_ms, "One-way delay of the simulated network")
+      ->check(CLI::Range(0.0, 60'000.0));
+  command
+      ->add_option("--overestimate-max", options->overestimate_max,
+                   "Fail if a simulated t100 is longer than the real one by more than this share")
+      ->check(CLI::Range(0.0, 10.0))
+      ->default_str("");
+  options->flags.add_to(*command);
+  command->add_option("--svg", options->flags.svg_path, "Also draw time against the number of workers");
 }
 
 }  // namespace weightcast::bench

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "bench/fleet/interrupt.h"
 #include "bench/times.h"
 #include "transport/node/payload/make_patch.h"
 #include "transport/node/takeover/takeover.h"
@@ -40,6 +41,7 @@ BenchStore::~BenchStore() {
 Status BenchStore::wait(const std::function<bool()>& holds) {
   const auto limit = Clock::now() + kPatience;
   while (!holds()) {
+    WC_TRY(check_interrupt());
     if (Clock::now() > limit) return fail(Errc::kTimedOut, Op::kPublish, "the node does not get on");
     loop_.run_until(loop_.now() + std::chrono::milliseconds(1));
   }

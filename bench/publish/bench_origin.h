@@ -21,7 +21,8 @@ struct PublicationCost {
   bool in_place = false;  ///< the files of an older version were there to be brought up to date
 };
 
-/// A node's store in this process, on a loop of its own. Errors beside those named: kTimedOut (it does not get on).
+/// A node's store in this process, on a loop of its own. Errors beside those named: kTimedOut (it does not get on),
+/// kClosed (interrupted).
 class BenchStore {
  public:
   /// `threads`: that each piece of work may have. Errors: those of Store::open().

@@ -93,8 +93,8 @@ std::vector<wc::Change> changes_of(const BenchTrainer& trainer) {
 /// A trainer, its fleet, and what its steps took.
 class DeltaRun {
  public:
-  DeltaRun(BenchTrainer& trainer, Fleet& fleet, std::uint64_t tensor_bytes, bool whole)
-      : trainer_(trainer), fleet_(fleet), limit_(time_limit(tensor_bytes)), whole_(whole) {}
+  DeltaRun(BenchTrainer& trainer, Fleet& fleet, std::uint64_t tensor_bytes)
+      : trainer_(trainer), fleet_(fleet), limit_(time_limit(tensor_bytes)) {}
 
   Status open() {
     return attempt([&] {
@@ -103,7 +103,12 @@ class DeltaRun {
     });
   }
   Status publish_first() {
-    WC_TRY(publish_whole());
+    std::vector<wc::Tensor> tensors;
+    for (std::size_t t = 0; t < trainer_.infos().size(); ++t) {
+      const TensorInfo& info = trainer_.infos()[t];
+      tensors.push_back({info.name, "BF16", {info.shape[0]}, trainer_.data(t), 0});
+    }
+    WC_TRY(attempt([&] { version_ = client_->publish(tensors, {}, limit_); }));
     return wait_until_installed();
   }
   Status publish_step(bool is_measured) {
@@ -114,11 +119,7 @@ class DeltaRun {
     const double floor = seconds_since(begin);
     const std::vector<wc::Change> changes = changes_of(trainer_);
     const auto start = Clock::now();
-    if (whole_) {
-      WC_TRY(publish_whole());
-    } else {
-      WC_TRY(attempt([&] { version_ = client_->publish_sparse(version_, changes, {}, limit_); }));
-    }
+    WC_TRY(attempt([&] { version_ = client_->publish_sparse(version_, changes, {}, limit_); }));
     const double call = seconds_since(start);
     WC_TRY(wait_until_installed());
     if (!is_measured) return {};
@@ -134,14 +135,6 @@ class DeltaRun {
   std::uint64_t cells = 0;  // of the last step
 
  private:
-  Status publish_whole() {
-    std::vector<wc::Tensor> tensors;
-    for (std::size_t t = 0; t < trainer_.infos().size(); ++t) {
-      const TensorInfo& info = trainer_.infos()[t];
-      tensors.push_back({info.name, "BF16", {info.shape[0]}, trainer_.data(t), 0});
-    }
-    return attempt([&] { version_ = client_->publish(tensors, {}, limit_); });
-  }
   Status wait_until_installed() {
     for (const auto end = Clock::now() + limit_; Clock::now() < end;) {
       WC_TRY(check_interrupt());
@@ -154,7 +147,6 @@ class DeltaRun {
   BenchTrainer& trainer_;
   Fleet& fleet_;
   const wc::Milliseconds limit_;
-  const bool whole_;
   std::optional<wc::Client> client_;
   std::optional<wc::Subscription> subscription_;
   std::uint64_t version_ = 0;
@@ -166,7 +158,7 @@ Result<DeltaBenchCase> run_case(const DeltaBenchOptions& options, std::uint64_t 
   result.changed_share = changed_share;
   result.single_copy = tensor_bytes >= options.single_copy_bytes_min;
   WC_ASSIGN(BenchTrainer trainer, BenchTrainer::make(tensor_bytes, options.tensors, changed_share));
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
   // Two copies at either node.
   WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(4 * tensor_bytes));
   WC_ASSIGN(const auto network,
@@ -174,7 +166,7 @@ Result<DeltaBenchCase> run_case(const DeltaBenchOptions& options, std::uint64_t 
   FleetOptions fleet_options = options.flags.options(scratch.path());
   if (result.single_copy) fleet_options.worker_flags.emplace_back("--single-copy");
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, 1, fleet_options));
-  DeltaRun run(trainer, *fleet, tensor_bytes, options.whole);
+  DeltaRun run(trainer, *fleet, tensor_bytes);
   WC_TRY(run.open());
   WC_TRY(run.publish_first());
   for (std::uint32_t i = 0; i < kUnmeasured; ++i) WC_TRY(run.publish_step(false));

@@ -18,13 +18,12 @@ struct DeltaBenchOptions {
   std::size_t tensors = 64;
   std::vector<double> changed_shares = {0.001, 0.01, 0.05};  ///< of the cells, from version to version
   std::uint32_t steps = 7;                                   ///< that are measured, after six that are not
-  bool whole = false;                                        ///< steps are published as all tensors, without a list
   double interval_s = 0;  ///< from the beginning of one step to that of the next, at least
   Rate link{};            ///< of either node, in both directions
   FleetFlags flags;
 };
 
-/// One step, from wc_publish_sparse() or wc_publish() until the worker has told a program of the new version. Medians
+/// One step, from wc_publish_sparse() until the worker has told a program of the new version. Medians
 /// of times, and means per step of processor time and bytes.
 struct DeltaBenchCase {
   struct Node {

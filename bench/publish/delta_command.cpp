@@ -59,7 +59,6 @@ void add_delta_command(CLI::App& app) {
       ->delimiter(',')
       ->check(CLI::Range(1e-6, 0.4));
   command->add_option("--steps", options.steps, "Steps that are measured")->check(CLI::Range(1u, 10000u));
-  command->add_flag("--whole", options.whole, "Publish all tensors at each step, without a list");
   command->add_option("--interval", options.interval_s, "Seconds from step to step, at least")
       ->check(CLI::Range(0.0, 3600.0));
   command->add_option("--link", arguments->link, "What either node may send and receive")->check(rate_validator());

@@ -1,5 +1,3 @@
-#include "bench/publish/threads_bench.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,18 +9,42 @@
 
 #include "base/json_of.h"
 #include "base/parallel.h"
-#include "bench/fleet/scratch.h"
+#include "bench/add_bench.h"
+#include "bench/commands.h"
+#include "bench/fleet/interrupt.h"
 #include "bench/publish/bench_origin.h"
 #include "bench/times.h"
+#include "tools/command.h"
+#include "transport/io/log.h"
 
 namespace weightcast::bench {
 namespace {
+
+struct ThreadsBenchOptions {
+  std::string size = "1GiB";
+  std::vector<unsigned> threads = {1, 2, 4};  ///< the first is what the others are compared with
+  std::uint32_t repetitions = 3;
+  std::string json_path;
+};
+
+/// What stays proportional to the model, by so many threads. Medians over the repetitions, which take turns.
+struct ThreadsBenchCase {
+  unsigned threads = 0;
+  double copy_s = 0;       ///< the floor: the tensors copied in memory by so many threads
+  double take_over_s = 0;  ///< a whole snapshot, until the origin has its own copy
+  double scan_s = 0;       ///< the floor of what follows: two copies of the tensors compared in memory
+  double compare_s = 0;    ///< a whole snapshot of which little has changed: the origin's copy, and the patch to it
+  double pack_s = 0;       ///< the packed payload
+  double unpack_s = 0;     ///< at a worker, from its first chunk to the switch
+};
 
 using Clock = std::chrono::steady_clock;
 
 // As many as a fast link has under way.
 constexpr std::size_t kWritesMax = 32;
 constexpr std::size_t kCopyBytes = 4 * kMiB;
+constexpr std::size_t kTensorCount = 64;
+constexpr double kChangedShare = 0.01;  // of the cells, from version to version
 
 double copy_seconds(Bytes from, std::vector<std::byte>& to, unsigned threads) {
   const auto start = Clock::now();
@@ -155,11 +177,11 @@ Status compare(Pair& pair, const BenchTrainer& trainer, const std::vector<std::b
   return {};
 }
 
-}  // namespace
-
-Result<std::vector<ThreadsBenchCase>> run_threads_bench(const ThreadsBenchOptions& options) {
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.scratch));
-  WC_ASSIGN(BenchTrainer trainer, BenchTrainer::make(options.tensor_bytes, options.tensors, options.changed_share));
+/// An origin's and a worker's parts in this process, each with a loop and a store, without sockets. Each version is
+/// compared with what it should be. Errors: kCorrupt (it differs); those of the stores and of the scratch directory.
+Result<std::vector<ThreadsBenchCase>> measure(const ThreadsBenchOptions& options, std::uint64_t tensor_bytes) {
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
+  WC_ASSIGN(BenchTrainer trainer, BenchTrainer::make(tensor_bytes, kTensorCount, kChangedShare));
   std::vector<std::byte> memory(trainer.whole().bytes().size());
   // The process's pool is as large as its first loop with work wants it.
   std::vector<unsigned> descending = options.threads;
@@ -202,6 +224,37 @@ nlohmann::json to_json(const std::vector<ThreadsBenchCase>& cases) {
         {{"compare_to_scan", one.compare_s / one.scan_s}}));
   }
   return json;
+}
+
+Status run(const ThreadsBenchOptions& options) {
+  WC_ASSIGN(const std::uint64_t tensor_bytes, parse_bytes(options.size));
+  set_up_log("warning", {});
+  hold_interrupts();
+  WC_ASSIGN(const auto cases, measure(options, tensor_bytes));
+  fmt::print("{} of BF16; seconds, and how many times as fast as by {} of them\n", options.size, cases[0].threads);
+  fmt::print("threads  copy            take over       scan            compare         pack            unpack\n");
+  for (const ThreadsBenchCase& one : cases) {
+    fmt::print("{:<8}", one.threads);
+    for (const auto which : {&ThreadsBenchCase::copy_s, &ThreadsBenchCase::take_over_s, &ThreadsBenchCase::scan_s,
+                             &ThreadsBenchCase::compare_s, &ThreadsBenchCase::pack_s, &ThreadsBenchCase::unpack_s}) {
+      fmt::print(" {:<15}", fmt::format("{:.3f} ({:.2f})", one.*which, cases[0].*which / (one.*which)));
+    }
+    fmt::print("\n");
+  }
+  return write_json(options.json_path, to_json(cases));
+}
+
+}  // namespace
+
+void add_threads_command(CLI::App& app) {
+  const auto [command, options] =
+      add_bench<const ThreadsBenchOptions>(app, "threads", "What is proportional to the model, by how many threads", run);
+  command->add_option("--size", options->size, "All tensors together")->check(bytes_validator());
+  command->add_option("--threads", options->threads, "Numbers of threads; the first is compared with")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64));
+  command->add_option("--repeat", options->repetitions, "Repetitions")->check(CLI::Range(1u, 1000u));
+  command->add_option("--json", options->json_path, "Also write the result to this file");
 }
 
 }  // namespace weightcast::bench

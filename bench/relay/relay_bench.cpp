@@ -1,5 +1,3 @@
-#include "bench/relay/relay_bench.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,13 +8,56 @@
 
 #include "base/files/posix_file_system.h"
 #include "base/json_of.h"
+#include "bench/add_bench.h"
+#include "bench/commands.h"
 #include "bench/fleet/tcp.h"
 #include "bench/relay/cipher_floor.h"
 #include "bench/times.h"
 #include "patch/snapshot/write_file.h"
+#include "tools/command.h"
 
 namespace weightcast::bench {
 namespace {
+
+/// One repetition of origin -> relay -> leaf without any limit on rates, and, right before it, of the plain way to do
+/// the same with TCP: source -> copier that hashes each chunk, then sends it on -> sink that hashes each chunk; once as
+/// it is, and once with copier and sink writing each chunk to a file that was written before.
+struct RelayCase {
+  struct Plain {
+    double seconds = 0;
+    double cpu_s = 0;  ///< source, copier and sink
+  };
+
+  std::uint64_t payload_bytes = 0;
+  Plain plain;
+  Plain stored;
+  double relay_s = 0;    ///< from the first chunk's leaving, while it is taken over, until the leaf has installed it
+  double publish_s = 0;  ///< from the publish call on
+  double cpu_s = 0;      ///< origin, relay and leaf, the takeover included
+  double stolen_s = 0;   ///< processor time that the host gave to others meanwhile
+  std::uint64_t rss_anon_bytes_max = 0;
+
+  /// With --tls: the same by a second fleet, right after, whose connections are encrypted.
+  struct Encrypted {
+    double relay_s = 0;
+    double cpu_s = 0;
+    double stolen_s = 0;
+    double cipher_s = 0;  ///< the floor: what its two hops encrypt and decrypt, by the cipher alone
+  };
+  std::optional<Encrypted> encrypted;
+
+  /// CPU of the encrypted relay over the plain one's and the floor of its cipher.
+  [[nodiscard]] double encrypted_cpu_ratio() const { return encrypted->cpu_s / (cpu_s + encrypted->cipher_s); }
+  /// Of throughputs.
+  [[nodiscard]] double ratio() const { return plain.seconds / relay_s; }
+  [[nodiscard]] double stored_ratio() const { return stored.seconds / relay_s; }
+};
+
+struct RelayBenchOptions {
+  std::string size = "512MiB";
+  std::uint32_t repetitions = 3;
+  FleetFlags flags;
+};
 
 using Clock = std::chrono::steady_clock;
 
@@ -109,68 +150,13 @@ Result<RelayCase::Plain> plain_relay(std::uint64_t payload_bytes,
 
 /// From the first chunk's leaving until the leaf has installed it; every worker holds it.
 Result<double> relay_seconds(Fleet& fleet, const Broadcast& broadcast, const Payload& payload) {
-  const auto all_s = broadcast.t_s(1.0);
-  if (!all_s) return fail(Errc::kTimedOut, Op::kInstall, "the leaf did not install it");
+  if (!broadcast.t100_s) return fail(Errc::kTimedOut, Op::kInstall, "the leaf did not install it");
   for (NodeIndex node = 1; node <= fleet.worker_count(); ++node) WC_TRY(check_installed(fleet.state(node), payload));
   WC_ASSIGN(const nlohmann::json status, fleet.status());
-  return *all_s - status.at("nodes")[0].at("first_sent_s").get<double>();
+  return *broadcast.t100_s - status.at("nodes")[0].at("first_sent_s").get<double>();
 }
 
 double gibibytes(std::uint64_t bytes) { return double(bytes) / double(kGiB); }
-
-}  // namespace
-
-Result<std::vector<RelayCase>> run_relay_bench(const RelayBenchOptions& options,
-                                               const std::function<void(const RelayCase&)>& on_case) {
-  constexpr std::size_t kWorkers = 2;
-  constexpr std::uint32_t kWarmUps = 3;
-  constexpr double kHops = 2;
-  const auto network = make_loopback_network(std::vector<LinkRates>(kWorkers + 1));
-  const auto encrypted_network = make_loopback_network(std::vector<LinkRates>(kWorkers + 1));
-  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
-  // For each node the version that it has and the one that arrives, the payload, and two files of the plain way.
-  WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(10 * options.payload_bytes));
-  FleetOptions fleet_options = options.flags.options(scratch.path());
-  fleet_options.topology = Topology::kChain;
-  fleet_options.encrypted = false;
-  WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, kWorkers, fleet_options));
-  std::unique_ptr<Fleet> encrypted_fleet;
-  if (options.flags.encrypted) {
-    fleet_options.encrypted = true;
-    fleet_options.scratch = scratch.path() / "encrypted";
-    std::filesystem::create_directory(fleet_options.scratch);
-    WC_ASSIGN(encrypted_fleet, Fleet::start(*encrypted_network, kWorkers, fleet_options));
-  }
-
-  std::vector<RelayCase> cases;
-  for (std::uint32_t repetition = 0; repetition < kWarmUps + options.repetitions; ++repetition) {
-    WC_ASSIGN(const Payload payload,
-              make_payload(scratch.path() / "model.safetensors", options.payload_bytes, repetition));
-    RelayCase measured;
-    measured.payload_bytes = options.payload_bytes;
-    WC_ASSIGN(measured.plain, plain_relay(options.payload_bytes, std::nullopt));
-    WC_ASSIGN(measured.stored, plain_relay(options.payload_bytes, scratch.path()));
-    WC_ASSIGN(const Broadcast broadcast, fleet->broadcast(Version{repetition + 1}, payload, {}));
-    measured.publish_s = broadcast.t_s(1.0).value_or(0);
-    WC_ASSIGN(measured.relay_s, relay_seconds(*fleet, broadcast, payload));
-    measured.cpu_s = broadcast.cpu_s;
-    measured.stolen_s = broadcast.stolen_s;
-    measured.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
-    if (encrypted_fleet) {
-      RelayCase::Encrypted& encrypted = measured.encrypted.emplace();
-      WC_ASSIGN(const Broadcast second, encrypted_fleet->broadcast(Version{repetition + 1}, payload, {}));
-      WC_ASSIGN(encrypted.relay_s, relay_seconds(*encrypted_fleet, second, payload));
-      encrypted.cpu_s = second.cpu_s;
-      encrypted.stolen_s = second.stolen_s;
-      WC_ASSIGN(const double one_hop_s, cipher_floor_s(options.payload_bytes));
-      encrypted.cipher_s = kHops * one_hop_s;
-    }
-    if (repetition < kWarmUps) continue;
-    cases.push_back(measured);
-    on_case(measured);
-  }
-  return cases;
-}
 
 nlohmann::json to_json(const std::vector<RelayCase>& cases) {
   nlohmann::json list = nlohmann::json::array();
@@ -214,6 +200,72 @@ std::string relay_line(const RelayCase& c) {
         c.encrypted_cpu_ratio(), c.encrypted->stolen_s);
   }
   return line;
+}
+
+/// Publishes three times to warm up (connections, page cache, and files of forgotten versions to write to), which is
+/// not reported, then alternates the plain ways and ours, encrypted too if the flags say so. Every installed file is
+/// compared with what was published.
+Status run(const RelayBenchOptions& options) {
+  WC_ASSIGN(const std::uint64_t payload_bytes, parse_bytes(options.size));
+  constexpr std::size_t kWorkers = 2;
+  constexpr std::uint32_t kWarmUps = 3;
+  constexpr double kHops = 2;
+  const auto network = make_loopback_network(std::vector<LinkRates>(kWorkers + 1));
+  const auto encrypted_network = make_loopback_network(std::vector<LinkRates>(kWorkers + 1));
+  WC_ASSIGN(const Scratch scratch, Scratch::make());
+  // For each node the version that it has and the one that arrives, the payload, and two files of the plain way.
+  WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(10 * payload_bytes));
+  FleetOptions fleet_options = options.flags.options(scratch.path());
+  fleet_options.topology = Topology::kChain;
+  fleet_options.encrypted = false;
+  WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, kWorkers, fleet_options));
+  std::unique_ptr<Fleet> encrypted_fleet;
+  if (options.flags.encrypted) {
+    fleet_options.encrypted = true;
+    fleet_options.scratch = scratch.path() / "encrypted";
+    std::filesystem::create_directory(fleet_options.scratch);
+    WC_ASSIGN(encrypted_fleet, Fleet::start(*encrypted_network, kWorkers, fleet_options));
+  }
+
+  print_now("Three publications first, to warm up; they are not shown.\n" + relay_heading());
+  std::vector<RelayCase> cases;
+  for (std::uint32_t repetition = 0; repetition < kWarmUps + options.repetitions; ++repetition) {
+    WC_ASSIGN(const Payload payload, make_payload(scratch.path() / "model.safetensors", payload_bytes, repetition));
+    RelayCase measured;
+    measured.payload_bytes = payload_bytes;
+    WC_ASSIGN(measured.plain, plain_relay(payload_bytes, std::nullopt));
+    WC_ASSIGN(measured.stored, plain_relay(payload_bytes, scratch.path()));
+    WC_ASSIGN(const Broadcast broadcast, fleet->broadcast(Version{repetition + 1}, payload, {}));
+    measured.publish_s = broadcast.t100_s.value_or(0);
+    WC_ASSIGN(measured.relay_s, relay_seconds(*fleet, broadcast, payload));
+    measured.cpu_s = broadcast.cpu_s;
+    measured.stolen_s = broadcast.stolen_s;
+    measured.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
+    if (encrypted_fleet) {
+      RelayCase::Encrypted& encrypted = measured.encrypted.emplace();
+      WC_ASSIGN(const Broadcast second, encrypted_fleet->broadcast(Version{repetition + 1}, payload, {}));
+      WC_ASSIGN(encrypted.relay_s, relay_seconds(*encrypted_fleet, second, payload));
+      encrypted.cpu_s = second.cpu_s;
+      encrypted.stolen_s = second.stolen_s;
+      WC_ASSIGN(const double one_hop_s, cipher_floor_s(payload_bytes));
+      encrypted.cipher_s = kHops * one_hop_s;
+    }
+    if (repetition < kWarmUps) continue;
+    cases.push_back(measured);
+    print_now(relay_line(measured));
+  }
+  return write_json(options.flags.json_path, to_json(cases));
+}
+
+}  // namespace
+
+void add_relay_command(CLI::App& app) {
+  const auto [command, options] = add_bench<const RelayBenchOptions>(
+      app, "relay", "Throughput of one hop of store and forward, without limits", run);
+  command->add_option("--size", options->size, "Payload")->check(bytes_validator());
+  command->add_option("--repeat", options->repetitions, "Repetitions, each of the plain way and of ours")
+      ->check(CLI::Range(1u, 1000u));
+  options->flags.add_to(*command);
 }
 
 }  // namespace weightcast::bench

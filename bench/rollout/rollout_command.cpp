@@ -38,14 +38,8 @@ void add_rollout_command(CLI::App& app) {
       ->delimiter(',');
   command->add_option("--steps", base.steps, "Training steps of each case")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
-  command->add_option("--warm-up", base.warm_up_steps, "Steps before those, which do not count")
-      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 20));
   command->add_option("--t-bcast", base.t_bcast_s, "Seconds from a publication until engines have it")
       ->check(CLI::Range(0.0, 1e6));
-  command
-      ->add_option("--token-slowdown", base.token_slowdown,
-                   "Share by which each further rollout in an engine makes a token longer")
-      ->check(CLI::Range(0.0, 10.0));
   command->add_option("--seed", base.seed, "Of responses, environments and faults");
   command->add_option("--json", arguments->json_path, "Write the result to this file; - is stdout");
   command->add_option("--svg", arguments->svg_path, "Draw the time of a step over the suite's axis");

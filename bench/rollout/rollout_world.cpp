@@ -384,7 +384,6 @@ class World {
     made_.at(rollout).slot_s += seconds;
     step_record_.slot_s += seconds;
     step_record_.longest_s = std::max(step_record_.longest_s, seconds);
-    ++step_record_.generations;
     const std::uint32_t engine = running->second.engine;
     worker_of(rollout).engines[engine].engine.stop(now_, rollout);
     running_.erase(running);
@@ -506,14 +505,13 @@ class World {
     RolloutWorldResult r;
     for (const Worker& worker : workers_) r.scheduler = sum_of(r.scheduler, worker.scheduler.stats());
     steps_.erase(steps_.begin(), steps_.begin() + static_cast<std::ptrdiff_t>(o_.warm_up_steps));
-    double waited = 0, trained = 0, slot_s = 0, all = 0, longest = 0, generations = 0;
+    double waited = 0, trained = 0, slot_s = 0, all = 0, longest = 0;
     for (const SimulatedStep& step : steps_) {
       all += step.seconds;
       waited += step.waited_s;
       trained += step.trained_s;
       slot_s += step.slot_s;
       longest = std::max(longest, step.longest_s);
-      generations += static_cast<double>(step.generations);
       r.staleness_mean += step.staleness_mean;
       r.staleness_floor += step.staleness_floor;
       r.group_s += step.group_s;

@@ -82,7 +82,6 @@ struct SimulatedStep {
   double generate_s = 0;  ///< until the last generation that the batch needed ended
   double slot_s = 0;      ///< that slots were generating in
   double longest_s = 0;   ///< of any generation that ended or was stopped
-  std::uint64_t generations = 0;
   double staleness_mean = 0;
   double staleness_floor = 0;
   std::uint64_t staleness_max = 0;

@@ -138,7 +138,7 @@ class PokerRuns {
     cell.hands = match.hands;
     cell.refused_share =
         match.answered == 0 ? 0 : static_cast<double>(match.refused) / static_cast<double>(match.answered);
-    nlohmann::json json = to_json(cell);
+    nlohmann::json json = cell;
     json["digest"] = digest;
     WC_TRY(replace_file(files_, path, json_text(json) + "\n", Synced::kBytes));
     return cell;

@@ -28,23 +28,9 @@ nlohmann::json to_json(const PokerSuite& suite) {
                  {"cases", std::move(cases)}});
 }
 
-nlohmann::json to_json(const PokerCell& cell) {
-  return WC_JSON_OF(cell.policy, cell.seed, cell.opponent, cell.mean, cell.low, cell.high, cell.hands,
-                    cell.refused_share);
-}
-
 std::optional<PokerCell> poker_cell(const nlohmann::json& json) {
   try {
-    PokerCell cell;
-    cell.policy = json.at("policy").get<std::string>();
-    cell.seed = json.at("seed").get<std::uint64_t>();
-    cell.opponent = json.at("opponent").get<std::string>();
-    cell.mean = json.at("mean").get<double>();
-    cell.low = json.at("low").get<double>();
-    cell.high = json.at("high").get<double>();
-    cell.hands = json.at("hands").get<std::uint64_t>();
-    cell.refused_share = json.at("refused_share").get<double>();
-    return cell;
+    return json.get<PokerCell>();
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }

@@ -53,6 +53,8 @@ struct PokerCell {
   double refused_share = 0;  ///< of the policy's answers
 };
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PokerCell, policy, seed, opponent, mean, low, high, hands, refused_share)
+
 inline constexpr std::string_view kWarmedUp = "warmed up";
 inline constexpr std::string_view kFrozenModel = "frozen model";
 
@@ -64,8 +66,7 @@ struct PokerOutcome {
 /// All that the suite's figures follow from.
 [[nodiscard]] nlohmann::json to_json(const PokerSuite& suite);
 
-/// {policy, seed, opponent, mean, low, high, hands, refused_share}, and back: absent if it is none.
-[[nodiscard]] nlohmann::json to_json(const PokerCell& cell);
+/// Of a cell's JSON: absent if it is none.
 [[nodiscard]] std::optional<PokerCell> poker_cell(const nlohmann::json& json);
 
 }  // namespace weightcast::bench

@@ -2,15 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cstdio>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
-
-#include "bench/commands.h"
 
 namespace weightcast::bench {
 namespace {
@@ -83,46 +77,6 @@ TEST(CodecBench, RefusesNamesThatThereAreNoneOf) {
   options.codecs.clear();
   options.traces = {"bf16"};
   EXPECT_FALSE(run_codec_bench(options).has_value());
-}
-
-TEST(CodecCommand, WritesTheCasesAsJson) {
-  const std::string path = testing::TempDir() + "codec_command_test.json";
-  CLI::App app;
-  add_codec_command(app);
-  testing::internal::CaptureStdout();
-  app.parse(
-      "codec --cells 5000 --threads 1 --repetitions 1 --trace bf16-matrix-lr1e-6 --codec raw-int32,xor-zstd --json " +
-      path);
-  const std::string table = testing::internal::GetCapturedStdout();
-  EXPECT_NE(table.find("xor-zstd"), std::string::npos);
-  const nlohmann::json written = nlohmann::json::parse(read_file(path));
-  std::remove(path.c_str());
-  ASSERT_EQ(written.at("cases").size(), 2u);
-  for (const auto& c : written.at("cases")) {
-    EXPECT_EQ(c.at("trace"), "bf16-matrix-lr1e-6");
-    for (const char* member : {"codec", "cells", "changed", "bytes", "bits_per_changed", "entropy_bits_per_changed",
-                               "encode_cells_per_s", "apply_cells_per_s", "threads"}) {
-      EXPECT_TRUE(c.contains(member)) << member;
-    }
-  }
-}
-
-TEST(CodecCommand, FailsWithOneLineAndStatusOne) {
-  CLI::App app;
-  add_codec_command(app);
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  int status = 0;
-  try {
-    app.parse("codec --cells 1000 --codec nothing");
-  } catch (const CLI::Error& error) {
-    status = error.get_exit_code();
-  }
-  static_cast<void>(testing::internal::GetCapturedStdout());
-  const std::string message = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(status, 1);
-  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1);
-  EXPECT_NE(message.find("nothing"), std::string::npos);
 }
 
 }  // namespace

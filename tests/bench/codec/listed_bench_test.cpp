@@ -2,10 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
-
-#include "bench/commands.h"
-
 namespace weightcast::bench {
 namespace {
 
@@ -30,15 +26,6 @@ TEST(ListedBench, RefusesSharesAndSizesThatGiveNothing) {
   EXPECT_EQ(run_listed_bench({.size_bytes = 1000}).error().code, Errc::kInvalidArgument);
   EXPECT_EQ(run_listed_bench({.size_bytes = 8 << 20, .shares = {0}}).error().code, Errc::kInvalidArgument);
   EXPECT_EQ(run_listed_bench({.size_bytes = 8 << 20, .shares = {1e-12}}).error().code, Errc::kInvalidArgument);
-}
-
-TEST(ListedCommand, TakesItsOptions) {
-  CLI::App app;
-  add_listed_command(app);
-  std::vector<std::string> arguments = {"0.01", "--changed", "8MiB", "--size", "1", "--repetitions", "listed"};
-  EXPECT_NO_THROW(app.parse(arguments));
-  arguments = {"0.9", "--changed", "8MiB", "--size", "listed"};
-  EXPECT_THROW(app.parse(arguments), CLI::RuntimeError);
 }
 
 }  // namespace

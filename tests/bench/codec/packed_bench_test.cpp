@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -12,7 +11,6 @@
 #include "bench/codec/packer.h"
 #include "bench/codec/trace.h"
 #include "bench/codec/zipnn_rival.h"
-#include "bench/commands.h"
 #include "patch/kernels/kernels.h"
 
 namespace weightcast::bench {
@@ -112,16 +110,6 @@ TEST(PackedContent, RoundsToF16AsIeee754Does) {
   EXPECT_EQ(to_f16(0x1p-24f), 0x0001);
   EXPECT_EQ(to_f16(0x1p-25f), 0x0000) << "a tie goes to even";
   EXPECT_EQ(to_f16(-0.0f), 0x8000);
-}
-
-TEST(PackedCommand, TakesItsOptions) {
-  CLI::App app;
-  add_packed_command(app);
-  std::vector<std::string> arguments = {"bf16",     "--content", "64KiB",         "--size", "lz4,zstd-1",
-                                        "--packer", "1",         "--repetitions", "packed"};
-  EXPECT_NO_THROW(app.parse(arguments));
-  arguments = {"none", "--content", "packed"};
-  EXPECT_THROW(app.parse(arguments), CLI::RuntimeError);
 }
 
 }  // namespace

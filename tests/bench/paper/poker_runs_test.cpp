@@ -63,7 +63,8 @@ TEST(PokerRuns, TrainAndPlayEachOpponentAndKeepWhatIsDone) {
     if (again.cells[i].mean == 777.5) {
       ++taken;
     } else {
-      EXPECT_EQ(to_json(again.cells[i]), to_json(first.cells[i])) << "a match comes to the same chips again";
+      EXPECT_EQ(nlohmann::json(again.cells[i]), nlohmann::json(first.cells[i]))
+          << "a match comes to the same chips again";
     }
   }
   EXPECT_EQ(taken, 1u);
