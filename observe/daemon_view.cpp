@@ -110,7 +110,10 @@ HttpResponse DaemonView::answer_to(const std::string& path) {
     return {.body = whole_text()};
   }
   if (path.starts_with(kPublications)) return publication(std::string_view(path).substr(kPublications.size()));
-  return http_error(404, "there is nothing at this path; /status, /events, /publications/N, /metrics and /healthz are");
+  return http_error(
+      404,
+      "there is nothing at this path; there are /, /status, /events, /publications/N, /metrics, /healthz, "
+      "/plan and /learner");
 }
 
 Result<local::ReadyReply> DaemonView::readiness() {

@@ -170,7 +170,7 @@ struct NodeStatus {
   double transfer_s = 0;  ///< from the first chunk to the last one stored
   double finish_s = 0;    ///< from there until it was installed: what was left of applying, and checking the whole
   double switch_s = 0;    ///< of that, making `current` point to it
-  double encode_s = 0;    ///< at the origin: comparing two versions, the last time
+  double encode_s = 0;    ///< at the origin: comparing two versions or packing one, the last time
   /// How a worker came to its version: "full", or by patches: "direct", "folded" over several versions, "chain" of
   /// several in turn. A worker itself cannot tell these apart: "patch". "" where it is not known.
   std::string payload = {};
@@ -215,7 +215,7 @@ struct NodeStatus {
 /// As many nodes as fit a message; all of what follows stands in each.
 struct StatusReply {
   static constexpr std::uint32_t kNumber = 6;
-  std::vector<NodeStatus> nodes = {};  ///< on a worker: itself and, as far as it knows, its parent
+  std::vector<NodeStatus> nodes = {};  ///< on a worker: itself
   std::uint64_t latest_version = 0;
   std::string topology = {}, model_id = {};
   double predicted_s = 0;

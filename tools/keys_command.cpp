@@ -86,9 +86,9 @@ Status list(const KeysFlags& flags) {
   for (const auto& [cluster, until] : authority.authorities()) {
     fmt::print("cluster {}  its authority counts until {}\n", cluster, date_of(until));
   }
-  fmt::print("{:<{}}  {:<8} {:<20}  {}\n", "name", width, "for", "expires", "state");
+  fmt::print("{:<{}}  {:<9}  {:<20}  {}\n", "name", width, "for", "expires", "state");
   for (const IssuedKeys& keys : authority.issued()) {
-    fmt::print("{:<{}}  {:<8} {:<20}  {}\n", keys.name, width, to_string(keys.use), date_of(keys.end_unix_s()),
+    fmt::print("{:<{}}  {:<9}  {:<20}  {}\n", keys.name, width, to_string(keys.use), date_of(keys.end_unix_s()),
                state_of(keys, now));
   }
   return {};

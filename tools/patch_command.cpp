@@ -79,6 +79,11 @@ Status make(const PatchFlags& flags) {
   WC_ASSIGN(const OldSnapshot base, OldSnapshot::open(file_system, flags.base));
   WC_ASSIGN(const SnapshotSource result, SnapshotSource::open(file_system, flags.other));
   WC_ASSIGN(const FileTable files, base.result_files(result.size_bytes()));
+  if (flags.base == kNothing && result.file_table().files().size() > 1) {
+    return fail(Errc::kUnsupported, Op::kEncode,
+                fmt::format("{}: it has {} files, and a packed one does not hold their names; give one file",
+                            flags.other, result.file_table().files().size()));
+  }
   if (files.files() != result.file_table().files()) {
     return fail(Errc::kUnsupported, Op::kEncode,
                 fmt::format("{} and {} consist of different files; give both as one file, or with the same shards",
@@ -282,7 +287,9 @@ void add_patch_command(const Commands& commands) {
 
   const auto [make_app, make_flags] =
       add_command<PatchFlags>(below, "make", "Write the patch that leads from OLD to NEW, or NEW packed", make);
-  make_app->add_option("OLD", make_flags->base, "A snapshot: safetensors file or directory; none: NEW is packed")
+  make_app
+      ->add_option("OLD", make_flags->base,
+                   "A snapshot: safetensors file or directory; none: NEW, of one file, is packed")
       ->required();
   make_app->add_option("NEW", make_flags->other, "A snapshot")->required();
   make_app->add_option("-o,--output", make_flags->output, "The patch file")->required();

@@ -153,9 +153,9 @@ Status run(const PublishFlags& flags) {
   std::fflush(stdout);
   if (outcome.reached) return {};
   return fail(Errc::kTimedOut, Op::kPublish,
-              fmt::format("version {}: {} of {} workers installed it within {} s, {} were to; missing: {}; see "
+              fmt::format("version {}: {} of {} workers installed it within {} s, {:.4g} % were to; missing: {}; see "
                           "'weightcast status'",
-                          outcome.version, outcome.installed, outcome.workers, flags.timeout_s, flags.wait,
+                          outcome.version, outcome.installed, outcome.workers, flags.timeout_s, 100 * flags.wait,
                           outcome.missing.empty() ? "no worker is connected"
                                                   : fmt::format("{}", fmt::join(outcome.missing, ", "))));
 }

@@ -22,7 +22,8 @@ Status run(const std::string& state) {
 void add_reload_command(const Commands& commands) {
   const auto [app, state] = add_command<std::string>(
       commands, "reload",
-      "Have a running daemon read rates and limits anew from its --config, and the list of revoked keys", run);
+      "Have a running daemon read rates and limits anew from its --config, its keys, and the list of revoked keys",
+      run);
   add_state_option(*app, *state, "The daemon's state directory");
   app->footer(
       "Prints what has changed. If anything there is wrong, or cannot change while the daemon runs, nothing has.");

@@ -371,7 +371,7 @@ Phases of a worker, in seconds, one after another
   SWITCHED      making it the version in use
   ENGINE        from there until an engine on its host took the version; -: none has
 Phases, BYTES and FED BY are the worker's own word. The origin remembers the last 1,000 publications, and
-the workers of the last 32,768 courses: with 200 workers, of the last 163 publications. It knows those that had ended
+at most 32,768 workers of these in all: of 200 workers those of the last 163 publications. It knows those that had ended
 after a restart, too, from DIR/history (16 MiB at most).)";
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "base/text.h"
 
@@ -27,8 +28,9 @@ Result<Number> number_of(const HttpRequest& request, std::string_view name, Numb
   // A NaN is not within.
   if (number && *number >= least && *number <= most) return *number;
   return fail(Errc::kInvalidArgument, Op::kConfigure,
-              fmt::format("{} is {}; it has to be a number from {} to {}", name,
-                          text ? fmt::format("'{}'", printable(text->substr(0, 40))) : "missing", least, most));
+              fmt::format("{} is {}; it has to be a {} from {} to {}", name,
+                          text ? fmt::format("'{}'", printable(text->substr(0, 40))) : "missing",
+                          std::is_integral_v<Number> ? "whole number" : "number", least, most));
 }
 
 Plan plan_of(const WhatIf& question, std::uint32_t workers, Topology topology) {

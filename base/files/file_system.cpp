@@ -76,14 +76,17 @@ Status remove_all(FileSystem& files, const fs::path& path) {
   const Result<FileInfo> there = files.link_info(path);
   if (!there.has_value()) return there.error().code == Errc::kNotFound ? Status() : Status(there.error());
   if (!there->is_directory()) return remove_if_there(files, path);
-  WC_ASSIGN(const std::vector<std::string> names, files.list(path));
+  const auto unless_gone = [](const Error& error) { return error.code == Errc::kNotFound ? Status() : Status(error); };
+  const Result<std::vector<std::string>> names = files.list(path);
+  if (!names.has_value()) return unless_gone(names.error());
   Status first;
-  for (const std::string& name : names) {
+  for (const std::string& name : *names) {
     const Status removed = remove_all(files, path / name);
     if (!removed.has_value() && first.has_value()) first = removed;
   }
   WC_TRY(first);
-  return files.remove_directory(path);
+  const Status removed = files.remove_directory(path);
+  return removed.has_value() ? removed : unless_gone(removed.error());
 }
 
 Status remove_if_there(FileSystem& files, const fs::path& path) {

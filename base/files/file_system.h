@@ -16,8 +16,8 @@
 namespace weightcast {
 
 // The seam under everything that keeps files: the store, the patch library, the node's records. Two implementations:
-// PosixFileSystem (base/files/posix_file_system.h) is what a node runs on; sim::SimFileSystem (sim/host/sim_file_system.h) is a
-// disk in memory that loses power, fills up and fails on purpose.
+// PosixFileSystem (base/files/posix_file_system.h) is what a node runs on; sim::SimFileSystem
+// (sim/host/sim_file_system.h) is a disk in memory that loses power, fills up and fails on purpose.
 //
 // Threads. Calls block. The store makes them on pool threads, or on the loop's thread before the loop runs. Chunks go
 // through Disk (transport/io/disk/disk.h), which does not block. Any thread may call the Posix side, and several
@@ -215,8 +215,8 @@ inline constexpr std::size_t kWriteBytes = 64 * kKiB;
 [[nodiscard]] bool exists(FileSystem& files, const std::filesystem::path& path);
 /// Makes the directory and those above it that are missing. Their names survive a power cut. Harmless if it exists.
 [[nodiscard]] Status make_directories(FileSystem& files, const std::filesystem::path& path);
-/// Removes `path` and, if it is a directory, all below it. Does not follow links. Harmless if there is nothing. Goes on
-/// after an error, and returns the first.
+/// Removes `path` and, if it is a directory, all below it. Does not follow links. Harmless if there is nothing, or if
+/// another thread removes it at the same time. Goes on after an error, and returns the first.
 [[nodiscard]] Status remove_all(FileSystem& files, const std::filesystem::path& path);
 /// remove(), harmless if there is nothing.
 [[nodiscard]] Status remove_if_there(FileSystem& files, const std::filesystem::path& path);

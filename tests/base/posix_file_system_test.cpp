@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <string>
+#include <thread>
 
 #include "tests/patch/temp_dir.h"
 
@@ -34,6 +36,21 @@ TEST(PosixFileSystem, RefusesAtOnceWhatIsNoRegularFile) {
   const auto directory = files.open_directory(dir.path());
   ASSERT_TRUE(directory.has_value());
   EXPECT_FALSE((*directory)->open("fifo", {}).has_value());
+}
+
+TEST(PosixFileSystem, WhatSomebodyElseRemovesMeanwhileIsRemoved) {
+  PosixFileSystem files;
+  const TempDir dir;
+  for (int folder = 0; folder < 500; ++folder) {
+    std::filesystem::create_directories(dir.file("trash/" + std::to_string(folder) + "/below"));
+  }
+  Status other;
+  std::thread thread([&] { other = remove_all(files, dir.file("trash")); });
+  const Status status = remove_all(files, dir.file("trash"));
+  thread.join();
+  EXPECT_TRUE(status.has_value()) << status.error().message();
+  EXPECT_TRUE(other.has_value()) << other.error().message();
+  EXPECT_FALSE(std::filesystem::exists(dir.file("trash")));
 }
 
 TEST(PosixFileSystem, ReadsNoFileBeyondItsLimitAndSaysIt) {

@@ -76,7 +76,9 @@ TEST_F(TextTest, OfCommandsThatMakeKeys) {
       AllOf(HasSubstr("cluster "), ContainsRegex("origin +origin .*valid"), ContainsRegex("w +worker .*valid")));
   EXPECT_THAT(text({"keys", "token", "--name", "x", "--dir", keys}), ContainsRegex("^[^ \n]+\n$"));
   EXPECT_THAT(text({"keys", "revoke", "w", "--dir", keys}), HasSubstr("w is revoked"));
-  EXPECT_THAT(text({"keys", "list", "--dir", keys}), ContainsRegex("w +worker .*revoked"));
+  EXPECT_THAT(text({"keys", "list", "--dir", keys}),
+              AllOf(ContainsRegex("w +worker .*revoked"), ContainsRegex("w +worker     20"),
+                    ContainsRegex("enrolment +enrolment  20")));
   EXPECT_THAT(text({"keys", "rotate", "--dir", keys}), HasSubstr("'weightcast reload' has a running origin take it"));
 }
 

@@ -99,7 +99,7 @@ TEST_F(DaemonViewTest, SaysThatNoDaemonRuns) {
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 503"));
   EXPECT_THAT(answer, HasSubstr("no daemon runs there"));
   EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 503"));
-  EXPECT_THAT(get("/elsewhere"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(get("/elsewhere"), AllOf(StartsWith("HTTP/1.1 404"), HasSubstr("/healthz, /plan and /learner")));
 }
 
 TEST_F(DaemonViewTest, TellsTheStateAndWhetherTheNodeIsReady) {

@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import socket
@@ -79,6 +80,8 @@ class Host:
             assert (one["remedy"] != "") == (one["level"] != "ok"), f"a remedy, and only for what is wrong: {one}"
         has_fault = any(one["level"] == "fault" for one in findings)
         assert ran.returncode == (1 if has_fault else 0), f"status {ran.returncode}: {findings}"
+        said = re.fullmatch(r"weightcast: [0-9]+ faults?, [0-9]+ warnings?; .*\n", ran.stderr)
+        assert said if has_fault else ran.stderr == "", f"on stderr: {ran.stderr}"
         return {one["check"]: one["level"] for one in findings if one["level"] != "ok"}
 
     def mounted(self, script, *arguments):

@@ -93,7 +93,7 @@ class AnswersTest(PageOfDaemons):
         url = self.serve()
         good = {"workers": "12", "size_bytes": "67108864", "uplink_bps": "3e8", "peer_bps": "1e8"}
         for name, value, why in (
-            ("workers", "0", "workers is '0'; it has to be a number from 1 to 10000"),
+            ("workers", "0", "workers is '0'; it has to be a whole number from 1 to 10000"),
             ("workers", "10001", "workers is '10001'"),
             ("workers", "-1", "workers is '-1'"),
             ("size_bytes", "", "size_bytes is ''"),

@@ -29,8 +29,9 @@ TEST(WhatIf, ReadsAQuestion) {
 TEST(WhatIf, NamesWhatCannotBe) {
   const std::string rest = "&size_bytes=1000&uplink_bps=3e8&peer_bps=1e8";
   for (const auto& [query, why] : std::vector<std::pair<std::string, std::string>>{
-           {rest, "workers is missing; it has to be a number from 1 to 10000"},
-           {"workers=1e3" + rest, "workers is '1e3'"},
+           {rest, "workers is missing; it has to be a whole number from 1 to 10000"},
+           {"workers=1e3" + rest, "workers is '1e3'; it has to be a whole number"},
+           {"workers=3&delay_ms=x" + rest, "delay_ms is 'x'; it has to be a number from 0 to 60000"},
            {"workers=4294967297" + rest, "workers is '4294967297'"},
            {"workers=3&delay_ms=nan" + rest, "delay_ms is 'nan'"},
            {"workers=3&sweep=1,x" + rest, "sweep has to be at most 20 numbers from 1 to 10000"},

@@ -132,7 +132,7 @@ Result<std::vector<Setting>> read_settings(const std::string& file) {
   PosixFileSystem files;
   const Result<std::string> text = read_file(files, file, kFileBytesMax);
   if (!text.has_value()) {
-    return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("{}: {}", printable(file), text.error().detail));
+    return about(printable(file), fail(Errc::kInvalidArgument, Op::kConfigure, text.error().detail));
   }
   return parse_settings(*text, file);
 }

@@ -152,7 +152,11 @@ void LocalApi::handle_request(const SessionPtr& session, RequestId id, const loc
                                            preparing->version));
   }
   const auto found = wanted == kNoVersion ? service_.installed() : service_.installed_version(wanted);
-  if (!found) return refuse(Errc::kNotFound, "it is not here; acquire the version in use, or wait for one");
+  if (!found) {
+    return refuse(Errc::kNotFound, wanted == kNoVersion
+                                       ? "no version is in use yet; wait for one"
+                                       : "it is not here; acquire the version in use, or wait for one");
+  }
   session->pins.push_back(Version{found->version});
   pin_all();
   reply(*session, id, *found);

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "tests/e2e/patch/patch_fixture.h"
@@ -99,6 +100,13 @@ TEST_F(PackedTest, SnapshotIsPackedAndUnpackedByHand) {
   const Ran refused = cluster.run({"patch", "apply", model.path(), patch, "-o", out});
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(refused.err, HasSubstr("for a base of 0 bytes"));
+  const std::string directory = cluster.temp().file("snapshot");
+  std::filesystem::create_directory(directory);
+  std::filesystem::copy(model.path(), directory + "/model.safetensors");
+  std::ofstream(directory + "/config.json") << "{}";
+  const Ran several = cluster.run({"patch", "make", "none", directory, "-o", patch});
+  EXPECT_EQ(several.status, 1);
+  EXPECT_THAT(several.err, HasSubstr(directory + ": it has 2 files"));
 }
 
 }  // namespace

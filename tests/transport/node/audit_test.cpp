@@ -18,10 +18,10 @@ struct AuditTest : testing::Test {
   static void SetUpTestSuite() { set_up_log("warning", {LogFormat::kText, "origin"}); }
 
   /// What is logged when a peer is turned away `times` times at `now`.
-  std::string note(int times, Refusal reason = Refusal::kCertificate) {
+  std::string note(int times, Refusal reason = Refusal::kCertificate, const std::string& why = "it has expired") {
     testing::internal::CaptureStderr();
     for (int i = 0; i < times; ++i) {
-      audit.note(now, reason, who, "192.0.2.7", fail(Errc::kNotAllowed, Op::kVerify, "it has expired"));
+      audit.note(now, reason, who, "192.0.2.7", fail(Errc::kNotAllowed, Op::kVerify, why));
     }
     return testing::internal::GetCapturedStderr();
   }
@@ -40,6 +40,14 @@ TEST_F(AuditTest, SaysWhoFromWhereAndWhy) {
   EXPECT_THAT(note(1, Refusal::kIdentity), HasSubstr("refused, identity: worker gpu-7 at 192.0.2.7: it has expired\n"));
   who->role = Role::kStranger;
   EXPECT_THAT(note(1, Refusal::kEnrolment), HasSubstr("refused, enrolment: 192.0.2.7: it has expired\n"));
+}
+
+TEST_F(AuditTest, SaysFromWhereOnce) {
+  for (const char* before : {"192.0.2.7: ", "from 192.0.2.7: ", "to 192.0.2.7: "}) {
+    EXPECT_THAT(note(1, Refusal::kHandshake, std::string(before) + "it closed"),
+                HasSubstr("refused, handshake: 192.0.2.7: it closed\n"));
+  }
+  EXPECT_THAT(note(1, Refusal::kHandshake, "192.0.2.77: it closed"), HasSubstr("192.0.2.7: 192.0.2.77: it closed\n"));
 }
 
 TEST_F(AuditTest, AFloodIsCountedAndNotLogged) {

@@ -302,6 +302,7 @@ TEST_F(LocalApiTest, AcquiredVersionsArePinnedUntilTheyAreReleased) {
   program.ask(1, local::AcquireRequest{0});
   ASSERT_TRUE(answered(program, 1));
   EXPECT_EQ(as<local::ErrorReply>(program.answer(0)).code, number(Errc::kNotFound)) << "none is in use";
+  EXPECT_THAT(as<local::ErrorReply>(program.answer(0)).detail, testing::HasSubstr("no version is in use yet"));
   service.in_use.emplace().version = 2;
   program.ask(2, local::AcquireRequest{0});
   program.ask(3, local::AcquireRequest{1});
