@@ -70,6 +70,9 @@ class LogRestore {
       if (!is_proven_wrong(opened.error())) return cannot_look_at(layout_.anchor(version), opened.error());
       log_warning("store: {} is no anchor: {}", layout_.anchor(version).native(), opened.error().detail);
     }
+    // A process that ended before it had synced their names may have left it: older ones go now, and a power cut must
+    // find this one.
+    if (anchor_) WC_TRY(sync_directory(layout_.files(), layout_.anchors()));
     // After a kill memory has it all, and nothing is read for it.
     if (!anchor_ || newest_possible(restored.anchor) <= newest_here) return restored;
     WC_TRY(find_links());
