@@ -130,8 +130,9 @@ Status StoreLayout::create() const {
   }
   // What was moved aside may still be unsynced, and what it was moved out of goes next.
   WC_TRY(sync_directory(*files_, aside()));
-  // An earlier start may have died between making a directory and syncing its name. A directory that this user may not
-  // read was there before.
+  // An earlier start may have ended between making a directory and syncing its name. Of those above a directory that
+  // this user may not read was there before.
+  WC_TRY(sync_directory(*files_, directory_));
   for (fs::path path = directory_; path != path.parent_path(); path = path.parent_path()) {
     static_cast<void>(sync_directory(*files_, path.parent_path()));
   }
