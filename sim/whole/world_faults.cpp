@@ -55,6 +55,7 @@ void WorldRun::begin(Host& host, const Fault& fault) {
       faults.no_space = 0.01;
       faults.short_io = 0.2;
       host.has_sound_disk = false;
+      host.disk_fails_until = std::max(host.disk_fails_until, clock_.now() + fault.lasts);
       return host.disk->set_faults(faults);
     }
     case FaultKind::kStalledDisk:
@@ -116,6 +117,7 @@ void WorldRun::calm() {
   while (!lasting_.empty()) end(Fault(lasting_.back()));
   for (auto& host : hosts_) {
     host->stalled_until = {};
+    host->disk_fails_until = std::min(host->disk_fails_until, clock_.now());
     if (host->runs()) {
       host->chunks->stall_until({});
       host->loop->stall_until({});

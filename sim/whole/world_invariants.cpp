@@ -17,6 +17,9 @@ constexpr std::uint64_t kStoringSlackBytes = 12 * 4 * kKiB;
 // Of versions of a few leaves, which the store reads a fifth of a second after they are installed.
 constexpr Duration kRotFoundIn = std::chrono::seconds(5);
 
+// The store tries each second to take what was refused from where complete versions lie.
+constexpr Duration kTakenOutIn = std::chrono::seconds(3);
+
 std::string difference(const FileDigests& expected, const FileDigests& found) {
   for (const auto& [name, digest] : expected) {
     if (!found.contains(name)) return name + " is missing";
@@ -112,6 +115,9 @@ void WorldRun::check_disk(Host& host) {
     for (const std::string& name : disk.list(versions).value_or(std::vector<std::string>{})) {
       check_version(host, disk, versions / name, version_of(name));
     }
+    std::erase_if(host.refused_since, [&](const auto& seen) {
+      return std::ranges::none_of(versions_in(disk), [&](Version version) { return version == seen.first; });
+    });
   });
 }
 
@@ -149,7 +155,12 @@ void WorldRun::check_version(Host& host, FileSystem& disk, const std::filesystem
     if (!refused_.contains({run, version})) return;
     was_refused = true;
   }
-  if (was_refused) return violate(host, fmt::format("has version {}, which was refused", version.value));
+  if (was_refused) {
+    const auto seen = host.refused_since.emplace(version, clock_.now()).first;
+    const Instant tries_since = std::max({seen->second, host.disk_fails_until, host.stalled_until});
+    if (!host.has_sound_disk && clock_.now() - tries_since <= kTakenOutIn) return;
+    return violate(host, fmt::format("has version {}, which was refused", version.value));
+  }
   if (host.rotten_somewhere) {
     // A step reads nothing but what it changes. What has rotted beside that the store finds by itself, soon.
     const auto seen = host.wrong_since.emplace(version, clock_.now()).first;

@@ -1,9 +1,10 @@
-// The last step of receiving a version, whose calls of the disk fail one by one.
+// The last step of receiving or importing a version, whose calls of the disk fail.
 #include <gtest/gtest.h>
 
 #include <cerrno>
 
 #include "sim/host/sim_file_system.h"
+#include "tests/sim/store_host.h"
 #include "transport/io/store/store_layout.h"
 #include "transport/io/store/store_work.h"
 
@@ -89,6 +90,29 @@ TEST(InstallPatched, CanBeDoneAgainAfterACallAndItsUndoingHaveFailed) {
   const auto again = store.install();
   EXPECT_TRUE(again.has_value()) << again.error().message();
   EXPECT_TRUE(exists(store.files, store.layout.current() / "model.safetensors"));
+}
+
+TEST(StoreImport, ThatIsRefusedLeavesItsPlaceOnceTheDiskLetsItGo) {
+  int left_there = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    StoreHost host(seed);
+    ASSERT_TRUE(host.start());
+    ASSERT_TRUE(host.import(snapshot(1)).has_value());
+    host.files.set_faults({.error = 0.1});
+    const Status imported = host.import(snapshot(2));
+    if (imported.has_value()) continue;
+    host.store->discard(kNew);
+    const auto wait = [&](Duration time) { static_cast<void>(host.clock->run_until([] { return false; }, time)); };
+    wait(std::chrono::milliseconds(100));
+    host.files.set_faults({});
+    const StoreLayout layout(host.files, kState);
+    left_there += exists(host.files, layout.complete(kNew)) ? 1 : 0;
+    wait(std::chrono::seconds(2));
+    EXPECT_FALSE(exists(host.files, layout.complete(kNew)));
+    EXPECT_TRUE(host.holds(layout.current(), snapshot(1)));
+  }
+  EXPECT_GT(left_there, 0);
 }
 
 }  // namespace

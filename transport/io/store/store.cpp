@@ -31,6 +31,7 @@ Store::Store(EventLoop& loop, StoreOptions options, FileSystem& files, std::uniq
                      for (const auto& task : std::exchange(waiting_for_place_, {})) task();
                    }),
       restore_timer_(loop, [this] { restore_base(); }),
+      take_out_timer_(loop, [this] { take_out_again(); }),
       start_pieces_(loop, [this] { start_pieces(); }),
       sync_timer_(loop,
                   [this] {
@@ -528,11 +529,7 @@ void Store::discard(PayloadId payload) {
     remove(payload.version, layout_.incoming(payload.version), std::move(target));
   }
   // An installation that failed and could not be undone has left it where a start would take it for complete.
-  if (imported && payload.is_full() && !complete_.contains(payload.version)) {
-    run_unawaited(serial_, [layout = layout_, version = payload.version, next = newest(), table = *table] {
-      return uninstall(layout, version, next, table);
-    });
-  }
+  if (imported && payload.is_full() && !complete_.contains(payload.version)) take_out(payload.version, *table);
   remove(payload, layout_.incoming(payload), std::move(table));
 }
 

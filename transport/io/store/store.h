@@ -403,6 +403,9 @@ class Store {
   void handle_moved(const IncomingRef& incoming, double switch_s, const InstallDone& done);
   void give_up(const IncomingRef& incoming, const Error& error, const InstallDone& done);
   void throw_away(const IncomingRef& incoming, const Error& error, const InstallDone& done);
+  /// Takes the files of an import from where complete versions lie; tries again until the disk does it.
+  void take_out(Version version, FileTable table);
+  void take_out_again();
   /// The newest that is complete and not lost, of whatever run; kNoVersion if there is none.
   [[nodiscard]] StoreLayout::Named newest() const;
   void install_checked(const IncomingRef& incoming, InstallDone done);
@@ -482,6 +485,9 @@ class Store {
   /// An in-place update that failed, and whose base could not be restored yet.
   std::optional<std::pair<PayloadId, CompleteRef>> unrestored_;
   Timer restore_timer_;
+  /// Imports that are not wanted, whose files the disk did not let go from where complete versions lie.
+  std::map<Version, FileTable> misplaced_;
+  Timer take_out_timer_;
   std::deque<PieceWork> waiting_pieces_;
   std::size_t pieces_under_way_ = 0;
   Deferred start_pieces_;

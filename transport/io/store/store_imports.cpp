@@ -2,11 +2,14 @@
 
 #include <utility>
 
+#include "transport/io/log.h"
 #include "transport/io/store/store.h"
 #include "transport/io/store/store_work.h"
 
 namespace weightcast {
 namespace {
+
+constexpr Duration kTakeOutRetry = std::chrono::seconds(1);
 
 bool are_all_digests(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests) {
   return chunk_digests.size() == manifest.chunk_count() &&
@@ -70,6 +73,28 @@ void Store::grow_making(const Manifest& manifest) {
     found->second.so_far = manifest;
   } else if (const auto complete = complete_.find(payload.version); complete != complete_.end() && payload.is_full()) {
     complete->second->full_so_far = manifest;
+  }
+}
+
+void Store::take_out(Version version, FileTable table) {
+  const auto work = [layout = layout_, version, next = newest(), table] {
+    return uninstall(layout, version, next, table);
+  };
+  serial_.run(work, [this, version, table = std::move(table)](const Status& taken_out) {
+    if (taken_out.has_value()) return;
+    log_warning("store: version {}, which was refused, is still in its place: {}", version.value,
+                taken_out.error().message());
+    misplaced_.insert_or_assign(version, table);
+    if (!take_out_timer_.armed()) take_out_timer_.arm(loop_.now() + kTakeOutRetry);
+  });
+}
+
+void Store::take_out_again() {
+  for (const auto& [version, table] : std::exchange(misplaced_, {})) {
+    const PayloadId full(version);
+    // Who makes it anew takes away what is there, or discards it once more.
+    const bool anew = complete_.contains(version) || preparing_.contains(full) || imports_.contains(full);
+    if (!anew) take_out(version, table);
   }
 }
 
