@@ -51,7 +51,8 @@ std::string Simulation::proof_against(NodeIndex node) const {
   const Instant long_ago = local(node) - kJudgedAfter;
   const LiarEvidence& evidence = liar.liar->evidence();
   for (const auto& [child, since] : evidence.withheld_from) {
-    if (liar_options(child) == nullptr && since < long_ago) return "has held chunks back from " + name_of(child);
+    const bool is_witness = liar_options(child) == nullptr && !nodes_[child].suspected;
+    if (is_witness && since < long_ago) return "has held chunks back from " + name_of(child);
   }
   if (evidence.accused && *evidence.accused < long_ago) return "has accused its parents again and again";
   if (evidence.impersonated && *evidence.impersonated < long_ago) return "has joined as another";
