@@ -211,6 +211,8 @@ Result<bool> is_made(const StoreLayout& layout, Version version, unsigned thread
     return true;
   }
   if (record->outdated) return false;  // it has a digest that says nothing here: back to the version before
+  // It came whole, after a try to make it in place, and a power cut has torn its record: a mark there would not count.
+  if (!record->manifest.id().is_encoded() && !record->digests.complete()) return false;
   if (layout.in_memory()) return snapshot_matches(record->manifest, **files, threads);
   // A sync may have failed while the process lived: another one alone would say nothing.
   const std::atomic<bool> wanted = true;
