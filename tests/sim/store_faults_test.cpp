@@ -550,5 +550,13 @@ TEST(StoreFaults, SchedulesBreakNothing) {
   }
 }
 
+TEST(StoreFaults, SchedulesThatOnceLostADurableVersionBreakNothing) {
+  for (const std::uint64_t seed :
+       {179582846201912, 179582942102150, 180060000026837, 180060000030204, 180060000035283}) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Schedule(seed).run();
+  }
+}
+
 }  // namespace
 }  // namespace weightcast::sim

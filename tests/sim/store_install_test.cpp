@@ -115,5 +115,17 @@ TEST(StoreImport, ThatIsRefusedLeavesItsPlaceOnceTheDiskLetsItGo) {
   EXPECT_GT(left_there, 0);
 }
 
+TEST(StoreImport, KeepsItsPlaceFromAPatchToTheSameVersion) {
+  StoreHost host(1);
+  ASSERT_TRUE(host.start());
+  ASSERT_TRUE(host.receive(snapshot(1)).has_value());
+  const Result<ImportTarget> target = host.await<ImportTarget>(
+      [&](auto done) { host.store->begin_import(kNew, snapshot(2).manifest.files, std::move(done)); });
+  ASSERT_TRUE(target.has_value());
+  EXPECT_EQ(host.begin(patch_to(2).manifest).error().code, Errc::kBusy);
+  host.store->discard(kNew);
+  EXPECT_TRUE(host.begin(patch_to(2).manifest).has_value());
+}
+
 }  // namespace
 }  // namespace weightcast::sim

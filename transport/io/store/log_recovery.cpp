@@ -179,7 +179,9 @@ class LogRestore {
         is_it            ? known->second
         : links_.empty() ? *anchor_record_
                          : VersionRecord{links_.back().record.manifest, ChunkDigests(links_.back().record.manifest)};
-    record.durable = layout_.in_memory();
+    // The process before may have ended before it had synced a patch: then the store does so, and marks the version.
+    const bool is_logged = links_.empty() || (is_it && known->second.durable);
+    record.durable = layout_.in_memory() && is_logged;
     record.torn_at.reset();
     return record;
   }

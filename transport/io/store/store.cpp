@@ -127,12 +127,14 @@ std::vector<PartialVersion> Store::partial() const {
 /// Whether `payload` cannot be begun or imported now; then it has been refused.
 bool Store::refuse_new(PayloadId payload, const std::function<void(Error)>& refuse) {
   const Version version = payload.version;
+  const auto made_here = [&](PayloadId id) { return preparing_.contains(id) || imports_.contains(id); };
   std::optional<Error> error;
   if (version == kNoVersion) {
     error = fail(Errc::kInvalidArgument, Op::kOpen, "version 0 stands for none");
   } else if (complete_.contains(version)) {
     error = fail(Errc::kAlreadyExists, Op::kOpen, fmt::format("version {}: complete already", version.value));
-  } else if (preparing_.contains(payload) || imports_.contains(payload)) {
+  } else if (made_here(payload) || made_here(version)) {
+    // Of a patch the version, too: an update in place hides its base where the files of an import lie.
     error = fail(Errc::kBusy, Op::kOpen, fmt::format("version {}: begun already", version.value));
   } else if (unrestored_ && unrestored_->first.version == version) {
     // Its place is taken by the base's only copy.
