@@ -82,7 +82,8 @@ class Host:
         assert ran.returncode == (1 if has_fault else 0), f"status {ran.returncode}: {findings}"
         said = re.fullmatch(r"weightcast: [0-9]+ faults?, [0-9]+ warnings?; .*\n", ran.stderr)
         assert said if has_fault else ran.stderr == "", f"on stderr: {ran.stderr}"
-        return {one["check"]: one["level"] for one in findings if one["level"] != "ok"}
+        # How fast the disk is while other tests run nobody plants.
+        return {one["check"]: one["level"] for one in findings if one["level"] != "ok" and one["check"] != "state-speed"}
 
     def mounted(self, script, *arguments):
         """A prefix: what follows runs where `script` has mounted something."""
