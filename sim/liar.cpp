@@ -255,10 +255,16 @@ void LyingWorker::complain(wire::FaultKind kind, bool stays) {
       kind == wire::FAULT_KIND_CORRUPT || kind == wire::FAULT_KIND_SLOW || kind == wire::FAULT_KIND_SILENT;
   // Of a payload that it has, or says that it has, the plan gives it no parent.
   const bool receives = receiving() == payload_of(assignment_) && !does(Lie::kOverstates);
-  if (is_complaint && receives && parent != 0 && source.ancestors_size() > 0 &&
-      parent == source.ancestors(0).peer_id() && ++accusations_ >= kAccusations && !evidence_.accused) {
+  const bool is_fed_by_it = source.ancestors_size() > 0 && parent == source.ancestors(0).peer_id();
+  // Behind a slow edge every parent seems slow: a relay that has called one slow is a leaf, and nobody hears what else
+  // it says of that payload's parents.
+  const bool is_heard = called_slow_in_ != payload_of(assignment_);
+  if (is_complaint && receives && parent != 0 && is_fed_by_it && is_heard && ++accusations_ >= kAccusations &&
+      !evidence_.accused) {
     evidence_.accused = now_;
   }
+  if (kind == wire::FAULT_KIND_SLOW && (parent == 0 || is_fed_by_it) && !children_.empty())
+    called_slow_in_ = payload_of(assignment_);
   say_to_origin(std::move(message));
 }
 

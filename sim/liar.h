@@ -131,6 +131,7 @@ class LyingWorker final : public WorkerCore {
   ConnId origin_conn_{};
   std::uint32_t said_to_origin_ = 0;  // on this connection, beside the core
   std::uint32_t accusations_ = 0;
+  PayloadId called_slow_in_;
   std::uint32_t denied_ = 0;
   PayloadId starves_of_{};  // by its word, since then
   Instant starving_since_{};
