@@ -132,7 +132,8 @@ TEST_P(FrameTraffic, UplinkLimitHoldsAndIsSharedEvenly) {
   }
   const auto sent = [](const TcpPair& pair) { return double(pair.dialed.connection->bytes_sent()); };
   EXPECT_TRUE(fills(rate, sender, receiver, [&] { return sent(one) + sent(two); }));
-  EXPECT_NEAR(sent(one), sent(two), 128.0 * kKiB);
+  // A receiver that has no processor for a moment takes nothing, and then the other one has its turn.
+  EXPECT_NEAR(sent(one), sent(two), 0.05 * (sent(one) + sent(two)));
 }
 
 TEST_P(FrameTraffic, DownlinkLimitHolds) {
