@@ -100,8 +100,9 @@ bool PayloadPlan::takes_part(const Member& member) const {
   if (holders_.contains(member.id)) return true;
   if (member.installed >= payload.version) return false;
   if (member.assigned == payload) return true;
-  if (!told_.contains(member.id)) return false;
-  return member.receiving == payload || member.receiving == PayloadId{};
+  // What it is in the middle of it may hear of only now, because it has joined again.
+  if (member.receiving == payload) return told_.contains(member.id) || to_announce_.contains(member.id);
+  return told_.contains(member.id) && member.receiving == PayloadId{};
 }
 
 bool PayloadPlan::outdated() const {

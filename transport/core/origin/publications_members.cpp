@@ -106,10 +106,6 @@ void Publications::take_in(Instant now, PayloadId payload, const std::vector<Mem
     if (PayloadPlan* before = left.version == latest_ ? find_plan(left) : nullptr) before->unsettle(now);
     member->assigned_path = catch_up_path_of(payload, *member);
     plan.handle_assigned(member->id);
-    // What it was in the middle of when it joined was its assignment for a moment: nobody has told it yet, and it goes
-    // on with that first.
-    const PayloadPlan* const unheard = left == member->receiving ? find_plan(left) : nullptr;
-    if (unheard != nullptr && !unheard->has_told(member->id)) resume_receiving(now, *member);
   }
 }
 
