@@ -127,13 +127,12 @@ std::vector<PartialVersion> Store::partial() const {
 /// Whether `payload` cannot be begun or imported now; then it has been refused.
 bool Store::refuse_new(PayloadId payload, const std::function<void(Error)>& refuse) {
   const Version version = payload.version;
-  const auto made_here = [&](PayloadId id) { return preparing_.contains(id) || imports_.contains(id); };
   std::optional<Error> error;
   if (version == kNoVersion) {
     error = fail(Errc::kInvalidArgument, Op::kOpen, "version 0 stands for none");
   } else if (complete_.contains(version)) {
     error = fail(Errc::kAlreadyExists, Op::kOpen, fmt::format("version {}: complete already", version.value));
-  } else if (made_here(payload) || made_here(version)) {
+  } else if (is_being_made(payload) || is_being_made(version)) {
     // Of a patch the version, too: an update in place hides its base where the files of an import lie.
     error = fail(Errc::kBusy, Op::kOpen, fmt::format("version {}: begun already", version.value));
   } else if (unrestored_ && unrestored_->first.version == version) {
@@ -525,8 +524,7 @@ void Store::discard(PayloadId payload) {
   // First what the patch was applied to: it has no record before it is whole. After a restart, the files of that name
   // may be those of the full payload, which arrived before.
   const PayloadId full(payload.version);
-  const bool is_others = complete_.contains(payload.version) || incoming_.contains(full) || preparing_.contains(full) ||
-                         imports_.contains(full);
+  const bool is_others = complete_.contains(payload.version) || incoming_.contains(full) || is_being_made(full);
   if (is_made_beside(payload) && !is_others) {
     remove(payload.version, layout_.incoming(payload.version), std::move(target));
   }

@@ -367,6 +367,11 @@ class Store {
     return payload.is_encoded() && !(options_.single_copy && payload.is_patch());
   }
 
+  /// Whether the node makes it itself: its files are being made, or filled.
+  [[nodiscard]] bool is_being_made(PayloadId payload) const {
+    return preparing_.contains(payload) || imports_.contains(payload);
+  }
+
   static Error no_such(PayloadId payload);
   /// Says of what version `error` is, and what to do about a full disk.
   [[nodiscard]] Error about(Version version, Error error) const;

@@ -48,7 +48,7 @@ void Store::begin_import(Version version, std::vector<SnapshotFile> files,
 }
 
 void Store::begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) {
-  if (patches_.contains(patch) || preparing_.contains(patch) || imports_.contains(patch)) {
+  if (patches_.contains(patch) || is_being_made(patch)) {
     later([patch, done = std::move(done)] {
       done(fail(Errc::kBusy, Op::kOpen, to_string(patch) + ": it is here, or being made"));
     });
@@ -91,10 +91,8 @@ void Store::take_out(Version version, FileTable table) {
 
 void Store::take_out_again() {
   for (const auto& [version, table] : std::exchange(misplaced_, {})) {
-    const PayloadId full(version);
     // Who makes it anew takes away what is there, or discards it once more.
-    const bool anew = complete_.contains(version) || preparing_.contains(full) || imports_.contains(full);
-    if (!anew) take_out(version, table);
+    if (!complete_.contains(version) && !is_being_made(version)) take_out(version, table);
   }
 }
 
