@@ -66,6 +66,8 @@ class SimFileSystem final : public FileSystem {
   [[nodiscard]] std::uint64_t used_bytes() const { return used_pages_ * kPageBytes; }
   /// The `n`-th call from now, the next being the first, fails with this errno value and does nothing.
   void fail_call(std::uint64_t n, int error_number) { fail_at_ = {calls_ + n, error_number}; }
+  /// Takes that back, if it has not come to pass.
+  void fail_no_call() { fail_at_.reset(); }
 
   /// kill -9, now. No call of the process has any effect from now on.
   void kill() { killed_ = true; }

@@ -115,9 +115,6 @@ void WorldRun::check_disk(Host& host) {
     for (const std::string& name : disk.list(versions).value_or(std::vector<std::string>{})) {
       check_version(host, disk, versions / name, version_of(name));
     }
-    std::erase_if(host.refused_since, [&](const auto& seen) {
-      return std::ranges::none_of(versions_in(disk), [&](Version version) { return version == seen.first; });
-    });
   });
 }
 
@@ -156,9 +153,8 @@ void WorldRun::check_version(Host& host, FileSystem& disk, const std::filesystem
     was_refused = true;
   }
   if (was_refused) {
-    const auto seen = host.refused_since.emplace(version, clock_.now()).first;
-    const Instant tries_since = std::max({seen->second, host.disk_fails_until, host.stalled_until});
-    if (!host.has_sound_disk && clock_.now() - tries_since <= kTakenOutIn) return;
+    const Instant works_since = std::max(host.disk_fails_until, host.stalled_until);
+    if (host.disk_fails_until != Instant{} && clock_.now() - works_since <= kTakenOutIn) return;
     return violate(host, fmt::format("has version {}, which was refused", version.value));
   }
   if (host.rotten_somewhere) {

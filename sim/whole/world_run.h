@@ -53,8 +53,7 @@ struct Host {
   /// Later versions that a bit went on to, since when they were seen: files of one version become those of the next.
   std::map<Version, Instant> wrong_since;
   bool has_sound_disk = true;  ///< which was never full, and never failed
-  Instant disk_fails_until{};
-  std::map<Version, Instant> refused_since;  ///< since when versions that were refused lie among the complete ones
+  Instant disk_fails_until{};  ///< of its last kDiskErrors
   std::uint64_t checked_change = 0;
   PayloadId receiving{};
   std::uint64_t verified = 0;

@@ -70,6 +70,10 @@ class StoreHost {
     clock.reset();
   }
 
+  void pass(Duration time) {
+    static_cast<void>(clock->run_until([] { return false; }, time));
+  }
+
   template <typename T>
   Result<T> await(const std::function<void(std::function<void(Result<T>)>)>& ask) {
     std::optional<Result<T>> result;

@@ -103,12 +103,11 @@ TEST(StoreImport, ThatIsRefusedLeavesItsPlaceOnceTheDiskLetsItGo) {
     const Status imported = host.import(snapshot(2));
     if (imported.has_value()) continue;
     host.store->discard(kNew);
-    const auto wait = [&](Duration time) { static_cast<void>(host.clock->run_until([] { return false; }, time)); };
-    wait(std::chrono::milliseconds(100));
+    host.pass(std::chrono::milliseconds(100));
     host.files.set_faults({});
     const StoreLayout layout(host.files, kState);
     left_there += exists(host.files, layout.complete(kNew)) ? 1 : 0;
-    wait(std::chrono::seconds(2));
+    host.pass(std::chrono::seconds(2));
     EXPECT_FALSE(exists(host.files, layout.complete(kNew)));
     EXPECT_TRUE(host.holds(layout.current(), snapshot(1)));
   }

@@ -88,7 +88,7 @@ TEST_F(StoreLogTest, AVersionThatCameWholeBecomesAnAnchor) {
 }
 
 TEST(StoreLog, HoldsAnAnchorThatAKilledProcessCouldNotSync) {
-  // What a power cut leaves of names that were not synced is by the seed.
+  // The seed decides what a power cut leaves of names that were not synced.
   for (std::uint64_t run = 0; run < 80 * 3; ++run) {
     const std::uint64_t seed = run / 80, call = run % 80 + 1;
     SCOPED_TRACE(testing::Message() << "seed " << seed << ", call " << call << " fails");
@@ -99,11 +99,11 @@ TEST(StoreLog, HoldsAnAnchorThatAKilledProcessCouldNotSync) {
     ASSERT_TRUE(host.receive_durably(snapshot(1)).has_value());
     ASSERT_TRUE(host.receive(snapshot(2)).has_value());
     host.files.fail_call(call, EIO);
-    static_cast<void>(host.clock->run_until([] { return false; }, std::chrono::seconds(8)));
+    host.pass(std::chrono::seconds(8));
     host.end_process();
     host.files.kill();
     host.files.restart();
-    host.files.fail_call(1'000'000, EIO);
+    host.files.fail_no_call();
     ASSERT_TRUE(host.start());
     ASSERT_TRUE(host.await_durable(Version{2}).has_value());
     host.end_process();
@@ -294,7 +294,7 @@ TEST_F(StoreLogSingleCopyTest, AStepThatWaitsTooLongSaysForWhatAndTheOnlyCopySta
   ASSERT_TRUE(host.put(patch_to(2)).has_value());
   ASSERT_TRUE(host.finish(patch_to(2)).has_value());
   host.files.set_faults({.no_space = 1});
-  static_cast<void>(host.clock->run_until([] { return false; }, std::chrono::seconds(1)));
+  host.pass(std::chrono::seconds(1));
   EXPECT_FALSE(host.store->find(Version{2})->durable);
   host.files.set_faults({});
   ASSERT_TRUE(host.begin(patch_to(3).manifest).has_value());
@@ -437,7 +437,7 @@ TEST_F(StoreLogSingleCopyTest, AFailedCallAfterAStepCostsNothing) {
     failing.files.fail_call(call, call % 2 == 0 ? EIO : ENOSPC);
     ASSERT_TRUE(failing.await_durable(Version{2}).has_value());
     failing.files.set_faults({});
-    failing.files.fail_call(1'000'000, EIO);
+    failing.files.fail_no_call();
     ASSERT_TRUE(failing.receive_durably(patch_to(3)).has_value());
     ASSERT_TRUE(failing.holds(kState / "current", snapshot(3)));
     failing.end_process();

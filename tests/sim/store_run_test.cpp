@@ -115,7 +115,7 @@ TEST(StoreRun, AVersionOfTheRunBeforeStaysWhileItIsPinned) {
   ASSERT_TRUE(host.start());
   host.store->pin({Version{5}});
   ASSERT_TRUE(host.get({2, Version{1}}, true).has_value());
-  static_cast<void>(host.clock->run_until([] { return false; }, std::chrono::seconds(1)));
+  host.pass(std::chrono::seconds(1));
   EXPECT_TRUE(host.holds(kState / "versions/000000000005", published({1, Version{5}})));
   host.store->pin({});
   EXPECT_TRUE(host.clock->run_until([&] { return !exists(host.files, kState / "versions/000000000005"); }));
@@ -189,7 +189,7 @@ TEST(StoreRun, ACallThatFailsWhenTheNextRunBeginsLosesNothing) {
     host.files.fail_call(call, EIO);
     static_cast<void>(host.start());
     host.end_process();
-    host.files.fail_call(1'000'000, EIO);
+    host.files.fail_no_call();
     ASSERT_TRUE(host.start()) << host.open_error->message();
     EXPECT_EQ(host.in_use(), RunVersion(1, Version{6}));
     expect_sound(host);
