@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
@@ -64,6 +65,26 @@ TEST(CodecBench, MeasuresEveryCodecOnEveryTraceThatItKnows) {
   }
   EXPECT_EQ(traces.size(), 9u);
   EXPECT_GE(cases->size(), 9u * (bench_codecs().size() - 1));
+}
+
+TEST(CodecBench, TellsTheCasesAsJson) {
+  CodecBenchOptions options;
+  options.cells_min = 5000;
+  options.threads = 1;
+  options.repetitions = 1;
+  options.traces = {"bf16-matrix-lr1e-6"};
+  options.codecs = {"raw-int32", "xor-zstd"};
+  const auto cases = run_codec_bench(options);
+  ASSERT_TRUE(cases.has_value()) << cases.error().message();
+  const nlohmann::json told = to_json(*cases);
+  ASSERT_EQ(told.at("cases").size(), 2u);
+  for (const auto& c : told.at("cases")) {
+    EXPECT_EQ(c.at("trace"), "bf16-matrix-lr1e-6");
+    for (const char* member : {"codec", "cells", "changed", "bytes", "bits_per_changed", "entropy_bits_per_changed",
+                               "encode_cells_per_s", "apply_cells_per_s", "threads"}) {
+      EXPECT_TRUE(c.contains(member)) << member;
+    }
+  }
 }
 
 TEST(CodecBench, RefusesNamesThatThereAreNoneOf) {
