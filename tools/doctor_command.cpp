@@ -115,10 +115,8 @@ Status run(const DoctorFlags& flags) {
   std::fflush(stdout);
   if (faults == 0) return {};
   // No error of this command, which has done what it was asked.
-  std::fputs(fmt::format("weightcast: {} {}, {} {}; the remedy of each stands with it\n", faults,
-                         faults == 1 ? "fault" : "faults", warnings, warnings == 1 ? "warning" : "warnings")
-                 .c_str(),
-             stderr);
+  fmt::print(stderr, "weightcast: {} {}, {} {}; the remedy of each stands with it\n", faults,
+             faults == 1 ? "fault" : "faults", warnings, warnings == 1 ? "warning" : "warnings");
   std::_Exit(1);
 }
 
