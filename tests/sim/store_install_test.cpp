@@ -92,6 +92,28 @@ TEST(InstallPatched, CanBeDoneAgainAfterACallAndItsUndoingHaveFailed) {
   EXPECT_TRUE(exists(store.files, store.layout.current() / "model.safetensors"));
 }
 
+TEST(StoreFinish, OfAWholeVersionCanBeDoneAgainThoughItsUndoingHasFailed) {
+  int left_there = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    StoreHost host(seed);
+    ASSERT_TRUE(host.start());
+    ASSERT_TRUE(host.receive(snapshot(1)).has_value());
+    ASSERT_TRUE(host.begin(snapshot(2).manifest).has_value());
+    ASSERT_TRUE(host.put(snapshot(2)).has_value());
+    host.files.set_faults({.error = 0.1});
+    const bool finished = host.finish(snapshot(2)).has_value();
+    host.files.set_faults({});
+    if (finished) continue;
+    const StoreLayout layout(host.files, kState);
+    left_there += exists(host.files, layout.complete(kNew)) ? 1 : 0;
+    const Status again = host.receive(snapshot(2));
+    ASSERT_TRUE(again.has_value()) << again.error().message();
+    EXPECT_TRUE(host.holds(layout.current(), snapshot(2)));
+  }
+  EXPECT_GT(left_there, 0);
+}
+
 TEST(StoreImport, ThatIsRefusedLeavesItsPlaceOnceTheDiskLetsItGo) {
   int left_there = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {

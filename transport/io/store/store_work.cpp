@@ -50,9 +50,13 @@ Status move_patch(const StoreLayout& layout, PayloadId patch) {
 
 /// What fails is as it was before, or can be done again all the same.
 Result<double> install_with(const StoreLayout& layout, Version version, std::optional<PayloadId> patch) {
-  // Only a failed try that could not be undone has left one there.
-  WC_TRY(layout.throw_away(layout.complete(version)));
-  WC_TRY(layout.files().rename(layout.incoming(version), layout.complete(version)));
+  // A failed try that could not be undone has left one there: of these files, or of others that were given up.
+  WC_ASSIGN(const bool is_arriving, is_there(layout.files(), layout.incoming(version)));
+  WC_ASSIGN(const bool is_in_place, is_there(layout.files(), layout.complete(version)));
+  if (is_arriving || !is_in_place) {
+    WC_TRY(layout.throw_away(layout.complete(version)));
+    WC_TRY(layout.files().rename(layout.incoming(version), layout.complete(version)));
+  }
   const auto complete = [&]() -> Result<double> {
     if (patch) WC_TRY(move_patch(layout, *patch));
     WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
