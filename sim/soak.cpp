@@ -117,6 +117,7 @@ class Run {
     WC_CHECK(child >= 0);
     if (child == 0) {
       run_seeds(job, from);
+      std::fflush(stdout);
       std::_Exit(0);
     }
     children_[child] = job;

@@ -14,6 +14,8 @@ namespace weightcast::sim {
 /// to the next one. One thread.
 class SimClock {
  public:
+  static constexpr Instant kStart{std::chrono::hours(1)};
+
   explicit SimClock(std::uint64_t seed) : random_(seed) {}
 
   [[nodiscard]] Instant now() const { return now_; }
@@ -33,7 +35,7 @@ class SimClock {
 
  private:
   Random random_;
-  Instant now_{std::chrono::hours(1)};
+  Instant now_ = kStart;
   EventQueue events_;
   std::function<void(const Event&)> handle_;
   std::vector<std::function<void()>> tasks_;
