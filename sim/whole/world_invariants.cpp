@@ -158,7 +158,9 @@ void WorldRun::check_version(Host& host, FileSystem& disk, const std::filesystem
     return violate(host, fmt::format("has version {}, which was refused", version.value));
   }
   if (host.rotten_somewhere) {
-    // A step reads nothing but what it changes. What has rotted beside that the store finds by itself, soon.
+    // A step reads nothing but what it changes. What has rotted beside that the store finds by itself, soon; nobody
+    // looks for it while the host is down.
+    if (!host.runs()) return;
     const auto seen = host.wrong_since.emplace(version, clock_.now()).first;
     if (clock_.now() - std::max(seen->second, host.stalled_until) <= kRotFoundIn) return;
   }
