@@ -105,45 +105,42 @@ Finding check_speed(const UniqueFd& file, std::uint64_t room_bytes) {
                  "--versions-in memory, or --state on a local NVMe disk");
 }
 
-Finding check_space(const StorageNeeds& needs, const struct statfs& info) {
-  const std::uint64_t snapshot = needs.snapshot_bytes > 0 ? needs.snapshot_bytes : kUnknownSnapshotBytes;
-  const std::uint64_t copies = needs.single_copy ? 2 : needs.versions_kept + 2;
-  const std::uint64_t needed = snapshot * copies, there = free_bytes(info);
+std::uint64_t snapshot_bytes(const StorageNeeds& needs) {
+  return needs.snapshot_bytes > 0 ? needs.snapshot_bytes : kUnknownSnapshotBytes;
+}
+
+Finding check_space(const StorageNeeds& needs, bool in_memory, const struct statfs& info) {
+  // Of versions in memory the disk has the last one, and the next while that is written.
+  const std::uint64_t copies = needs.single_copy || in_memory ? 2 : needs.versions_kept + 2;
+  const std::uint64_t needed = snapshot_bytes(needs) * copies, there = free_bytes(info);
   const std::string of = needs.snapshot_bytes > 0
-                             ? fmt::format("{} versions of {}", copies, format_bytes(snapshot))
+                             ? fmt::format("{} versions of {}", copies, format_bytes(needs.snapshot_bytes))
                              : fmt::format("{} versions of 1 GiB (say --snapshot for yours)", copies);
   const std::string what = fmt::format("{} free, and {} take {}", format_bytes(there), of, format_bytes(needed));
   if (there >= needed) return ok("state-space", what);
-  return fault(
-      "state-space", what,
-      "df -h there; then --state on a larger disk, --versions-in memory, --keep 1, or --single-copy of a worker");
+  return fault("state-space", what,
+               in_memory ? "df -h there; then --state on a larger disk"
+                         : "df -h there; then --state on a larger disk, --versions-in memory, --keep 1, or "
+                           "--single-copy of a worker");
 }
 
-Finding check_memory(const StorageNeeds& needs) {
+/// Not ok: versions do not go there.
+Finding check_memory(const StorageNeeds& needs, const fs::path& state) {
   const std::string remedy =
-      fmt::format("mount -o remount,size=90% {} (Docker: --shm-size), or --versions-in disk", needs.memory.string());
-  UniqueFd file;
-  const auto info = file_system_of(needs.memory);
-  if (!info || ::access(needs.memory.c_str(), W_OK) != 0) {
-    return warning("memory-directory",
-                   fmt::format("{}: {}; versions lie on the disk", needs.memory.string(), std::strerror(errno)),
-                   remedy);
+      fmt::format("--versions-in disk; or mount -o remount,size=90% {} (Docker: --shm-size), or give this host memory",
+                  needs.memory.string());
+  const auto lacks = [&](const std::string& why) {
+    if (needs.versions_in == VersionsIn::kMemory) return fault("memory-directory", why, remedy);
+    return warning("memory-directory", why + "; versions lie on the disk", remedy);
+  };
+  if (::access(needs.memory.c_str(), W_OK) != 0) {
+    return lacks(fmt::format("{}: {}", needs.memory.string(), std::strerror(errno)));
   }
-  if (kind_of(*info).lasts) {
-    return warning("memory-directory",
-                   fmt::format("{} is no file system in memory; versions lie on the disk", needs.memory.string()),
-                   "--memory-dir /dev/shm");
-  }
-  const std::uint64_t snapshot = needs.snapshot_bytes > 0 ? needs.snapshot_bytes : kUnknownSnapshotBytes;
-  // A single copy has the cells that a step overwrites beside it: a tenth of it.
-  const std::uint64_t copies = needs.single_copy ? 1 : needs.versions_kept + 1;
-  const std::uint64_t needed = snapshot * copies + (needs.single_copy ? snapshot / 10 : 0), there = free_bytes(*info);
-  const std::string what =
-      fmt::format("{} has {} free, and {} take {}", needs.memory.string(), format_bytes(there),
-                  needs.single_copy ? "one version and a step's old cells" : fmt::format("{} versions", copies),
-                  format_bytes(needed));
-  if (there >= needed) return ok("memory-directory", what);
-  return warning("memory-directory", what + "; they lie on the disk", remedy);
+  MemoryRoom room = memory_room(needs.memory, memory_directory_of(needs.memory, state));
+  room.allowed = needs.memory_bytes_max;
+  const PlaceChoice choice =
+      choose_place(snapshot_bytes(needs), copies_kept(needs.versions_kept, needs.single_copy), room);
+  return choice.in_memory ? ok("memory-directory", choice.why) : lacks(choice.why);
 }
 
 }  // namespace
@@ -160,6 +157,9 @@ Findings check_storage(const StorageNeeds& needs) {
                                          sizeof sockaddr_un{}.sun_path - 1),
                              "--state with a shorter path; a symbolic link is one"));
   }
+  std::optional<Finding> memory;
+  if (needs.versions_in != VersionsIn::kDisk) memory = check_memory(needs, state);
+  const bool in_memory = memory && (memory->level == Finding::Level::kOk || needs.versions_in == VersionsIn::kMemory);
   UniqueFd file;
   if (const int error = try_to_write(state, file); error != 0 && error != ENOSPC) {
     findings.push_back(
@@ -182,11 +182,11 @@ Findings check_storage(const StorageNeeds& needs) {
       } else {
         findings.push_back(ok("state-filesystem", std::string(kind.name)));
       }
-      findings.push_back(check_space(needs, *info));
+      findings.push_back(check_space(needs, in_memory, *info));
       if (file.valid()) findings.push_back(check_speed(file, free_bytes(*info)));
     }
   }
-  findings.push_back(check_memory(needs));
+  if (memory) findings.push_back(*memory);
   return findings;
 }
 

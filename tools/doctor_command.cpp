@@ -22,7 +22,7 @@ namespace {
 constexpr Duration kDialLimit = std::chrono::seconds(5);
 
 struct DoctorFlags {
-  std::string state, origin, listen, keys, snapshot, memory = "/dev/shm";
+  std::string state, origin, listen, keys, snapshot, versions_in = "auto", memory = "/dev/shm", memory_max;
   std::vector<std::string> peers;
   std::uint32_t keep = 2;
   bool single_copy = false, json = false;
@@ -72,9 +72,16 @@ Result<Findings> examine(const DoctorFlags& flags) {
   add(check_keys(flags.keys));
   std::optional<local::StatusReply> daemon;
   if (!flags.state.empty()) {
-    StorageNeeds needs{flags.state, flags.memory, 0, flags.keep, flags.single_copy};
+    StorageNeeds needs{.state = flags.state,
+                       .versions_in = *find_word<VersionsIn>(flags.versions_in),
+                       .memory = flags.memory,
+                       .versions_kept = flags.keep,
+                       .single_copy = flags.single_copy};
     if (!flags.snapshot.empty()) {
       WC_ASSIGN(needs.snapshot_bytes, parse_bytes(flags.snapshot));
+    }
+    if (!flags.memory_max.empty()) {
+      WC_ASSIGN(needs.memory_bytes_max, parse_bytes(flags.memory_max));
     }
     add(check_storage(needs));
     daemon = running(flags.state);
@@ -134,7 +141,11 @@ void add_doctor_command(const Commands& commands) {
   app->add_option("--snapshot", flags->snapshot, "Size of a version, e.g. 140GB")->check(bytes_validator());
   app->add_option("--keep", flags->keep, "Versions kept, as the daemon's")->check(CLI::Range(1, 1000));
   app->add_flag("--single-copy", flags->single_copy, "As the daemon's");
+  app->add_option("--versions-in", flags->versions_in, "As the daemon's")
+      ->check(CLI::IsMember(std::vector<std::string>(kWords<VersionsIn>.begin(), kWords<VersionsIn>.end())))
+      ->capture_default_str();
   app->add_option("--memory-dir", flags->memory, "As the daemon's")->capture_default_str();
+  app->add_option("--memory-max", flags->memory_max, "As the daemon's, e.g. 100GiB")->check(bytes_validator());
   app->add_flag("--json", flags->json, "A list of check, level (ok, warning, fault), what and remedy");
   app->footer("The exit status is 1 where there is a fault; warnings are no faults.");
 }

@@ -129,6 +129,14 @@ def plants(host, clock_shim):
     yield ("a state directory in memory", {"within": host.mounted(f"mount -t tmpfs -o size=300m none {tmpfs}"), "state": tmpfs},
            {"state-filesystem": "fault"})  # fmt: skip
     yield "versions that do not fit the disk", {"snapshot": "900000GiB"}, {"state-space": "fault", "memory-directory": "warning"}
+    yield ("versions in memory that do not fit there", {"versions-in": "memory", "snapshot": "900000GiB"},
+           {"state-space": "fault", "memory-directory": "fault"})  # fmt: skip
+    small_disk = host.mounted(f"mount -t tmpfs -o size=1m none {tmpfs}; mount -t tmpfs -o size=200m none /dev/shm")
+    yield ("a small disk under versions that fit in memory", {"within": small_disk, "state": tmpfs, "keep": 100},
+           {"state-filesystem": "fault"})  # fmt: skip
+    yield ("a small disk", {"within": small_disk, "state": tmpfs, "keep": 100, "versions-in": "disk"},
+           {"state-filesystem": "fault", "state-space": "fault"})  # fmt: skip
+    yield ("less memory allowed than versions take", {"memory-max": "128KiB"}, {"memory-directory": "warning"})
     yield "a path that no socket takes", {"state": deep}, {"socket-path": "fault"}
     yield ("a /dev/shm as a container has it", {"within": host.mounted("mount -t tmpfs -o size=128k none /dev/shm")},
            {"memory-directory": "warning"})  # fmt: skip

@@ -302,8 +302,8 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
   };
   environment.reload = reload;
   const VersionsPlace places(files, {config.versions_in, config.state, config.memory_dir,
-                                     config.single_copy ? kSingleCopy : CopiesKept{config.versions_kept + 1},
-                                     config.memory_bytes_max, config.role == Role::kWorker && !config.single_copy});
+                                     copies_kept(config.versions_kept, config.single_copy), config.memory_bytes_max,
+                                     config.role == Role::kWorker && !config.single_copy});
   environment.check_room = [&places](std::uint64_t bytes, std::uint32_t copies) {
     return places.check_room(bytes, copies);
   };

@@ -41,6 +41,10 @@ struct CopiesKept {
 };
 /// With --single-copy, while no version arrives whole.
 inline constexpr CopiesKept kSingleCopy{1, true};
+/// By --keep and --single-copy.
+[[nodiscard]] constexpr CopiesKept copies_kept(std::uint32_t versions_kept, bool single_copy) {
+  return single_copy ? kSingleCopy : CopiesKept{versions_kept + 1};
+}
 
 /// What that takes in memory, with a tenth to spare.
 [[nodiscard]] std::uint64_t bytes_needed(std::uint64_t version_bytes, CopiesKept kept);
