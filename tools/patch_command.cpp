@@ -111,17 +111,18 @@ Status make(const PatchFlags& flags) {
   return {};
 }
 
-/// Feeds a patch file to `handle`, segment by segment.
+/// Feeds a patch file to `handle`, segment by segment. What is wrong with the file names it.
 template <typename Handle>
-Result<PatchEnd> read_patch(Bytes patch, PatchReader& reader, Handle handle) {
-  while (!patch.empty()) {
-    WC_ASSIGN(const std::size_t taken, reader.handle_bytes(patch));
-    patch = patch.subspan(taken);
+Result<PatchEnd> read_patch(const std::string& path, const MappedFile& file, PatchReader& reader, Handle handle) {
+  for (Bytes patch = file.bytes(); !patch.empty();) {
+    const Result<std::size_t> taken = reader.handle_bytes(patch);
+    if (!taken.has_value()) return about(path, taken.error());
+    patch = patch.subspan(*taken);
     if (const auto segment = reader.poll_segment()) {
       WC_TRY(handle(*reader.head(), *segment));
     }
   }
-  if (reader.end() == nullptr) return fail(Errc::kCorrupt, Op::kDecode, "the patch is cut short; fetch it again");
+  if (reader.end() == nullptr) return fail(Errc::kCorrupt, Op::kDecode, path + ": cut short; fetch it again");
   return *reader.end();
 }
 
@@ -169,7 +170,7 @@ Status apply(const PatchFlags& flags) {
   };
   PatchReader reader;
   WC_ASSIGN(const PatchEnd end,
-            read_patch(patch.bytes(), reader, [&](const PatchHead& head, const OwnedSegment& segment) -> Status {
+            read_patch(flags.other, patch, reader, [&](const PatchHead& head, const OwnedSegment& segment) -> Status {
               if (!application) WC_TRY(start(head));
               return application->applier.apply(segment.view());
             }));
@@ -207,7 +208,7 @@ Status inspect(const PatchFlags& flags) {
   std::uint64_t changed_cells = 0, cells = 0, segments = 0;
   std::size_t first_piece = 0;
   PatchReader reader;
-  WC_TRY(read_patch(patch.bytes(), reader, [&](const PatchHead& head, const OwnedSegment& segment) -> Status {
+  WC_TRY(read_patch(flags.base, patch, reader, [&](const PatchHead& head, const OwnedSegment& segment) -> Status {
     const SegmentHeader& h = segment.header();
     const double width = geometry_of(h.range.kind).bytes;
     const std::uint64_t begin = h.range.result_offset, end = begin + h.range.size_bytes;
