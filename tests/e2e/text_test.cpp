@@ -88,6 +88,7 @@ TEST_F(TextTest, OfCommandsOnFiles) {
   const std::string patch = file("patch");
   EXPECT_THAT(text({"patch", "make", older, newer, "-o", patch}), AllOf(HasSubstr(patch), HasSubstr("cells changed")));
   EXPECT_THAT(text({"patch", "inspect", patch}), AllOf(HasSubstr("cells changed"), HasSubstr("weight ")));
+  EXPECT_THAT(cluster.run({"patch", "inspect", older}).err, HasSubstr(older + ": patch head: these bytes are no patch"));
   EXPECT_THAT(text({"patch", "apply", older, patch, "-o", file("made.safetensors")}), HasSubstr("digest "));
   EXPECT_THAT(text({"patch", "export", older, newer, "--format", "hf-sparse", "-o", file("delta.safetensors")}),
               HasSubstr("1 of 1 tensors changed"));
