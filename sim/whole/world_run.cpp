@@ -35,12 +35,6 @@ void mark_records_durable(FileSystem& files, const std::filesystem::path& record
 
 }  // namespace
 
-RunVersion in_use(const Store& store) {
-  if (store.current() != kNoVersion) return {store.run().count, store.current()};
-  const StoredVersion* earlier = store.earlier();
-  return earlier == nullptr ? RunVersion() : RunVersion(earlier->run, earlier->manifest.version);
-}
-
 WorldResult simulate(const WorldOptions& options) { return WorldRun(options).run(); }
 
 WorldRun::WorldRun(const WorldOptions& options)

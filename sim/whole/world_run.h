@@ -17,16 +17,12 @@
 #include "sim/host/sim_loop.h"
 #include "sim/verdict.h"
 #include "sim/whole/cables.h"
+#include "sim/host/run_version.h"
 #include "sim/whole/weights.h"
 #include "sim/whole/world.h"
 #include "transport/node/node.h"
 
 namespace weightcast::sim {
-
-/// A version after the count of its run in a state directory, so that the later one is greater.
-using RunVersion = std::pair<std::uint32_t, Version>;
-/// What `current` names, by the store's word.
-[[nodiscard]] RunVersion in_use(const Store& store);
 
 /// One machine: a disk, and the process on it while it runs. Members of the process are in the order in which they are
 /// made.

@@ -219,6 +219,36 @@ TEST_P(StoreLossySync, VersionThatTheDiskLostIsNotCurrentAnyMore) {
   EXPECT_GT(times_kept, 0u);
 }
 
+// After a failed sync the kernel believes that bytes are on the disk which are in its memory alone, and another process
+// reads them.
+TEST_P(StoreLossySync, WhatTheNextStartCallsDurableIsOnTheDisk) {
+  const bool single_copy = GetParam();
+  // The seed decides whether what is lost can still be read.
+  for (std::uint64_t run = 0; run < 60 * 8; ++run) {
+    const std::uint64_t seed = run / 60, call = run % 60 + 1;
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ", call " << call << " fails");
+    StoreHost host(seed);
+    host.store_options.single_copy = single_copy;
+    ASSERT_TRUE(host.start());
+    ASSERT_TRUE(host.receive_durably(snapshot(1)).has_value());
+    ASSERT_TRUE(host.receive(single_copy ? patch_to(2) : snapshot(2)).has_value());
+    host.files.set_faults({.lossy_sync = 1});
+    host.files.fail_call(call, EIO);
+    host.pass(std::chrono::seconds(1));
+    host.files.fail_no_call();
+    host.files.kill();
+    host.end_process();
+    host.files.set_faults({});
+    host.files.restart();
+    ASSERT_TRUE(host.start()) << host.open_error->message();
+    host.note_durable();
+    host.end_process();
+    host.files.power_cut();
+    ASSERT_TRUE(host.start()) << host.open_error->message();
+    ASSERT_GE(host.store->current(), host.durable);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, StoreLossySync, testing::Bool(),
                          [](const auto& single) { return single.param ? "SingleCopy" : "Beside"; });
 

@@ -4,16 +4,14 @@
 
 #include <cerrno>
 #include <map>
-#include <utility>
 
+#include "sim/host/run_version.h"
 #include "tests/sim/store_host.h"
 
 namespace weightcast::sim {
 namespace {
 
 namespace fs = std::filesystem;
-
-using RunVersion = std::pair<std::uint32_t, Version>;
 
 /// What was published: version 6 of both runs, with other bytes.
 const Publication& published(RunVersion which) {
@@ -27,11 +25,6 @@ const Publication& published(RunVersion which) {
 struct RunHost : StoreHost {
   using StoreHost::StoreHost;
 
-  [[nodiscard]] RunVersion in_use() const {
-    if (store->current() != kNoVersion) return {store->run().count, store->current()};
-    const StoredVersion* earlier = store->earlier();
-    return earlier == nullptr ? RunVersion() : RunVersion(earlier->run, earlier->manifest.version);
-  }
   Status get(RunVersion which, bool synced) {
     WC_TRY(receive(published(which)));
     if (!synced) return {};
@@ -64,7 +57,7 @@ Status both_runs(RunHost& host) {
 }
 
 void expect_sound(RunHost& host) {
-  const RunVersion used = host.in_use();
+  const RunVersion used = in_use(*host.store);
   EXPECT_GE(used, host.newest) << "run " << used.first << ", version " << used.second.value;
   const Result<fs::path> target = host.files.read_link(kState / "current");
   EXPECT_EQ(target.has_value(), used != RunVersion());
@@ -86,24 +79,24 @@ TEST(StoreRun, FollowsAnotherRunAndKeepsTheVersionInUseUntilItHasOneOfThat) {
   ASSERT_TRUE(host.get({1, Version{5}}, true).has_value());
   ASSERT_TRUE(host.get({1, Version{6}}, true).has_value());
   ASSERT_TRUE(host.follow_run(0xb, true).has_value());
-  EXPECT_EQ(host.in_use(), RunVersion(1, Version{6})) << "until it is opened again";
+  EXPECT_EQ(in_use(*host.store), RunVersion(1, Version{6})) << "until it is opened again";
   ASSERT_TRUE(host.start());
   EXPECT_EQ(host.store->run(), (StoreRun{RunId{0xb}, 2}));
   EXPECT_EQ(host.store->current(), kNoVersion);
   EXPECT_TRUE(host.store->versions().empty()) << "of this run";
-  EXPECT_EQ(host.in_use(), RunVersion(1, Version{6}));
+  EXPECT_EQ(in_use(*host.store), RunVersion(1, Version{6}));
   EXPECT_EQ(host.store->earlier()->path, kState / "versions/000000000006");
   expect_sound(host);
 
   ASSERT_TRUE(host.get({2, Version{6}}, false).has_value());
-  EXPECT_EQ(host.in_use(), RunVersion(2, Version{6}));
+  EXPECT_EQ(in_use(*host.store), RunVersion(2, Version{6}));
   EXPECT_EQ(host.store->find(Version{6})->path, kState / "versions/000000000006@2");
   ASSERT_TRUE(host.await_durable(Version{6}).has_value());
   EXPECT_TRUE(host.clock->run_until([&] { return !exists(host.files, kState / "versions/000000000006"); }));
   EXPECT_EQ(*host.files.list(kState / "versions"), std::vector<std::string>{"000000000006@2"});
   EXPECT_EQ(*host.files.list(kState / "records"), std::vector<std::string>{"000000000006@2"});
   ASSERT_TRUE(host.start());
-  EXPECT_EQ(host.in_use(), RunVersion(2, Version{6}));
+  EXPECT_EQ(in_use(*host.store), RunVersion(2, Version{6}));
   expect_sound(host);
 }
 
@@ -150,7 +143,7 @@ TEST(StoreRun, ADamagedFileIsWrittenAnewAsTheVersionsAndTheirRecordsSay) {
     host.files.flip_bit(kState / "run", bit, 0);
     ASSERT_TRUE(host.start()) << host.open_error->message();
     EXPECT_EQ(host.store->run(), (StoreRun{RunId{0xb}, 2}));
-    EXPECT_EQ(host.in_use(), RunVersion(2, Version{6}));
+    EXPECT_EQ(in_use(*host.store), RunVersion(2, Version{6}));
     ASSERT_TRUE(host.start()) << "the file is as it was";
   }
 }
@@ -191,7 +184,7 @@ TEST(StoreRun, ACallThatFailsWhenTheNextRunBeginsLosesNothing) {
     host.end_process();
     host.files.fail_no_call();
     ASSERT_TRUE(host.start()) << host.open_error->message();
-    EXPECT_EQ(host.in_use(), RunVersion(1, Version{6}));
+    EXPECT_EQ(in_use(*host.store), RunVersion(1, Version{6}));
     expect_sound(host);
     if (HasFailure()) return;
   }
@@ -217,7 +210,7 @@ TEST(StoreRun, IsRecoveredFromAKillAndAPowerCutBeforeAnyChange) {
       expect_sound(host);
       const Status rest = second_run(host);
       ASSERT_TRUE(rest.has_value()) << rest.error().message();
-      EXPECT_EQ(host.in_use(), RunVersion(2, Version{6}));
+      EXPECT_EQ(in_use(*host.store), RunVersion(2, Version{6}));
       expect_sound(host);
       if (HasFailure()) return;
     }

@@ -207,7 +207,7 @@ Result<bool> is_made(const StoreLayout& layout, Version version, unsigned thread
   const Result<FilesRef> files = VersionFiles::open(layout.files(), layout.complete(version), std::move(table));
   if (!files.has_value()) return no_if_wrong(files.error());
   if (record->durable) {
-    WC_TRY(sync_record(layout.files(), layout.record(version)));
+    WC_TRY(write_record_again(layout.files(), layout.record(version)));
     return true;
   }
   if (record->outdated) return false;  // it has a digest that says nothing here: back to the version before

@@ -45,11 +45,37 @@ Status apply_in_place(VersionFiles& files, VersionFiles& patch, const Manifest& 
   return fail(Errc::kCorrupt, Op::kVerify, "its result does not match the snapshot's digest");
 }
 
-/// A patch of the log.
-struct Link {
+/// An anchor, or a patch of the log.
+struct Recorded {
   VersionRecord record;
   FilesRef files;
 };
+
+/// Errors: those of VersionFiles::open().
+Result<Recorded> open_recorded(const StoreLayout& layout, const VersionRecord& record, const fs::path& path) {
+  WC_ASSIGN(FileTable table, FileTable::make(record.manifest.files));
+  WC_ASSIGN(FilesRef files, VersionFiles::open(layout.files(), path, std::move(table)));
+  return Recorded{record, std::move(files)};
+}
+
+/// Errors: those of read_record(), too.
+Result<Recorded> open_anchor(const StoreLayout& layout, Version version) {
+  WC_ASSIGN(const VersionRecord record, read_record(layout.files(), layout.anchor_record(version)));
+  if (record.manifest.version != version) return fail(Errc::kCorrupt, Op::kOpen, "its record is of another version");
+  return open_recorded(layout, record, layout.anchor(version));
+}
+
+/// Nothing if none can be read. A power cut may have brought back a part of one that was deleted.
+Result<std::optional<Recorded>> open_newest_anchor(const StoreLayout& layout) {
+  WC_ASSIGN(const std::vector<Version> anchors, anchors_in(layout));
+  for (const Version version : anchors) {
+    Result<Recorded> opened = open_anchor(layout, version);
+    if (opened.has_value()) return std::optional<Recorded>(std::move(*opened));
+    if (!is_proven_wrong(opened.error())) return cannot_look_at(layout.anchor(version), opened.error());
+    log_warning("store: {} is no anchor: {}", layout.anchor(version).native(), opened.error().detail);
+  }
+  return std::optional<Recorded>();
+}
 
 class LogRestore {
  public:
@@ -58,23 +84,15 @@ class LogRestore {
 
   Result<RestoredLog> run(Version newest_here) {
     RestoredLog restored;
-    WC_ASSIGN(const std::vector<Version> anchors, anchors_in(layout_));
-    for (const Version version : anchors) {
-      Result<FilesRef> opened = open_anchor(version);
-      if (opened.has_value()) {
-        anchor_ = std::move(*opened);
-        restored.anchor = version;
-        restored.files = anchor_record_->manifest.files;
-        break;
-      }
-      if (!is_proven_wrong(opened.error())) return cannot_look_at(layout_.anchor(version), opened.error());
-      log_warning("store: {} is no anchor: {}", layout_.anchor(version).native(), opened.error().detail);
-    }
+    WC_ASSIGN(anchor_, open_newest_anchor(layout_));
+    if (!anchor_) return restored;
+    restored.anchor = anchor_->record.manifest.version;
+    restored.files = anchor_->record.manifest.files;
     // A process that ended before it had synced their names may have left it: older ones go now, and a power cut must
     // find this one.
-    if (anchor_) WC_TRY(sync_directory(layout_.files(), layout_.anchors()));
+    WC_TRY(sync_directory(layout_.files(), layout_.anchors()));
     // After a kill memory has it all, and nothing is read for it.
-    if (!anchor_ || newest_possible(restored.anchor) <= newest_here) return restored;
+    if (newest_possible(restored.anchor) <= newest_here) return restored;
     WC_TRY(find_links());
     // What a patch turns out not to lead to, those before it do.
     for (;; links_.pop_back()) {
@@ -97,15 +115,6 @@ class LogRestore {
   }
 
  private:
-  Result<FilesRef> open_anchor(Version version) {
-    WC_ASSIGN(VersionRecord record, read_record(layout_.files(), layout_.anchor_record(version)));
-    if (record.manifest.version != version) return fail(Errc::kCorrupt, Op::kOpen, "its record is of another version");
-    WC_ASSIGN(FileTable table, FileTable::make(record.manifest.files));
-    WC_ASSIGN(auto files, VersionFiles::open(layout_.files(), layout_.anchor(version), std::move(table)));
-    anchor_record_ = std::move(record);
-    return files;
-  }
-
   /// The greatest version that a log from that anchor on can lead to, whole or not.
   [[nodiscard]] Version newest_possible(Version anchor) const {
     for (const auto& [payload, _] : records_) anchor = std::max(anchor, payload.is_patch() ? payload.version : anchor);
@@ -114,20 +123,20 @@ class LogRestore {
 
   /// The way from the anchor to the newest version that whole patches lead to.
   Status find_links() {
-    const Version anchor = anchor_record_->manifest.version;
+    const Version anchor = anchor_->record.manifest.version;
     std::vector<const VersionRecord*> patches;
     for (const auto& [payload, record] : records_) {
       const bool fits = payload.is_patch() && payload.base >= anchor && !record.manifest.open && !record.outdated &&
-                        record.manifest.files == anchor_record_->manifest.files;
+                        record.manifest.files == anchor_->record.manifest.files;
       if (fits) patches.push_back(&record);
     }
     std::ranges::stable_sort(patches, {}, [](const VersionRecord* record) { return record->manifest.version; });
-    std::map<Version, Link> ways;  // by where they lead
+    std::map<Version, Recorded> ways;  // by where they lead
     for (const VersionRecord* record : patches) {
       const Manifest& manifest = record->manifest;
       const bool goes_on = manifest.base_version == anchor || ways.contains(manifest.base_version);
       if (!goes_on || ways.contains(manifest.version)) continue;
-      WC_ASSIGN(std::optional<Link> link, open_link(*record));
+      WC_ASSIGN(std::optional<Recorded> link, open_link(*record));
       if (link) ways.emplace(manifest.version, std::move(*link));
     }
     if (ways.empty()) return {};
@@ -139,27 +148,28 @@ class LogRestore {
   }
 
   /// Nothing if the patch is not whole.
-  Result<std::optional<Link>> open_link(const VersionRecord& record) {
+  Result<std::optional<Recorded>> open_link(const VersionRecord& record) {
     const fs::path path = layout_.patch(record.manifest.id());
     WC_ASSIGN(FileTable table, payload_files(record.manifest));
     Result<FilesRef> files = VersionFiles::open(layout_.files(), path, std::move(table));
     if (!files.has_value()) {
-      if (is_proven_wrong(files.error())) return std::optional<Link>();
+      if (is_proven_wrong(files.error())) return std::optional<Recorded>();
       return cannot_look_at(path, files.error());
     }
     const Result<ChunkSet> held = verify_chunks(record, **files, threads_);
     if (!held.has_value()) return cannot_look_at(path, held.error());
-    if (!held->complete()) return std::optional<Link>();
-    return std::optional<Link>(Link{record, std::move(*files)});
+    if (!held->complete()) return std::optional<Recorded>();
+    return std::optional<Recorded>(Recorded{record, std::move(*files)});
   }
 
   Status make(Version version) {
     WC_TRY(layout_.throw_away(layout_.incoming(version)));
     layout_.empty_trash();
-    WC_ASSIGN(const auto target, VersionFiles::create(layout_.files(), layout_.incoming(version), anchor_->table()));
+    WC_ASSIGN(const auto target,
+              VersionFiles::create(layout_.files(), layout_.incoming(version), anchor_->files->table()));
     WC_TRY(copy(*target));
-    Checksum digest = anchor_record_->manifest.snapshot_digest;
-    for (const Link& link : links_) {
+    Checksum digest = anchor_->record.manifest.snapshot_digest;
+    for (const Recorded& link : links_) {
       WC_TRY(apply_in_place(*target, *link.files, link.record.manifest, digest, threads_));
       digest = link.record.manifest.snapshot_digest;
     }
@@ -177,7 +187,7 @@ class LogRestore {
         known != records_.end() && !known->second.outdated && known->second.manifest.snapshot_digest == digest;
     VersionRecord record =
         is_it            ? known->second
-        : links_.empty() ? *anchor_record_
+        : links_.empty() ? anchor_->record
                          : VersionRecord{links_.back().record.manifest, ChunkDigests(links_.back().record.manifest)};
     // The process before may have ended before it had synced a patch: then the store does so, and marks the version.
     const bool is_logged = links_.empty() || (is_it && known->second.durable);
@@ -190,10 +200,10 @@ class LogRestore {
     SnapshotDigest digest(target.table());
     WC_TRY(for_each_until_error(digest.leaf_count(), threads_, [&](std::size_t leaf) {
       const std::uint64_t begin = digest.leaf_offset_bytes(leaf);
-      return copy_range(*anchor_, target, begin, begin + digest.leaf_size_bytes(leaf), digest);
+      return copy_range(*anchor_->files, target, begin, begin + digest.leaf_size_bytes(leaf), digest);
     }));
-    Manifest& anchor = anchor_record_->manifest;
-    if (anchor_record_->outdated) return renew_record(*anchor_record_, target, threads_);
+    Manifest& anchor = anchor_->record.manifest;
+    if (anchor_->record.outdated) return renew_record(anchor_->record, target, threads_);
     if (digest.root() == anchor.snapshot_digest) return {};
     return fail(Errc::kCorrupt, Op::kVerify, "its anchor does not match its digest");
   }
@@ -201,9 +211,8 @@ class LogRestore {
   const StoreLayout& layout_;
   const Records& records_;
   const unsigned threads_;
-  FilesRef anchor_;
-  std::optional<VersionRecord> anchor_record_;
-  std::vector<Link> links_;
+  std::optional<Recorded> anchor_;
+  std::vector<Recorded> links_;
 };
 
 }  // namespace
@@ -216,7 +225,8 @@ Result<RestoredLog> restore_from_log(const StoreLayout& layout, const Records& r
 Status adopt_versions_on_disk(const StoreLayout& layout, const Records& records, unsigned threads) {
   const StoreLayout disk = layout.on_disk();
   WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), disk.versions()));
-  WC_ASSIGN(const std::vector<Version> anchors, anchors_in(layout));
+  WC_ASSIGN(const auto anchor, open_newest_anchor(layout));
+  const Version newest_anchor = anchor ? anchor->record.manifest.version : kNoVersion;
   std::vector<Version> versions;
   for (const std::string& name : names) {
     const auto payload = layout.payload_of(name);
@@ -226,21 +236,23 @@ Status adopt_versions_on_disk(const StoreLayout& layout, const Records& records,
   bool anchored = false;
   for (const Version version : versions) {
     const auto record = records.find(version);
-    const bool usable = record != records.end() && record->second.durable;
-    const bool newer = anchors.empty() || version > anchors.front();
-    if (usable && newer && !std::exchange(anchored, true)) {
-      VersionRecord adopted = record->second;
-      if (adopted.outdated) {
-        WC_ASSIGN(FileTable table, FileTable::make(adopted.manifest.files));
-        WC_ASSIGN(const auto files, VersionFiles::open(layout.files(), disk.complete(version), std::move(table)));
-        WC_TRY(renew_record(adopted, *files, threads));
+    const bool durable = record != records.end() && record->second.durable;
+    if (durable && version > newest_anchor && !anchored) {
+      // A power cut may have brought back a part of one that was deleted.
+      Result<Recorded> there = open_recorded(layout, record->second, disk.complete(version));
+      if (!there.has_value() && !is_proven_wrong(there.error())) {
+        return cannot_look_at(disk.complete(version), there.error());
       }
-      WC_TRY(make_anchor_of(layout, version, adopted));
-      log_info("store: version {} on the disk is what the log begins with; versions are in memory from now on",
-               version.value);
-    } else {
-      WC_TRY(disk.throw_away(disk.complete(version)));
+      if (there.has_value()) {
+        if (there->record.outdated) WC_TRY(renew_record(there->record, *there->files, threads));
+        WC_TRY(make_anchor_of(layout, version, there->record));
+        log_info("store: version {} on the disk is what the log begins with; versions are in memory from now on",
+                 version.value);
+        anchored = true;
+        continue;
+      }
     }
+    WC_TRY(disk.throw_away(disk.complete(version)));
   }
   return {};
 }

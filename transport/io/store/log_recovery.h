@@ -25,7 +25,7 @@ struct RestoredLog {
                                                    Version newest_here, unsigned threads);
 
 /// Of a store whose versions are in memory from now on: makes the newest durable version on its disk an anchor, unless
-/// there is a newer one, and deletes the others. Errors: kIo.
+/// one as new can be read, and deletes the others. Errors: kIo.
 [[nodiscard]] Status adopt_versions_on_disk(const StoreLayout& layout,
                                             const std::map<PayloadId, VersionRecord>& records, unsigned threads);
 

@@ -1,6 +1,7 @@
 #include "transport/io/store/store_recovery.h"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "transport/io/store/files/recovery_checks.h"
 #include "transport/io/store/in_place.h"
 #include "transport/io/store/log_recovery.h"
+#include "transport/io/store/store_work.h"
 
 namespace weightcast {
 namespace {
@@ -31,6 +33,8 @@ class Recovery {
     // Of when versions were on the disk, before they are adopted.
     if (layout_.in_memory()) WC_TRY(settle_in_place(layout_.on_disk(), threads_));
     WC_TRY(read_records());
+    WC_ASSIGN(const std::vector<Version> anchors, anchors_in(layout_));
+    leaves_memory_ = !layout_.in_memory() && !anchors.empty();
     if (layout_.in_memory()) WC_TRY(adopt_versions_on_disk(layout_, records_, threads_));
     WC_TRY(look_at_complete());
     WC_TRY(look_at_log());
@@ -140,9 +144,11 @@ class Recovery {
         continue;
       }
       VersionRecord& record = found->record;
+      // It may speak of the one in memory, where a power cut has brought back a part of one that the disk had before.
+      const bool is_believed = record.durable && !leaves_memory_;
       const bool servable =
           record.manifest.id().is_encoded() || record.lacks_chunk_digests || record.digests.complete();
-      if (record.durable) WC_TRY(sync_record(layout_.files(), layout_.record(version)));
+      if (record.durable) WC_TRY(write_record_again(layout_.files(), layout_.record(version)));
       if (record.outdated && (!record.durable || !servable)) {
         WC_TRY(throw_away(version, path, kOutdated));
         continue;
@@ -153,7 +159,7 @@ class Recovery {
         if (!renewed.has_value()) return cannot_look_at(path, renewed.error());
         WC_TRY(rewrite_record(layout_.files(), layout_.record(version), record));
       }
-      if (!record.durable) {
+      if (!is_believed) {
         const Result<bool> matches = snapshot_matches(record.manifest, *found->files, threads_);
         if (!matches.has_value()) return cannot_look_at(path, matches.error());
         if (!servable || !*matches) {
@@ -180,12 +186,28 @@ class Recovery {
                   payload.version.value, layout_.anchors().native(), layout_.patches().native());
       }
     }
-    if (log.version == kNoVersion) return {};
-    WC_ASSIGN(VersionRecord record, read_record(layout_.files(), layout_.record(log.version)));
-    records_.insert_or_assign(log.version, std::move(record));
-    WC_ASSIGN(RecoveredVersion made, open_recorded(log.version, layout_.complete(log.version)));
-    records_.erase(log.version);
-    found_.complete.push_back(std::move(made));
+    if (log.version != kNoVersion) {
+      WC_ASSIGN(VersionRecord record, read_record(layout_.files(), layout_.record(log.version)));
+      records_.insert_or_assign(log.version, std::move(record));
+      WC_ASSIGN(RecoveredVersion made, open_recorded(log.version, layout_.complete(log.version)));
+      records_.erase(log.version);
+      found_.complete.push_back(std::move(made));
+    }
+    if (!leaves_memory_) return {};
+    // On the disk nobody goes on with the log: what it has made durable has to be so without it.
+    found_.anchor = kNoVersion;
+    return found_.complete.empty() ? Status() : make_durable(found_.complete.back());
+  }
+
+  Status make_durable(RecoveredVersion& version) {
+    const std::atomic<bool> wanted = true;
+    WC_TRY(write_again(layout_, version.record, *version.files, wanted));
+    for (std::size_t i = 0; i < version.files->table().files().size(); ++i) {
+      WC_ASSIGN(const FileRef file, version.files->file(i));
+      WC_TRY(file->sync_data());
+    }
+    WC_TRY(sync_names_and_mark(layout_, version.record.manifest.version, *version.files));
+    version.record.durable = true;
     return {};
   }
 
@@ -281,15 +303,17 @@ class Recovery {
 
   const StoreLayout& layout_;
   const unsigned threads_;
+  bool leaves_memory_ = false;                  // versions were in memory, and are on the disk from now on
   std::map<PayloadId, VersionRecord> records_;  // those whose files were not met yet
   RecoveredStore found_;
 };
 
 /// Runs before the one of `layout` of which there may be versions, the last one first. One that is being updated in
-/// place has its only version elsewhere, and a journal.
+/// place has its only version elsewhere, and a journal; what goes from the disk to memory is on the disk.
 Result<std::set<std::uint32_t, std::greater<>>> earlier_runs(const StoreLayout& layout) {
   std::set<std::uint32_t, std::greater<>> runs;
-  for (const fs::path& folder : {layout.versions(), layout.undo(), layout.anchors()}) {
+  for (const fs::path& folder :
+       {layout.versions(), layout.undo(), layout.on_disk().versions(), layout.on_disk().undo(), layout.anchors()}) {
     WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), folder));
     for (const std::string& name : names) {
       const auto named = StoreLayout::named(name);
@@ -353,8 +377,8 @@ Result<RecoveredStore> recover_store(const StoreLayout& layout, unsigned threads
     }
   }
   WC_TRY(discard_other_runs(layout, found));
-  // Those of the run before are all that a power cut leaves of it.
-  if (found.anchor != kNoVersion) WC_TRY(drop_log(layout, found.anchor));
+  // Those of the run before are all that a power cut leaves of it. On the disk no version needs one.
+  if (found.anchor != kNoVersion || !layout.in_memory()) WC_TRY(drop_log(layout, found.anchor));
   WC_TRY(settle_current(layout, found));
   layout.empty_trash();
   return found;

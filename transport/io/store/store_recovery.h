@@ -66,6 +66,8 @@ struct RecoveredStore {
 ///   anchor         under its ".tmp" name, or no record   thrown away with the next anchor
 ///                  named, older ones still there   the older ones go
 ///   memory lost    versions gone, anchor and log   the newest version that they lead to is made anew
+///   to the disk    versions gone from memory       the newest version of the log is made anew and synced, and the log
+///                                                  goes; until then a record's mark counts for nothing
 ///   next run       in the run file                 of the earlier run its complete versions stay until one of this
 ///                                                  run is durable; the rest is thrown away
 /// Recovery first settles in-place updates (transport/io/store/in_place.h). After a power cut a version in versions/

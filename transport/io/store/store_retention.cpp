@@ -237,11 +237,6 @@ void Store::sync_files_from(std::size_t file, const CompleteRef& complete) {
         if (!synced.has_value()) return report(synced.error());
         complete->stored.durable = true;
         complete->has_journal = false;
-        // Of when versions were in memory.
-        if (log_.anchor() != kNoVersion) {
-          log_ = VersionLog(options_.log);
-          serial_.run([layout = layout_] { static_cast<void>(drop_log(layout, kNoVersion)); }, [] {});
-        }
         forget_old();
       });
 }

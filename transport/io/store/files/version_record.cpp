@@ -172,6 +172,11 @@ Status sync_record(FileSystem& files, const std::filesystem::path& path) {
   return file->sync_data();
 }
 
+Status write_record_again(FileSystem& files, const std::filesystem::path& path) {
+  WC_ASSIGN(const std::string text, read_file(files, path, kRecordBytesMax));
+  return replace_file(files, path, text, Synced::kBytesAndName);
+}
+
 Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path& path) {
   WC_ASSIGN(const std::string text, read_file(files, path, kRecordBytesMax));
   std::string_view left = text;
