@@ -1,6 +1,8 @@
 // sim_store_soak: random schedules of use and faults of one host's store. sim/soak.h has its flags.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "sim/host/run_version.h"
 #include "sim/soak.h"
 #include "sim/verdict.h"
 #include "tests/sim/describe_store.h"
@@ -21,11 +24,47 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const Publication& packed_to(std::uint64_t version) {
-  static std::map<std::uint64_t, Publication> made;
-  if (const auto found = made.find(version); found != made.end()) return found->second;
-  return made.emplace(version, packed_payload(snapshot(version), 8192)).first->second;
-}
+/// The payloads of one run. Those of two runs have other bytes; of runs that are four apart, the same.
+class Payloads {
+ public:
+  explicit Payloads(std::uint32_t run) : run_(run) {}
+
+  [[nodiscard]] const Publication& snapshot(std::uint64_t version) {
+    return made(snapshots_, version, [&] {
+      if (version > 1) return next_of(snapshot(version - 1), version);
+      Publication first = tree_of(1 + 1000 * std::uint64_t(run_));
+      first.manifest.version = Version{1};
+      return first;
+    });
+  }
+  /// Every other one lists its changes.
+  [[nodiscard]] const Publication& patch_to(std::uint64_t version) {
+    return made(patches_, version, [&] {
+      const SparseForm form = version % 2 == 0 ? SparseForm::kListed : SparseForm::kModelled;
+      return weightcast::patch_of(snapshot(version - 1), snapshot(version), 8192, form);
+    });
+  }
+  [[nodiscard]] const Publication& packed_to(std::uint64_t version) {
+    return made(packed_, version, [&] { return packed_payload(snapshot(version), 8192); });
+  }
+
+  [[nodiscard]] static Payloads& of(std::uint32_t run) {
+    static std::array<Payloads, 4> runs{Payloads(0), Payloads(1), Payloads(2), Payloads(3)};
+    return runs.at(run % runs.size());
+  }
+
+ private:
+  using Made = std::map<std::uint64_t, Publication>;
+
+  template <typename Make>
+  static const Publication& made(Made& all, std::uint64_t version, Make make) {
+    if (const auto found = all.find(version); found != all.end()) return found->second;
+    return all.emplace(version, make()).first->second;
+  }
+
+  const std::uint32_t run_;
+  Made snapshots_, patches_, packed_;
+};
 
 /// One host, whose store is used and whose disk fails as a seed says.
 class Schedule {
@@ -51,7 +90,7 @@ class Schedule {
     for (std::uint64_t i = 0; i < steps && !failed(); ++i) {
       change_faults();
       step();
-      if (host_.store) host_.note_durable();
+      note_durable();
       look();
       if (host_.files.killed() || random_.chance(0.15)) crash();
     }
@@ -88,12 +127,21 @@ class Schedule {
            "something never ended");
   }
 
+  void note_durable() {
+    for (const StoredVersion& stored : host_.store->versions()) {
+      if (stored.durable) durable_ = std::max(durable_, RunVersion(stored.run, stored.manifest.version));
+    }
+  }
+
+  [[nodiscard]] Payloads& ours() const { return Payloads::of(host_.store->run().count); }
+
   /// After all faults the store takes a version.
   void finish() {
     const std::uint64_t next = host_.store->current().value + 1;
-    const Status received = host_.receive_durably(snapshot(next));
+    const Status received = host_.receive_durably(ours().snapshot(next));
     demand(received.has_value(), "after all faults: " + (received.has_value() ? "" : received.error().message()));
-    demand(failed() || holds_ours(kState / "current", snapshot(next)), "after all faults `current` has other bytes");
+    demand(failed() || holds_ours(kState / "current", ours().snapshot(next)),
+           "after all faults `current` has other bytes");
   }
 
   void change_faults() {
@@ -122,17 +170,17 @@ class Schedule {
   void step() {
     Store& store = *host_.store;
     const std::uint64_t current = store.current().value, next = current + 1;
-    switch (random_.below(14)) {
+    switch (random_.below(18)) {
       case 0:
-      case 1: return tell(fmt::format("receive {}", next), host_.receive(snapshot(next)));
+      case 1: return tell(fmt::format("receive {}", next), host_.receive(ours().snapshot(next)));
       case 2:
       case 3:
       case 4:
         if (current == 0) return;
-        return tell(fmt::format("receive the patch to {}", next), host_.receive(patch_to(next)));
-      case 5: return tell(fmt::format("receive {}, packed", next), host_.receive(packed_to(next)));
+        return tell(fmt::format("receive the patch to {}", next), host_.receive(ours().patch_to(next)));
+      case 5: return tell(fmt::format("receive {}, packed", next), host_.receive(ours().packed_to(next)));
       case 6: {
-        const Publication& p = current > 0 && random_.chance(0.5) ? patch_to(next) : snapshot(next);
+        const Publication& p = current > 0 && random_.chance(0.5) ? ours().patch_to(next) : ours().snapshot(next);
         const Status begun = host_.begin(p.manifest).has_value() ? Status() : Status(fail(Errc::kIo, Op::kOpen, "no"));
         tell(fmt::format("begin {}", next), begun);
         if (begun.has_value()) tell("some chunks", host_.write(p, {0}));
@@ -141,14 +189,14 @@ class Schedule {
       case 7:
         tell(fmt::format("discard all of {}", next));
         for (const PayloadId payload :
-             {PayloadId(Version{next}), packed_of(Version{next}), patch_to(next + 1).manifest.id()}) {
+             {PayloadId(Version{next}), packed_of(Version{next}), ours().patch_to(next + 1).manifest.id()}) {
           store.discard(payload);
         }
         return;
-      case 8: return tell(fmt::format("import {}", next), host_.import(snapshot(next)));
+      case 8: return tell(fmt::format("import {}", next), host_.import(ours().snapshot(next)));
       case 9:
         if (current < 2) return;
-        return tell(fmt::format("make the patch to {}", current), host_.make_patch(patch_to(current)));
+        return tell(fmt::format("make the patch to {}", current), host_.make_patch(ours().patch_to(current)));
       case 10: {
         std::vector<PayloadId> kept;
         for (const StoredVersion& stored : store.versions()) {
@@ -168,7 +216,56 @@ class Schedule {
         return;
       }
       case 13: return add_foreign();
+      case 14:
+        if (current == 0) return;
+        return tell(fmt::format("import {} with its patch", next), import_with_patch(next));
+      case 15:
+        if (current == 0) return;
+        return tell(fmt::format("tell of all chunks of {}", current), host_.await_status([&](auto done) {
+          const Publication& whole = ours().snapshot(current);
+          store.add_full_manifest(whole.manifest, whole.digests, std::move(done));
+        }));
+      case 16: return pin_some();
+      case 17:
+        if (random_.chance(0.5)) return;
+        return follow_next_run();
     }
+  }
+
+  Status import_with_patch(std::uint64_t version) {
+    const Publication& whole = ours().snapshot(version);
+    const Publication& patch = ours().patch_to(version);
+    Store& store = *host_.store;
+    WC_ASSIGN(const ImportTarget target, host_.await<ImportTarget>([&](auto done) {
+      store.begin_import(Version{version}, whole.manifest.files, std::move(done));
+    }));
+    WC_ASSIGN(const fs::path path,
+              host_.await<fs::path>([&](auto done) { store.begin_patch(patch.manifest.id(), std::move(done)); }));
+    WC_TRY(write_stream(*target.files, 0, whole.bytes()));
+    WC_ASSIGN(const std::unique_ptr<File> file, host_.files.open(path, {.write = true}));
+    WC_TRY(write_fully(*file, 0, patch.bytes(), path.native()));
+    WC_TRY(host_.await<StoredVersion>(
+        [&](auto done) { store.finish_patched_import(patch.manifest, patch.digests, std::move(done)); }));
+    return {};
+  }
+
+  /// Until the process ends.
+  void pin_some() {
+    pinned_.clear();
+    for (const StoredVersion& stored : host_.store->versions()) {
+      if (random_.chance(0.5)) pinned_.push_back(stored.manifest.version);
+    }
+    host_.store->pin(pinned_);
+    tell(fmt::format("pin {} versions", pinned_.size()));
+  }
+
+  void follow_next_run() {
+    const std::uint32_t next = host_.store->run().count + 1;
+    const Status followed = host_.follow_run(next, true);
+    tell(fmt::format("follow run {}", next), followed);
+    if (!followed.has_value() || host_.files.killed()) return;
+    end_process();
+    restart();
   }
 
   void add_foreign() {
@@ -222,15 +319,26 @@ class Schedule {
     host_.files.set_faults({});
     host_.files.set_capacity(SimFileSystem::kUnlimited);
     host_.files.restart();
+    if (in_memory_ && random_.chance(0.2)) move();
     if (!host_.start()) return verdict_.violate(now(), "no start without a fault: " + host_.open_error->message());
     ++starts_;
     lossy_ = false;
+    pinned_.clear();
     tell("started: " + describe(*host_.store, host_.files));
-    demand(host_.store->current() >= host_.durable, "a durable version is lost");
+    // Of the run before the last one nothing has to be left.
+    demand(in_use(*host_.store) >= durable_ || durable_.first + 1 < host_.store->run().count,
+           "a durable version is lost");
     look();
     look_at_partial();
-    demand(host_.files.read_link(kState / "current").has_value() == (host_.store->current() != kNoVersion),
+    demand(host_.files.read_link(kState / "current").has_value() == (in_use(*host_.store) != RunVersion()),
            "`current` does not lead to what the store calls current");
+  }
+
+  /// The next process keeps versions in memory if this one had them on the disk, or the other way round.
+  void move() {
+    fs::path& directory = host_.store_options.place.memory_directory;
+    directory = directory.empty() ? kVersionsInMemory : fs::path();
+    tell(directory.empty() ? "versions move to the disk" : "versions move to memory");
   }
 
   /// What holds at any time.
@@ -240,15 +348,19 @@ class Schedule {
       const Result<fs::path> target = files.read_link(kState / "current");
       if (!lossy_ && target.has_value() && exists(files, kState / "current")) {
         const auto named = StoreLayout::named(target->filename().native());
-        demand(
-            named && named->payload.is_full() && holds_ours(kState / "current", snapshot(named->payload.version.value)),
-            "`current` leads to " + target->native() + ", which is not whole");
+        demand(named && named->payload.is_full() &&
+                   holds_ours(kState / "current", Payloads::of(named->run).snapshot(named->payload.version.value)),
+               "`current` leads to " + target->native() + ", which is not whole");
       }
       if (!host_.store) return;
       for (const StoredVersion& stored : host_.store->versions()) {
         if (lossy_ && !stored.durable) continue;
-        demand(holds_ours(stored.path, snapshot(stored.manifest.version.value)),
+        demand(holds_ours(stored.path, Payloads::of(stored.run).snapshot(stored.manifest.version.value)),
                stored.path.native() + " has other bytes");
+      }
+      for (const Version version : pinned_) {
+        demand(lossy_ || host_.store->find(version) != nullptr,
+               fmt::format("version {} is pinned, and gone", version.value));
       }
       demand(foreign_names_anywhere(files) == foreign_, "foreign files were deleted");
     });
@@ -258,9 +370,9 @@ class Schedule {
     for (const PartialVersion& partial : host_.store->partial()) {
       const std::uint64_t version = partial.manifest.version.value;
       const PayloadId id = partial.manifest.id();
-      const Publication& whole = id.is_packed()  ? packed_to(version)
-                                 : id.is_patch() ? patch_to(version)
-                                                 : snapshot(version);
+      const Publication& whole = id.is_packed()  ? ours().packed_to(version)
+                                 : id.is_patch() ? ours().patch_to(version)
+                                                 : ours().snapshot(version);
       for (auto i = partial.held.next_in(ChunkIndex{0}); i; i = partial.held.next_in(ChunkIndex{i->value + 1})) {
         const auto bytes = host_.await<BufferRef>([&](auto done) { host_.store->read_chunk(id, *i, std::move(done)); });
         demand(bytes.has_value() && content_digest_of((*bytes)->bytes()) == whole.digests[i->value],
@@ -299,8 +411,10 @@ class Schedule {
   const bool verbose_;
   Verdict verdict_;
   Random random_;
-  const bool in_memory_;  // versions
+  const bool in_memory_;  // versions may lie there
   StoreHost host_;
+  RunVersion durable_;  // the newest that was told to be so
+  std::vector<Version> pinned_;
   std::uint64_t foreign_ = 0, foreign_made_ = 0;
   bool lossy_ = false;  // a sync of this process may have lost something
   Duration ended_{};    // when the last process did
