@@ -219,6 +219,9 @@ class Publications {
   [[nodiscard]] bool packing_pays(Instant now) const;
   /// The payload's plan is to have `takers`, who are to be told of it.
   void take_in(Instant now, PayloadId payload, const std::vector<Member*>& takers);
+  /// The pace at which half of the members received their last payload, or else that of the origin's uplink; without a
+  /// limit: neither is known.
+  [[nodiscard]] Rate usually_received() const;
   /// Tells a member about the payload that it is in the middle of: a plan for it, or word that there is none. What the
   /// member is assigned remains the last that was announced to it.
   void resume_receiving(Instant now, Member& member);

@@ -13,8 +13,6 @@ namespace {
 
 // The origin waits no more for members that still lack the version when it has sent next to nothing for so long.
 constexpr Duration kStragglersAfter = std::chrono::seconds(10);
-// A member that gets far less than it once got of a payload that is forgotten, for so long, is told.
-constexpr Duration kSlowFor = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -231,14 +229,29 @@ void Publications::handle_progress(Instant now, Member& member, std::vector<std:
     return plan->handle_progress(now, member, std::move(stripes_missing));
   }
   // Nobody looks at the edges of a payload that is forgotten, and a relay may pass it on by a chunk now and then. So
-  // the origin tells a member that gets far less than its link once carried.
-  const bool is_slow = member.is_receiving() && !context_.holds(member.receiving) && member.last_received.limited() &&
-                       PaceWatch::kHoardFactor * member.receive_bytes_per_s < member.last_received.bytes_per_s;
+  // the origin tells a member that gets far less than its link once carried, or, before its first, than others' do.
+  if (!member.is_receiving() || context_.holds(member.receiving)) return member.slow_since.reset();
+  const bool has_shown = member.last_received.limited();
+  const Rate usual = has_shown ? member.last_received : usually_received();
+  const bool is_slow = usual.limited() && PaceWatch::kHoardFactor * member.receive_bytes_per_s < usual.bytes_per_s;
   if (!is_slow) return member.slow_since.reset();
   if (!member.slow_since) member.slow_since = now;
-  if (now - *member.slow_since < kSlowFor) return;
+  if (now - *member.slow_since < member.slow_for) return;
   member.slow_since.reset();
+  // It may be its link that is slow: then it needs the time, however often something is published.
+  if (!has_shown) member.slow_for *= 2;
   resume_receiving(now, member);
+}
+
+Rate Publications::usually_received() const {
+  std::vector<Rate> rates;
+  for (const auto& [id, member] : context_.members.all()) {
+    if (member.last_received.limited()) rates.push_back(member.last_received);
+  }
+  if (rates.empty()) return context_.rates.planned_origin_uplink();
+  const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
+  std::ranges::nth_element(rates, middle);
+  return *middle;
 }
 
 void Publications::handle_install_failed(Instant now, Member& member, const wire::InstallFailed& failed) {
@@ -272,8 +285,10 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
     // A version that was withdrawn is one that a worker may have got to its end before it heard of that.
     if (version > last_used()) return "which is none of this origin's";
     if (plan == nullptr) return "";
-    // The digest of a full one is not known yet, and stands as 0.
-    if (plan->manifest().open && (payload.is_full() || payload == begun())) return "which is still being made";
+    // A packed payload may be made anew while a member that has joined again says how it got it. The digest of a full
+    // one is not known yet, and stands as 0.
+    const bool is_news = member.installed < version || payload.is_full() || payload == begun();
+    if (plan->manifest().open && is_news) return "which is still being made";
     const bool same = checksum_from_wire(installed.snapshot_digest()) == plan->manifest().snapshot_digest;
     return same ? "" : "but with another digest";
   }();

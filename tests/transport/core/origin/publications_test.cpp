@@ -377,6 +377,28 @@ TEST_F(PublicationsTest, WorkerThatGetsFarLessThanBeforeOfAVersionThatIsNoMoreIs
   EXPECT_EQ(told[0].not_available().payload().version(), 2u);
 }
 
+// Before its first version nobody knows what its link carries. If the link is slow, it needs ever more time.
+TEST_F(PublicationsTest, WorkerThatGetsFarLessOfItsFirstVersionThanOthersIsToldSoEverMoreSeldom) {
+  for (const char* name : {"a", "b", "c"}) join(name);
+  publish(1), receives("b", 1);
+  publish(2), receives("a", 2);
+  publish(3), receives("c", 3);
+  publish(4), publish(5);
+  ASSERT_FALSE(origin.holdings().contains(Version{1}));
+  const auto times_told_after = [&](Duration time, double bytes_per_s) {
+    wire::Message beat;
+    payload_to_wire(Version{1}, *beat.mutable_heartbeat()->mutable_receiving());
+    beat.mutable_heartbeat()->set_receive_bytes_per_s(bytes_per_s);
+    for (const Instant end = now + time; now < end; now += 500ms) tell("b", beat);
+    return heard_by("b", Kind::kNotAvailable).size();
+  };
+  const double uplink = config.uplink.bytes_per_s;
+  EXPECT_EQ(times_told_after(11s, uplink / 7), 0u);
+  EXPECT_EQ(times_told_after(11s, uplink / 9), 1u);
+  EXPECT_EQ(times_told_after(18s, uplink / 9), 1u);
+  EXPECT_EQ(times_told_after(4s, uplink / 9), 2u);
+}
+
 TEST_F(PublicationsTest, RelayThatJoinsAgainOverALiveConnectionIsDialledAtItsNewAddress) {
   join("a"), join("b");
   publish(1);
