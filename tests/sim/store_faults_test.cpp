@@ -252,6 +252,33 @@ TEST_P(StoreLossySync, WhatTheNextStartCallsDurableIsOnTheDisk) {
 INSTANTIATE_TEST_SUITE_P(, StoreLossySync, testing::Bool(),
                          [](const auto& single) { return single.param ? "SingleCopy" : "Beside"; });
 
+// A step in place is lost, and the disk does not let its base be put back at once.
+TEST(StoreSingleCopyFaults, TheBaseOfALostVersionStaysUntilItIsPutBack) {
+  std::uint64_t times_refused = 0;
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    StoreHost host(seed);
+    host.store_options.single_copy = true;
+    ASSERT_TRUE(host.start());
+    ASSERT_TRUE(host.receive_durably(snapshot(1)).has_value());
+    ASSERT_TRUE(host.receive(patch_to(2)).has_value());
+    host.files.set_faults({.error = 0.05, .lossy_sync = 1});
+    host.pass(std::chrono::seconds(12));
+    host.note_durable();
+    for (const Publication* p : {&snapshot(1), &snapshot(2)}) {
+      const auto begun = host.begin(p->manifest);
+      times_refused += !begun.has_value() && begun.error().code == Errc::kBusy ? 1 : 0;
+    }
+    host.files.kill();
+    host.end_process();
+    host.files.set_faults({});
+    host.files.restart();
+    ASSERT_TRUE(host.start()) << host.open_error->message();
+    ASSERT_GE(host.store->current(), host.durable);
+  }
+  EXPECT_GT(times_refused, 0u);
+}
+
 TEST(StoreWork, WritingAgainStopsWhenTheNodeDoes) {
   StoreHost host(1);
   ASSERT_TRUE(host.start());

@@ -314,14 +314,6 @@ Status end_in_place(const StoreLayout& layout, Version version) {
   return {};
 }
 
-Result<Version> base_in_journal(const StoreLayout& layout, Version version) {
-  WC_ASSIGN(const std::vector<PayloadId> found, journals(layout));
-  for (const PayloadId payload : found) {
-    if (payload.version == version) return payload.base;
-  }
-  return kNoVersion;
-}
-
 Status settle_in_place(const StoreLayout& layout, unsigned threads) {
   WC_ASSIGN(const std::vector<PayloadId> found, journals(layout));
   for (const PayloadId payload : found) WC_TRY(settle(layout, payload, threads));

@@ -79,9 +79,6 @@ struct InPlaceResult {
 /// Step 7. Harmless if `version` was not made in place.
 [[nodiscard]] Status end_in_place(const StoreLayout& layout, Version version);
 
-/// The version that `version` was made of, while the journal can restore it; else kNoVersion.
-[[nodiscard]] Result<Version> base_in_journal(const StoreLayout& layout, Version version);
-
 /// Completes or undoes what a dead process left; at start, before anything else. `threads` hash where there is much.
 /// Errors: those of recover_store().
 [[nodiscard]] Status settle_in_place(const StoreLayout& layout, unsigned threads);

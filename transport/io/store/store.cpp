@@ -135,12 +135,12 @@ bool Store::refuse_new(PayloadId payload, const std::function<void(Error)>& refu
   } else if (is_being_made(payload) || is_being_made(version)) {
     // Of a patch the version, too: an update in place hides its base where the files of an import lie.
     error = fail(Errc::kBusy, Op::kOpen, fmt::format("version {}: begun already", version.value));
-  } else if (unrestored_ && unrestored_->first.version == version) {
-    // Its place is taken by the base's only copy.
+  } else if (unrestored_ && (unrestored_->version == version || unrestored_->base == version)) {
+    // The base's only copy is in the place of one, with the record of the other.
     error = fail(Errc::kBusy, Op::kOpen,
                  fmt::format("version {}: first version {} has to be put back, which the disk has refused so far; look "
                              "after the disk",
-                             version.value, unrestored_->first.base.value));
+                             version.value, unrestored_->base.value));
   }
   if (!error) return false;
   later([refuse, error = *error] { refuse(error); });

@@ -299,7 +299,7 @@ class Store {
     std::size_t users = 0;                               // reads under way, patches that are applied to it
     bool syncing = false;
     bool sync_failed = false;        // of something of it, or may have: another sync would not say what is lost
-    bool has_journal = false;        // made in place, and not durable: what it was made of can be put back
+    Version journal_base{};          // what it was made of in place, and what can be put back until it is durable
     bool looked_after_sync = false;  // at what a failed sync has left
     bool lost = false;               // being removed
     std::size_t scrub_at = 0;        // the next of its leaves that is looked at
@@ -391,6 +391,7 @@ class Store {
   void finish_in_place(const IncomingRef& incoming, InstallDone done);
   void prepare_place(const IncomingRef& incoming, InstallDone done);
   void take_place(const IncomingRef& incoming, InstallDone done);
+  void restore_later(PayloadId payload);
   void restore_base();
   void change_place(const IncomingRef& incoming, InstallDone done);
   [[nodiscard]] std::string why_in_use(const Complete& base) const;
@@ -487,8 +488,8 @@ class Store {
   std::shared_ptr<std::atomic<bool>> wanted_ = std::make_shared<std::atomic<bool>>(true);
   std::vector<std::function<void()>> waiting_for_place_;
   Timer place_timer_;
-  /// An in-place update that failed, and whose base could not be restored yet.
-  std::optional<std::pair<PayloadId, CompleteRef>> unrestored_;
+  /// An in-place update that failed, or whose result was lost, and whose base could not be restored yet.
+  std::optional<PayloadId> unrestored_;
   Timer restore_timer_;
   /// Imports that are not wanted, whose files the disk did not let go from where complete versions lie.
   std::map<Version, FileTable> misplaced_;

@@ -136,8 +136,9 @@ Store::CompleteRef Store::add_complete(VersionRecord record, FilesRef files, std
 
 void Store::handle_installed(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves,
                              double switch_s, bool in_place, const InstallDone& done) {
+  const Version base = record.manifest.base_version;
   const CompleteRef complete = add_complete(std::move(record), std::move(files), std::move(leaves));
-  complete->has_journal = in_place;
+  if (in_place) complete->journal_base = base;
   complete->stored.switch_s = switch_s;
   done(complete->stored);
   forget_old();

@@ -56,7 +56,7 @@ void Store::mark_logged() {
     if (complete->stored.durable || complete->syncing || complete->lost || !log_.holds(version)) continue;
     complete->syncing = true;
     serial_.run(
-        [layout = layout_, version = version, has_journal = complete->has_journal] {
+        [layout = layout_, version = version, has_journal = complete->journal_base != kNoVersion] {
           const Status marked = append_durable_mark(layout.files(), layout.record(version));
           // A start hashes what has no mark, and finds the same.
           if (!marked.has_value()) log_warning("store: {}", marked.error().message());
@@ -71,7 +71,7 @@ void Store::mark_logged() {
             return sync_timer_.arm(loop_.now() + kRetry);
           }
           complete->stored.durable = true;
-          complete->has_journal = false;
+          complete->journal_base = kNoVersion;
           forget_old();
         });
   }

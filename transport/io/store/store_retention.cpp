@@ -71,7 +71,7 @@ void Store::forget_old() {
   std::size_t excess = there - kept;
   Version newest_durable{};
   for (const auto& [version, complete] : complete_) {
-    if (!complete->lost && (complete->stored.durable || complete->has_journal)) newest_durable = version;
+    if (!complete->lost && (complete->stored.durable || complete->journal_base != kNoVersion)) newest_durable = version;
   }
   for (auto it = complete_.begin(); excess > 0;) {
     const auto& [version, complete] = *it;
@@ -91,7 +91,7 @@ void Store::forget_old() {
       keep_files_of(*complete);
     } else {
       remove(version, complete->stored.path, complete->files->table());
-      if (complete->has_journal) drop_journal(version);
+      if (complete->journal_base != kNoVersion) drop_journal(version);
     }
     it = complete_.erase(it);
   }
@@ -187,16 +187,19 @@ void Store::give_up_lost(const CompleteRef& complete, const Error& why) {
       fail(Errc::kCorrupt, Op::kSync,
            fmt::format("version {} in {}: some of its bytes are lost ({}); check this host's memory and disk",
                        version.value, layout_.directory().native(), why.detail));
-  serial_.run([layout = layout_, version, next = newest(), threads = loop_.threads_per_job_max(),
-               table = complete->files->table()] { return give_up_version(layout, version, next, table, threads); },
-              [this, version, lost](Result<std::optional<RecoveredVersion>> base) {
-                complete_.erase(version);
-                if (!base.has_value()) log_error("store: {}", base.error().message());
-                if (base.has_value() && *base) add_complete(std::move((*base)->record), (*base)->files);
-                current_ = complete_.empty() ? kNoVersion : complete_.rbegin()->first;
-                log_error("store: {}; version {} is current now", lost.message(), current_.value);
-                if (on_lost_) on_lost_(version, lost);
-              });
+  const Version base = complete->journal_base;
+  serial_.run(
+      [layout = layout_, version, base, next = newest(), threads = loop_.threads_per_job_max(),
+       table = complete->files->table()] { return give_up_version(layout, version, base, next, table, threads); },
+      [this, version, base, lost](Result<std::optional<RecoveredVersion>> restored) {
+        complete_.erase(version);
+        if (!restored.has_value()) log_error("store: {}", restored.error().message());
+        if (!restored.has_value() && base != kNoVersion) restore_later(patch_of(version, base));
+        if (restored.has_value() && *restored) add_complete(std::move((*restored)->record), (*restored)->files);
+        current_ = complete_.empty() ? kNoVersion : complete_.rbegin()->first;
+        log_error("store: {}; version {} is current now", lost.message(), current_.value);
+        if (on_lost_) on_lost_(version, lost);
+      });
 }
 
 bool Store::is_forgotten(const CompleteRef& complete) const {
@@ -236,7 +239,7 @@ void Store::sync_files_from(std::size_t file, const CompleteRef& complete) {
         complete->sync_failed = !synced.has_value();  // perhaps that of the record
         if (!synced.has_value()) return report(synced.error());
         complete->stored.durable = true;
-        complete->has_journal = false;
+        complete->journal_base = kNoVersion;
         forget_old();
       });
 }

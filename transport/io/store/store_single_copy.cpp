@@ -35,24 +35,28 @@ void Store::finish_in_place(const IncomingRef& incoming, InstallDone done) {
 }
 
 /// The journal still has all of it: only the disk refused.
+void Store::restore_later(PayloadId payload) {
+  unrestored_ = payload;
+  restore_timer_.arm(loop_.now() + kRestoreRetry);
+}
+
 void Store::restore_base() {
-  const auto [payload, base] = *unrestored_;
-  serial_.run(
-      [layout = layout_, threads = loop_.threads_per_job_max(), version = payload.base]() -> Result<bool> {
-        WC_TRY(settle_in_place(layout, threads));
-        return is_there(layout.files(), layout.complete(version));
-      },
-      [this, payload = payload, base = base](const Result<bool>& restored) {
-        if (!restored.has_value()) {
-          log_error("store: version {} cannot be put back: {}; trying again in {:.3g} s", payload.base.value,
-                    restored.error().message(), to_seconds(kRestoreRetry));
-          return restore_timer_.arm(loop_.now() + kRestoreRetry);
-        }
-        unrestored_.reset();
-        if (!*restored) return;
-        complete_[payload.base] = base;
-        forget_old();
-      });
+  const PayloadId payload = *unrestored_;
+  const bool is_newest = complete_.empty() || complete_.rbegin()->first < payload.base;
+  serial_.run([layout = layout_, base = payload.base, is_newest,
+               threads = loop_.threads_per_job_max()] { return put_back(layout, base, is_newest, threads); },
+              [this, payload](Result<std::optional<RecoveredVersion>> restored) {
+                if (!restored.has_value()) {
+                  log_error("store: version {} cannot be put back: {}; trying again in {:.3g} s", payload.base.value,
+                            restored.error().message(), to_seconds(kRestoreRetry));
+                  return restore_timer_.arm(loop_.now() + kRestoreRetry);
+                }
+                unrestored_.reset();
+                if (!*restored) return;
+                add_complete(std::move((*restored)->record), (*restored)->files);
+                current_ = std::max(current_, payload.base);
+                forget_old();
+              });
 }
 
 /// Of a version that is deleted before it was durable.
@@ -171,8 +175,7 @@ void Store::change_place(const IncomingRef& incoming, InstallDone done) {
                 if (!busy) incoming->changes.reset();
                 if (result.base_lost) {
                   log_error("store: {}", result.status.error().message());
-                  unrestored_ = {incoming->id(), base};
-                  restore_timer_.arm(loop_.now() + kRestoreRetry);
+                  restore_later(incoming->id());
                 } else {
                   complete_[version] = base;
                 }

@@ -219,12 +219,23 @@ Status write_again(const StoreLayout& layout, const VersionRecord& record, Versi
   return rewrite_record(layout.files(), layout.record(record.manifest.version), record);
 }
 
-Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version,
+Result<std::optional<RecoveredVersion>> put_back(const StoreLayout& layout, Version base, bool is_newest,
+                                                 unsigned threads) {
+  WC_TRY(settle_in_place(layout, threads));
+  WC_ASSIGN(const bool there, is_there(layout.files(), layout.complete(base)));
+  if (!there) return std::optional<RecoveredVersion>();
+  WC_ASSIGN(VersionRecord record, read_record(layout.files(), layout.record(base)));
+  WC_ASSIGN(FileTable table, FileTable::make(record.manifest.files));
+  WC_ASSIGN(FilesRef files, VersionFiles::open(layout.files(), layout.complete(base), std::move(table)));
+  if (is_newest) WC_TRY(layout.switch_current(base));
+  return std::optional(RecoveredVersion{std::move(record), std::move(files), ChunkSet()});
+}
+
+Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version, Version base,
                                                         StoreLayout::Named next, const FileTable& table,
                                                         unsigned threads) {
   WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
   if (current.version == version) WC_TRY(lead_current_to(layout, next));
-  WC_ASSIGN(const Version base, base_in_journal(layout, version));
   if (base == kNoVersion) {
     WC_TRY(remove_recorded(layout, layout.complete(version), version, table));
     layout.empty_trash();
@@ -232,12 +243,7 @@ Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layou
     WC_TRY(sync_records(layout));
     return std::optional<RecoveredVersion>();
   }
-  WC_TRY(settle_in_place(layout, threads));
-  WC_ASSIGN(VersionRecord record, read_record(layout.files(), layout.record(base)));
-  WC_ASSIGN(FileTable files_of_base, FileTable::make(record.manifest.files));
-  WC_ASSIGN(FilesRef files, VersionFiles::open(layout.files(), layout.complete(base), std::move(files_of_base)));
-  WC_TRY(layout.switch_current(base));
-  return std::optional(RecoveredVersion{std::move(record), std::move(files), ChunkSet()});
+  return put_back(layout, base, true, threads);
 }
 
 Status log_patch(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files) {

@@ -82,12 +82,16 @@ void bring_up_to_date(const StoreLayout& layout, Spare& spare, const std::vector
 [[nodiscard]] Status write_again(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files,
                                  const std::atomic<bool>& wanted);
 
+/// Restores the base of an update in place, which `threads` hash, from its journal, and switches `current` to it if it
+/// `is_newest`. Nothing if that is proven impossible: then it is deleted.
+[[nodiscard]] Result<std::optional<RecoveredVersion>> put_back(const StoreLayout& layout, Version base, bool is_newest,
+                                                               unsigned threads);
+
 /// Deletes a damaged version. First switches `current` to `next`, of whatever run, or removes it if that is kNoVersion.
-/// If the version was made in place and the journal can restore its base, restores the base, which `threads` hash,
-/// switches to it and returns it.
+/// If it was made in place of `base`, puts that back; kNoVersion: it was not.
 [[nodiscard]] Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version,
-                                                                      StoreLayout::Named next, const FileTable& table,
-                                                                      unsigned threads);
+                                                                      Version base, StoreLayout::Named next,
+                                                                      const FileTable& table, unsigned threads);
 
 /// Makes a complete patch, and the record of the version that it leads to, survive a power cut.
 [[nodiscard]] Status log_patch(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files);
