@@ -321,6 +321,13 @@ class Schedule {
     host_.files.restart();
     if (in_memory_ && random_.chance(0.2)) move();
     if (!host_.start()) return verdict_.violate(now(), "no start without a fault: " + host_.open_error->message());
+    // As the daemon does, whosever the files are.
+    if (host_.store_options.place.memory_directory.empty()) {
+      host_.files.observe([&](FileSystem& files) {
+        WC_CHECK(remove_all(files, kVersionsInMemory).has_value());
+        foreign_ = foreign_names_anywhere(files);
+      });
+    }
     ++starts_;
     lossy_ = false;
     pinned_.clear();
