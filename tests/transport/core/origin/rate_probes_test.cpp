@@ -24,6 +24,7 @@ struct RateProbesTest : OriginCoreTest {
   struct Worker {
     double down = 0, up = 0;        // bytes per second
     double says_down = 0;           // if it lies
+    std::uint32_t losses = 0;       // so many bursts towards it lose a packet, which makes them ten times slower
     std::uint64_t heard_bytes = 0;  // of padding
     std::uint64_t asked_bytes = 0;  // of answers
     std::uint32_t bursts = 0;
@@ -82,7 +83,9 @@ struct RateProbesTest : OriginCoreTest {
     now += from_seconds(double(probe.padding().size()) / worker.down);
     if (probe.bytes_left() > 0) return;
     ++worker.bursts;
-    probed.set_bytes_per_s(worker.says_down != 0 ? worker.says_down : worker.down);
+    const double down = worker.losses > 0 ? worker.down / 10 : worker.down;
+    worker.losses -= worker.losses > 0 ? 1 : 0;
+    probed.set_bytes_per_s(worker.says_down != 0 ? worker.says_down : down);
     probed.set_seconds(0.1);
     core.handle_message(now, conn, message);
   }
@@ -136,6 +139,18 @@ TEST_F(RateProbesTest, MeasureAMemberThatJoins) {
   EXPECT_NEAR(one("a").planned_downlink().bytes_per_s / 12e6, 1, kTolerance);
   EXPECT_NEAR(one("a").planned_uplink().bytes_per_s / 3e6, 1, kTolerance);
   EXPECT_GE(core.planned_uplink().bytes_per_s, 11e6);
+}
+
+TEST_F(RateProbesTest, OneLostPacketMakesNoLinkSlow) {
+  const ConnId conn = add("a", {.down = 12e6, .up = 3e6});
+  beat();
+  for (const std::uint32_t losses : {1, 2}) {
+    now += RateProbes::kEvery;
+    workers[conn].losses = losses;
+    beat();
+    EXPECT_EQ(workers[conn].losses, 0u);
+    EXPECT_NEAR(one("a").planned_downlink().bytes_per_s / (losses == 1 ? 12e6 : 1.2e6), 1, kTolerance);
+  }
 }
 
 TEST_F(RateProbesTest, LeaveAloneWhoseRatesAreConfigured) {

@@ -109,7 +109,7 @@ std::uint32_t RateProbes::burst_bytes_max(const Member& member, bool from_member
 
 void RateProbes::begin(PeerId id, std::uint32_t bytes, bool from_member) {
   const ConnId conn = members_.find(id)->conn;
-  running_[id] = Burst{++last_probe_, bytes, from_member, {}};
+  running_[id] = Burst{++last_probe_, bytes, from_member, {}, {}};
   wire::Message message;
   wire::RateProbe& probe = *message.mutable_rate_probe();
   probe.set_probe(last_probe_);
@@ -200,13 +200,21 @@ void RateProbes::handle_measured(Instant now, Member& member, BurstMeter::Result
   if (measured.lasted < kLastedMin && burst.bytes < most) {
     return begin(member.id, std::min(4 * burst.bytes, most), burst.from_member);
   }
+  const Rate down_before = member.planned_downlink(), up_before = member.planned_uplink();
+  const Rate known = burst.from_member ? up_before : down_before;
+  const bool has_time = now - began_at_ < kAnswerMax / 4;
+  if (!burst.before && has_time && known.limited() && kMissFactor * measured.rate.bytes_per_s <= known.bytes_per_s) {
+    begin(member.id, burst.bytes, burst.from_member);
+    running_.at(member.id).before = measured.rate;
+    return;
+  }
+  const Rate rate = std::max(measured.rate, burst.before.value_or(Rate{0}));
   if (!burst.from_member) {
-    downlink_ = measured.rate;
+    downlink_ = rate;
     return begin(member.id, kBytesFirst, true);
   }
-  const Rate down_before = member.planned_downlink(), up_before = member.planned_uplink();
   member.estimates.downlink.handle_measured(downlink_);
-  member.estimates.uplink.handle_measured(measured.rate);
+  member.estimates.uplink.handle_measured(rate);
   member.probe_due = now + kEvery;
   ++ended_count_;
   const bool changed =

@@ -17,11 +17,12 @@ namespace weightcast {
 /// origin's own uplink.
 ///
 /// A probe of a member is bursts of padding on its control connection, first towards the member and then from it, of
-/// 64 KiB, 256 KiB, 1 MiB and 4 MiB, until the second half of one took kLastedMin. A sender with a configured uplink
-/// sends no more in a burst than it may in kBurstOfCap. One member is probed at a time: who has waited longest.
-/// A joint probe is bursts to up to kTogetherMax members at once, which fill the origin's uplink. Its rate is what they
-/// have answered for over the time since the first burst left, at the best moment from which half of them have
-/// answered. It comes after the probes of members, but first where the uplink is doubted.
+/// 64 KiB, 256 KiB, 1 MiB and 4 MiB, until the second half of one took kLastedMin. A burst that is slower than what is
+/// known by kMissFactor may have lost a packet: while there is time it is repeated, and the better of the two counts. A
+/// sender with a configured uplink sends no more in a burst than it may in kBurstOfCap. One member is probed at a time:
+/// who has waited longest. A joint probe is bursts to up to kTogetherMax members at once, which fill the origin's
+/// uplink. Its rate is what they have answered for over the time since the first burst left, at the best moment from
+/// which half of them have answered. It comes after the probes of members, but first where the uplink is doubted.
 ///
 ///   probe of                                                 when
 ///   a member of which a direction is not configured          it has joined; again every kEvery
@@ -96,6 +97,7 @@ class RateProbes {
     std::uint32_t bytes = 0;
     bool from_member = false;
     BurstMeter meter;
+    std::optional<Rate> before;  ///< of the burst that this one repeats
   };
   /// Bursts to several members at once.
   struct Together {
