@@ -572,15 +572,8 @@ class ListenerTest(unittest.TestCase):
             Events(installed(6)),
         ]
         rank = mock.Mock(expect=lambda *version: heard.append(version), forget=lambda: heard.append("forget"))
-
-        def subscribe():
-            one = left.pop(0)
-            if isinstance(one, Error):
-                raise one
-            return one
-
         with mock.patch("weightcast.engines._listener._CONNECT_S", 0.01):
-            listener = Listener(rank, subscribe)
+            listener = Listener(rank, subscribing(left))
             listener.start()
             listener.start()
             end = time.monotonic() + 5
@@ -626,6 +619,18 @@ class CoreTest(unittest.TestCase):
             else:
                 pausing.set_exception(error)
                 self.assertIs(told.exception(0), error)
+
+
+def subscribing(left):
+    """Connects to the first of `left`, which is gone then, or raises it; in the end to a daemon that tells nothing."""
+
+    def subscribe():
+        one = left.pop(0) if left else Events()
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    return subscribe
 
 
 class Events:
@@ -732,16 +737,8 @@ class FollowerTest(Following):
         self.client = Client()
         found = Limits(**limits)
         self.log = mock.Mock()
-        left = list(subscriptions)
-
-        def subscribe():
-            one = left.pop(0) if left else Events()
-            if isinstance(one, Exception):
-                raise one
-            return one
-
         installs = Installs(in_flight, found, prepares_and_pauses=True)
-        self.task = self.start_follower(Follower(self.client, installs, found, self.log, subscribe))
+        self.task = self.start_follower(Follower(self.client, installs, found, self.log, subscribing(list(subscriptions))))
 
     async def test_an_install_is_timed_and_told(self):
         self.follow(Events(installed(4)))
