@@ -83,7 +83,6 @@ PokerSuite poker_suite() {
   suite.base = {{PokerRule::kPotOdds}, 600, 300, 1};
   suite.opponent = {{PokerRule::kLooseAggressive}, 1500, 300, 2};
   suite.cases = {{kOurs, {}}, {kLiteral, {{"pg_variant", "echo2"}, {"tis_cap", "0"}, {"ratio_high", "2"}}}};
-  suite.seeds = {42, 123, 456};
   suite.steps = 60;
   suite.deals = 500;
   suite.match_seed = 7;
