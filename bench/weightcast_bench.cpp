@@ -3,29 +3,17 @@
 #include "bench/commands.h"
 
 int main(int argc, char** argv) {
+  using namespace weightcast::bench;
   CLI::App app{"weightcast-bench: what weightcast does, measured on real processes and real bytes", "weightcast-bench"};
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();
-  weightcast::bench::add_broadcast_command(app);
-  weightcast::bench::add_relay_command(app);
-  weightcast::bench::add_rollout_command(app);
-  weightcast::bench::add_faults_command(app);
-  weightcast::bench::add_predict_command(app);
-  weightcast::bench::add_http_command(app);
-  weightcast::bench::add_idle_command(app);
-  weightcast::bench::add_joins_command(app);
-  weightcast::bench::add_flood_command(app);
-  weightcast::bench::add_publish_command(app);
-  weightcast::bench::add_threads_command(app);
-  weightcast::bench::add_delta_command(app);
-  weightcast::bench::add_optimiser_command(app);
-  weightcast::bench::add_decode_command(app);
-  weightcast::bench::add_install_command(app);
-  weightcast::bench::add_paper_command(app);
-  weightcast::bench::add_patch_command(app);
-  weightcast::bench::add_codec_command(app);
-  weightcast::bench::add_listed_command(app);
-  weightcast::bench::add_packed_command(app);
+  for (const auto add :
+       {add_broadcast_command, add_relay_command, add_rollout_command,   add_faults_command, add_predict_command,
+        add_http_command,      add_idle_command,  add_joins_command,     add_flood_command,  add_publish_command,
+        add_threads_command,   add_delta_command, add_optimiser_command, add_decode_command, add_install_command,
+        add_paper_command,     add_patch_command, add_codec_command,     add_listed_command, add_packed_command}) {
+    add(app);
+  }
   for (CLI::App* command : app.get_subcommands({})) {
     for (CLI::Option* option : command->get_options()) {
       if (option->get_default_str() == "[]") option->default_str("");  // an empty list is no default to tell of

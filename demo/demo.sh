@@ -32,7 +32,12 @@ demo_wait_for_nodes() {
   demo_failed "$nodes of $1 nodes are there after 15 s"
 }
 
+# Takes the place of the one before.
 demo_start_origin() {
+  if [[ -n $demo_origin_pid ]]; then
+    kill "$demo_origin_pid"
+    wait "$demo_origin_pid" || true
+  fi
   "$weightcast" daemon --role origin --state "$demo_dir/origin" --versions-in disk --listen "$demo_origin_address" \
     --uplink "${demo_uplink_megabits}mbit" --topology "$1" --pack "$2" --http "$demo_http_address" --keys "$demo_dir/keys/origin.pem" >>"$demo_dir/origin.log" 2>&1 &
   demo_origin_pid=$!
@@ -46,12 +51,6 @@ demo_start_origin() {
   demo_recorder_pid=$!
 }
 
-demo_stop_origin() {
-  kill "$demo_origin_pid"
-  wait "$demo_origin_pid" || true
-  demo_origin_pid=''
-}
-
 demo_start_worker() {
   "$weightcast" daemon --role worker --name "worker-$1" --state "$demo_dir/worker-$1" --versions-in disk \
     --origin "$demo_origin_address" --uplink "${demo_megabits}mbit" --downlink "${demo_megabits}mbit" \
@@ -59,9 +58,10 @@ demo_start_worker() {
   demo_pids+=($!)
 }
 
-# Publishes snapshot $2 as version $1, checks every worker's copy, adds a line to the table.
+# Publishes version $1 by the way $2 when all workers are there, checks every worker's copy, adds a line to the table.
 demo_publish() {
   local version=$1 name=$2 number
+  demo_wait_for_nodes $((demo_workers + 1))
   say "version $version by $name"
   "$weightcast" publish "$demo_dir/step-$version" --version "$version" --state "$demo_dir/origin" --wait 1.0 \
     --timeout 60 >"$demo_dir/outcome" || demo_failed "version $version did not reach every worker"
@@ -95,15 +95,10 @@ demo_broadcast() {
   say "an origin with $demo_uplink_megabits Mbit/s and $demo_workers workers with $demo_megabits Mbit/s each, as processes on this host"
   demo_start_origin star never
   for ((number = 1; number <= demo_workers; ++number)); do demo_start_worker "$number"; done
-  demo_wait_for_nodes $((demo_workers + 1))
   demo_publish 1 star
-  demo_stop_origin
   demo_start_origin chain never
-  demo_wait_for_nodes $((demo_workers + 1))
   demo_publish 2 chain
-  demo_stop_origin
   demo_start_origin chain auto
-  demo_wait_for_nodes $((demo_workers + 1))
   demo_publish 3 'chain, packed'
 
   # What was recorded is written while the origin still tells.

@@ -32,30 +32,20 @@ Status make_snapshot(const std::string& directory, std::uint64_t size_bytes, std
   std::vector<TensorInfo> tensors;
   for (std::uint64_t left = size_bytes / 2 * 2; left > 0;) {
     const std::uint64_t bytes = std::min(left, kTensorBytes);
-    TensorInfo tensor;
-    tensor.name = "model.layers." + std::to_string(tensors.size()) + ".mlp.up_proj.weight";
-    tensor.dtype = "BF16";
-    tensor.shape = {bytes / 2};
-    tensor.size_bytes = bytes;
-    tensors.push_back(std::move(tensor));
+    const std::string name = "model.layers." + std::to_string(tensors.size()) + ".mlp.up_proj.weight";
+    tensors.push_back({name, "BF16", {bytes / 2}, 0, bytes});
     left -= bytes;
   }
   WC_ASSIGN(const SafetensorsLayout layout, lay_out_safetensors(tensors, {{"format", "pt"}}));
 
-  std::vector<std::byte> memory(size_bytes);
+  std::vector<std::byte> memory(layout.file_bytes - layout.header.size());
   fill_bf16(memory, Random(seed));
-  std::vector<Bytes> data;
-  std::size_t at = 0;
-  for (const TensorInfo& tensor : tensors) {
-    data.push_back(Bytes(memory).subspan(at, tensor.size_bytes));
-    at += tensor.size_bytes;
-  }
-
   const std::string path = directory + "/model.safetensors";
   PosixFileSystem files;
   WC_ASSIGN(const std::unique_ptr<File> file, files.open(path, {.write = true, .create = Create::kEmpty}));
   FileWriter out(*file, path);
-  return write_safetensors(out, layout, data);
+  WC_TRY(out.write(std::as_bytes(std::span(layout.header))));
+  return out.write(memory);
 }
 
 Status run(const std::string& directory, const std::string& size, const std::string& seed_text) {

@@ -314,6 +314,11 @@ class Writer {
 
 }  // namespace
 
+Figure::Series& Figure::Panel::series_of(std::string_view name, bool bound) {
+  const auto found = std::ranges::find(series, name, &Series::name);
+  return found != series.end() ? *found : series.emplace_back(Series{std::string(name), bound, {}});
+}
+
 std::string to_svg(const Figure& figure) { return Writer(figure).write(); }
 
 }  // namespace weightcast

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace weightcast {
@@ -24,6 +25,9 @@ struct Figure {
   struct Panel {
     std::string title;
     std::vector<Series> series;
+
+    /// The one of that name, which is added if there is none.
+    [[nodiscard]] Series& series_of(std::string_view name, bool bound = false);
   };
 
   std::string title;

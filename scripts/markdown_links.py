@@ -16,7 +16,6 @@ _LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s<>]+(?:\([^()\s]*\
 _DEFINITION = re.compile(r"^ {0,3}\[[^\]]+\]:\s*<?(\S+?)>?(?:\s+\"[^\"]*\")?\s*$")
 _HTML = re.compile(r"<(?:a|img)\b[^>]*?\b(?:href|src)=\"([^\"]*)\"", re.IGNORECASE)
 _HTML_ANCHOR = re.compile(r"<[a-z0-9]+\b[^>]*?\b(?:id|name)=\"([^\"]+)\"", re.IGNORECASE)
-_SCHEME = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]*:")
 
 
 def prose_lines(text):
@@ -31,6 +30,10 @@ def prose_lines(text):
                 fence = None
         else:
             yield number, line
+
+
+def is_local(target):
+    return not re.match(r"^([a-zA-Z][a-zA-Z0-9+.-]*:|//)", target)
 
 
 def links(text):
@@ -101,7 +104,7 @@ def broken_links(root, files):
     for name in sorted(files):
         path = os.path.join(root, name)
         for number, target in links(_read(path)):
-            if _SCHEME.match(target) or target.startswith("//"):
+            if not is_local(target):
                 continue
             where = f"{name}:{number}: {target}"
             relative, _, anchor = target.partition("#")

@@ -16,12 +16,9 @@ import sys
 from urllib.parse import unquote, urlsplit
 
 import markdown_links
+from markdown_links import is_local
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-
-
-def is_local(target):
-    return not re.match(r"^([a-zA-Z][a-zA-Z0-9+.-]*:|//)", target)
 
 
 def page_text(name):

@@ -39,14 +39,7 @@ std::string host_name() {
 CLI::Validator rate_validator() { return validator("RATE", parse_rate); }
 CLI::Validator bytes_validator() { return validator("BYTES", parse_bytes); }
 CLI::Validator endpoint_validator() { return validator("HOST:PORT", Endpoint::parse); }
-CLI::Validator node_name_validator() {
-  return CLI::Validator(
-      [](const std::string& name) {
-        const Status status = check_node_name(name);
-        return status.has_value() ? std::string() : status.error().detail;
-      },
-      "NAME");
-}
+CLI::Validator node_name_validator() { return validator("NAME", check_node_name); }
 CLI::Validator topology_validator() { return validator("TOPOLOGY", parse_topology); }
 
 }  // namespace weightcast

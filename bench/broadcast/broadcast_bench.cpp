@@ -167,20 +167,16 @@ Figure broadcast_figure(const Measured& cases) {
                                                               {"rho = 0.9", &BroadcastCase::t90_s},
                                                               {"rho = 1.0", &BroadcastCase::t100_s}};
   for (const auto& [title, time_of] : panels) {
-    Figure::Panel panel{title, {}};
+    Figure::Panel& panel = figure.panels.emplace_back(Figure::Panel{title, {}});
     std::map<double, std::pair<double, int>> line;  // by n: sum and count
     for (const BroadcastCase& c : cases) {
       const auto n = double(c.peers.size());
-      auto series = std::ranges::find(panel.series, series_name(c), &Figure::Series::name);
-      if (series == panel.series.end()) series = panel.series.insert(series, {series_name(c), false, {}});
-      if (c.*time_of) series->points.push_back({n, *(c.*time_of)});
+      Figure::Series& series = panel.series_of(series_name(c));
+      if (c.*time_of) series.points.push_back({n, *(c.*time_of)});
       line[n].first += c.line_s;
       line[n].second += 1;
     }
-    Figure::Series bound{"line", true, {}};
-    for (const auto& [n, sum] : line) bound.points.push_back({n, sum.first / sum.second});
-    panel.series.push_back(std::move(bound));
-    figure.panels.push_back(std::move(panel));
+    for (const auto& [n, sum] : line) panel.series_of("line", true).points.push_back({n, sum.first / sum.second});
   }
   return figure;
 }

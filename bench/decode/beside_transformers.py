@@ -30,14 +30,14 @@ def children_s():
     return used.ru_utime + used.ru_stime
 
 
-def made_model(options):
+def made_model(layers, vocabulary):
+    """Of Qwen3-0.6B's shapes, with random weights."""
     torch.manual_seed(1)
     config = transformers.Qwen3Config(
-        vocab_size=options.vocabulary, hidden_size=1024, intermediate_size=3072, num_hidden_layers=options.layers,
+        vocab_size=vocabulary, hidden_size=1024, intermediate_size=3072, num_hidden_layers=layers,
         num_attention_heads=16, num_key_value_heads=8, head_dim=128, max_position_embeddings=4096, rope_theta=1e6,
         tie_word_embeddings=True, use_sliding_window=False, sliding_window=None, attn_implementation="eager")
-    model = transformers.Qwen3ForCausalLM(config).to(torch.bfloat16).eval()
-    return model
+    return transformers.Qwen3ForCausalLM(config).to(torch.bfloat16).eval()
 
 
 def transformers_s(model, batch, tokens):
@@ -74,7 +74,7 @@ def main():
     parser.add_argument("--batches", default="1,32")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    model = made_model(options)
+    model = made_model(options.layers, options.vocabulary)
     with tempfile.TemporaryDirectory(prefix="weightcast-beside-") as directory:
         model.save_pretrained(directory)
         for batch in map(int, options.batches.split(",")):

@@ -45,8 +45,7 @@ class Memory:
     """Resident memory of each process over its life, in KiB."""
 
     def __init__(self):
-        self.lives = []  # (name, pid, [(seconds, KiB)])
-        self.by_pid = {}
+        self.lives = {}  # by process id: its name, and [(seconds, KiB)]
 
     def sample(self, now, processes):
         for name, process in processes.items():
@@ -54,15 +53,12 @@ class Memory:
                 pages = int(pathlib.Path(f"/proc/{process.pid}/statm").read_text().split()[1])
             except (OSError, IndexError):
                 continue
-            if process.pid not in self.by_pid:
-                self.by_pid[process.pid] = []
-                self.lives.append((name, process.pid, self.by_pid[process.pid]))
-            self.by_pid[process.pid].append((now, 4 * pages))
+            self.lives.setdefault(process.pid, (name, []))[1].append((now, 4 * pages))
 
     def judged(self):
         """(name, seconds, KiB in the second quarter, KiB in the last quarter) of lives that are long enough."""
         rows = []
-        for name, _, samples in self.lives:
+        for name, samples in self.lives.values():
             life = samples[-1][0] - samples[0][0]
             if life < LIFE_MIN_S:
                 continue
@@ -184,10 +180,10 @@ class Soak(Trial):
         if now - self.shown_at >= 30:
             self.shown_at = now
             learner = self.fleet.processes.get("learner")
-            kib = self.memory.by_pid.get(learner.pid, [(0, 0)])[-1][1] if learner else 0
+            _, samples = self.memory.lives.get(learner.pid if learner else None, ("", [(0, 0)]))
             print(f"   {now - self.begin:5.0f} s  step {self.steps.last:6.0f}  reward "
                   f"{statistics.fmean(self.rewards_last) if self.rewards_last else 0:.3f}  lag max {self.lag_max:.0f}  "
-                  f"learner {kib / 1024:.0f} MiB", flush=True)
+                  f"learner {samples[-1][1] / 1024:.0f} MiB", flush=True)
 
     def run(self):
         seconds = 60 * self.options.minutes

@@ -23,8 +23,6 @@ TrainingSuite arithmetic_suite(const char* preset, const char* learning_rate) {
                     {"eval_samples", "4"}};
   suite.warm_up_steps = 250;
   suite.steps = 40;
-  suite.seeds = {42, 123, 456};
-  suite.warm_up_seed = suite.seeds[0];
   return suite;
 }
 

@@ -66,16 +66,16 @@ PaperItem table_2() {
       least = std::min(least, ratio);
       most = std::max(most, ratio);
     }
-    result.rows = {{"machines that alpha = 1.1 chooses", 9, 'P', static_cast<double>(full.active.size())},
-                   {"wait, T_bcast 1437 s, s", 0, 'P', full.wait_s},
-                   {"wait, nine machines, T_bcast 1830 s, s", 131.9, 'P', nine.wait_s},
-                   {"wait, ten machines, T_bcast 1872 s, s", 84.1, 'P', ten.wait_s},
-                   {"cost of a step, $", 8.098, 'P', full.cost_per_step},
-                   {"cost without P2P, nine machines, to that", 1.0412, 'P', nine.cost_per_step / full.cost_per_step},
-                   {"cost without P2P, ten machines, to that", 1.0657, 'P', ten.cost_per_step / full.cost_per_step},
-                   {"cost of random activation to that, mean", 1.153, 'P', sum / kOrders},
-                   {"... least", {}, 'P', least},
-                   {"... most", {}, 'P', most}};
+    result.rows = {{"machines that alpha = 1.1 chooses", 9, static_cast<double>(full.active.size())},
+                   {"wait, T_bcast 1437 s, s", 0, full.wait_s},
+                   {"wait, nine machines, T_bcast 1830 s, s", 131.9, nine.wait_s},
+                   {"wait, ten machines, T_bcast 1872 s, s", 84.1, ten.wait_s},
+                   {"cost of a step, $", 8.098, full.cost_per_step},
+                   {"cost without P2P, nine machines, to that", 1.0412, nine.cost_per_step / full.cost_per_step},
+                   {"cost without P2P, ten machines, to that", 1.0657, ten.cost_per_step / full.cost_per_step},
+                   {"cost of random activation to that, mean", 1.153, sum / kOrders},
+                   {"... least", {}, least},
+                   {"... most", {}, most}};
     result.claims = {{"nine machines, and no wait", full.active.size() == 9 && full.wait_s == 0},
                      {"without P2P a tenth machine costs more than it saves", ten.cost_per_step > nine.cost_per_step},
                      {"random activation is the dearest", sum / kOrders > ten.cost_per_step / full.cost_per_step}};
@@ -112,7 +112,7 @@ PaperItem figure_3a() {
       for (const auto& [step_s, expected] : {std::pair(1631.2, derived.first), std::pair(1649.3, derived.second)}) {
         const double saved = 100 * (cost(step_s, 4 * kA100 + 8 * kRtx5090) / cost(central_s, 8 * kA100) - 1);
         result.rows.push_back(
-            {fmt::format("cost of steps of {} s to 8 A100 at {} s, %", step_s, central_s), expected, 'D', saved});
+            {fmt::format("cost of steps of {} s to 8 A100 at {} s, %", step_s, central_s), expected, saved, {}, 'D'});
         series.points.push_back({step_s, saved});
         is_a_third = is_a_third && saved < -32 && saved > -37;
       }
@@ -180,8 +180,11 @@ PaperItem figure_3c() {
         // A version that arrives comes as one wait of up to 8 %, which no lease foresees.
         if (c.name == fmt::format("S = {}", bound) && c.result.bubble_ratio < 0.1 && knee == 0) knee = c.x;
       }
-      result.rows.push_back(
-          {fmt::format("S = {}: machines from which the learner waits for less than 10 %", bound), least, 'D', knee});
+      result.rows.push_back({fmt::format("S = {}: machines from which the learner waits for less than 10 %", bound),
+                             least,
+                             knee,
+                             {},
+                             'D'});
       is_near = is_near && std::abs(knee - std::ceil(least)) <= 1;
       moves_left = moves_left && knee <= last;
       last = knee;

@@ -52,8 +52,6 @@ TrainingSuite echo_suite(const char* preset) {
                     {"eval_prompts", "32"},
                     {"eval_samples", "4"}};
   suite.steps = 20;
-  suite.seeds = {42, 123, 456};
-  suite.warm_up_seed = suite.seeds[0];
   return suite;
 }
 

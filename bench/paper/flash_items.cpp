@@ -92,13 +92,12 @@ PaperItem figure_1b() {
     for (const double gpus : {16, 32, 64, 128}) {
       gains.push_back(times.at("naive synchronous", gpus) / times.at("asynchronous, ratio 2", gpus));
       result.rows.push_back({fmt::format("asynchronous over naive synchronous, {} GPUs", gpus),
-                             gpus == 128 ? std::optional(2.13) : std::nullopt, 'P', gains.back()});
+                             gpus == 128 ? std::optional(2.13) : std::nullopt, gains.back()});
     }
-    result.rows.push_back({"asynchronous, 128 GPUs over 16", 7.6, 'P',
+    result.rows.push_back({"asynchronous, 128 GPUs over 16", 7.6,
                            times.at("asynchronous, ratio 2", 16) / times.at("asynchronous, ratio 2", 128)});
     result.rows.push_back({"naive synchronous, 128 GPUs over 16",
                            {},
-                           'P',
                            times.at("naive synchronous", 16) / times.at("naive synchronous", 128)});
     result.claims = {{"what asynchrony gains grows with GPUs", std::is_sorted(gains.begin(), gains.end())},
                      {"it gains with any number of GPUs", gains.front() > 1}};
@@ -126,9 +125,9 @@ PaperItem figure_3() {
       if (best == 0 || times.at("ratio 2", trains) < times.at("ratio 2", best)) best = trains;
     }
     result.rows = {
-        {"GPUs of 40 that train, best with ratio 2", 24, 'P', best},
-        {"8 that train, time of a step to the best", {}, 'P', times.at("ratio 2", 8) / times.at("ratio 2", best)},
-        {"32 that train, time of a step to the best", {}, 'P', times.at("ratio 2", 32) / times.at("ratio 2", best)}};
+        {"GPUs of 40 that train, best with ratio 2", 24, best},
+        {"8 that train, time of a step to the best", {}, times.at("ratio 2", 8) / times.at("ratio 2", best)},
+        {"32 that train, time of a step to the best", {}, times.at("ratio 2", 32) / times.at("ratio 2", best)}};
     result.claims = {{"the best split is inside, not at either end", best > kSplits[0] && best < 32},
                      {"it is 16 or 24 that train (takeaways 2 and 3)", best == 16 || best == 24}};
     return {};
@@ -154,12 +153,12 @@ PaperItem table_1() {
     const auto gain = [&](std::string_view name) { return times.at(name, 1) / times.at(name, 2); };
     const auto further = [&](std::string_view name) { return times.at(name, 2) / times.at(name, 4); };
     const double of_long = gain("24 train, long responses"), of_short = gain("24 train, short responses");
-    result.rows = {{"24 train, 16 generate: ratio 2 over 1, long responses", 1.28, 'P', of_long},
-                   {"... short responses, a longer tail", 1.64, 'P', of_short},
-                   {"16 train, 24 generate: ratio 2 over 1, long responses", {}, 'P', gain("16 train, long responses")},
-                   {"... short responses", {}, 'P', gain("16 train, short responses")},
-                   {"24 train: ratio 4 over 2, long responses", {}, 'P', further("24 train, long responses")},
-                   {"... short responses", {}, 'P', further("24 train, short responses")}};
+    result.rows = {{"24 train, 16 generate: ratio 2 over 1, long responses", 1.28, of_long},
+                   {"... short responses, a longer tail", 1.64, of_short},
+                   {"16 train, 24 generate: ratio 2 over 1, long responses", {}, gain("16 train, long responses")},
+                   {"... short responses", {}, gain("16 train, short responses")},
+                   {"24 train: ratio 4 over 2, long responses", {}, further("24 train, long responses")},
+                   {"... short responses", {}, further("24 train, short responses")}};
     result.claims = {{"ratio 2 gains where few GPUs generate", of_long > 1.1 && of_short > 1.1},
                      {"it gains more there than where many do",
                       of_long > gain("16 train, long responses") && of_short > gain("16 train, short responses")},
@@ -199,10 +198,10 @@ PaperItem figure_7() {
   }
   item.evaluate = [](const StepTimes& times, PaperResult& result) -> Status {
     const double batch_s = times.at("batch rollout", 0), queue_s = times.at("queue", 16);
-    result.rows = {{"batch rollout, s", 125, 'P', batch_s},
-                   {"queue, 16 additional prompts, s", 37, 'P', queue_s},
-                   {"queue, none, s", {}, 'P', times.at("queue", 0)},
-                   {"speed-up", 125 / 37.0, 'P', batch_s / queue_s}};
+    result.rows = {{"batch rollout, s", 125, batch_s},
+                   {"queue, 16 additional prompts, s", 37, queue_s},
+                   {"queue, none, s", {}, times.at("queue", 0)},
+                   {"speed-up", 125 / 37.0, batch_s / queue_s}};
     result.claims = {{"queue scheduling is faster at each place",
                       times.at("queue", 0) < batch_s && times.at("queue", 4) < times.at("batch rollout", 4) &&
                           queue_s < times.at("batch rollout", 16)},
@@ -239,10 +238,10 @@ PaperItem figure_8() {
       const double group = std::array{16.0, 32.0, 64.0}[i];
       const double together = times.at("a prompt's responses together", group);
       const double replicated = times.at("prompt replication", group);
-      result.rows.push_back({fmt::format("{} per prompt, together, s", group), paper[i].first, 'P', together});
-      result.rows.push_back({fmt::format("{} per prompt, replicated, s", group), paper[i].second, 'P', replicated});
-      result.rows.push_back({fmt::format("{} per prompt, speed-up", group), paper[i].first / paper[i].second, 'P',
-                             together / replicated});
+      result.rows.push_back({fmt::format("{} per prompt, together, s", group), paper[i].first, together});
+      result.rows.push_back({fmt::format("{} per prompt, replicated, s", group), paper[i].second, replicated});
+      result.rows.push_back(
+          {fmt::format("{} per prompt, speed-up", group), paper[i].first / paper[i].second, together / replicated});
       gains.push_back(together / replicated);
     }
     result.claims = {{"replication is faster at each place", *std::min_element(gains.begin(), gains.end()) > 1},
@@ -273,13 +272,13 @@ PaperItem figure_9() {
   item.evaluate = [](const StepTimes& times, PaperResult& result) -> Status {
     const auto locked = [&](double x) { return times.at("all wait for the slowest environment", x); };
     const auto alone = [&](double x) { return times.at("each goes on by itself", x); };
-    result.rows = {{"(10, 10), all wait, s", 892, 'P', locked(4)}, {"(10, 10), by itself, s", 362, 'P', alone(4)}};
+    result.rows = {{"(10, 10), all wait, s", 892, locked(4)}, {"(10, 10), by itself, s", 362, alone(4)}};
     bool is_within = true;
     for (std::size_t i = 0; i < kLatencies.size(); ++i) {
       const auto x = static_cast<double>(i + 1);
       const double gain = locked(x) / alone(x);
-      result.rows.push_back({fmt::format("({:g}, {:g}), speed-up", kLatencies[i].mean_s, kLatencies[i].sd_s),
-                             kLatencies[i].paper, 'P', gain});
+      result.rows.push_back(
+          {fmt::format("({:g}, {:g}), speed-up", kLatencies[i].mean_s, kLatencies[i].sd_s), kLatencies[i].paper, gain});
       is_within = is_within && std::abs(gain / kLatencies[i].paper - 1) < 0.1;
     }
     result.claims = {{"all four speed-ups are within 10 %", is_within},
@@ -322,20 +321,20 @@ PaperItem figure_10() {
       return at(way, 32, 8) / at(way, groups, size);
     };
     const char *each = "5 % of environments", *whole = "5 % of groups", *none = "Gaussian alone";
-    result.rows = {{"32 groups of 8, s", 243, 'P', at(each, 32, 8)},
-                   {"36 groups of 12, s", 45, 'P', at(each, 36, 12)},
-                   {"36 groups of 12, speed-up", 5.4, 'P', gain(each, 36, 12)},
-                   {"36 groups of 11, speed-up", 5.24, 'P', gain(each, 36, 11)},
-                   {"36 groups of 9, speed-up", 3.10, 'P', gain(each, 36, 9)},
-                   {"environments fail alone: 36 groups of 8, speed-up", {}, 'P', gain(each, 36, 8)},
-                   {"... 32 groups of 9", {}, 'P', gain(each, 32, 9)},
-                   {"... 48 groups of 8", {}, 'P', gain(each, 48, 8)},
-                   {"... 32 groups of 12", {}, 'P', gain(each, 32, 12)},
-                   {"whole groups fail: 36 groups of 8, speed-up", {}, 'P', gain(whole, 36, 8)},
-                   {"... 32 groups of 9", {}, 'P', gain(whole, 32, 9)},
-                   {"... 48 groups of 8", {}, 'P', gain(whole, 48, 8)},
-                   {"... 32 groups of 12", {}, 'P', gain(whole, 32, 12)},
-                   {"Gaussian alone: 36 groups of 12, speed-up", {}, 'P', gain(none, 36, 12)}};
+    result.rows = {{"32 groups of 8, s", 243, at(each, 32, 8)},
+                   {"36 groups of 12, s", 45, at(each, 36, 12)},
+                   {"36 groups of 12, speed-up", 5.4, gain(each, 36, 12)},
+                   {"36 groups of 11, speed-up", 5.24, gain(each, 36, 11)},
+                   {"36 groups of 9, speed-up", 3.10, gain(each, 36, 9)},
+                   {"environments fail alone: 36 groups of 8, speed-up", {}, gain(each, 36, 8)},
+                   {"... 32 groups of 9", {}, gain(each, 32, 9)},
+                   {"... 48 groups of 8", {}, gain(each, 48, 8)},
+                   {"... 32 groups of 12", {}, gain(each, 32, 12)},
+                   {"whole groups fail: 36 groups of 8, speed-up", {}, gain(whole, 36, 8)},
+                   {"... 32 groups of 9", {}, gain(whole, 32, 9)},
+                   {"... 48 groups of 8", {}, gain(whole, 48, 8)},
+                   {"... 32 groups of 12", {}, gain(whole, 32, 12)},
+                   {"Gaussian alone: 36 groups of 12, speed-up", {}, gain(none, 36, 12)}};
     result.claims = {{"redundancy gains in the paper's order: 9, 11, 12 of a group",
                       gain(each, 36, 9) < gain(each, 36, 11) && gain(each, 36, 11) < gain(each, 36, 12)},
                      {"groups beat group size where environments fail alone", gain(each, 48, 8) > gain(each, 32, 12)},
@@ -386,7 +385,7 @@ PaperItem propositions() {
       bound_1 = std::max(bound_1, c.result.bound_1_share);
       if (c.name == "synchronous") work = c.result.work;
     }
-    result.rows.push_back({"share of proposition 1's bound that a step took, at most", {}, 'P', bound_1});
+    result.rows.push_back({"share of proposition 1's bound that a step took, at most", {}, bound_1});
     bool is_near = true;
     std::uint64_t beyond = 0;
     for (const double ratio : {0.5, 1.0, 2.0}) {
@@ -402,11 +401,10 @@ PaperItem propositions() {
         if (nearest == 0 || std::abs(c.x - predicted) < std::abs(nearest - predicted)) nearest = c.x;
       }
       const double loss = times.at(name, nearest) / times.at(name, best);
-      result.rows.push_back({name + ": GPUs that train, beta* and best of the grid", predicted, 'D', best});
-      result.rows.push_back({name + ": time of a step at beta* over the best", {}, 'P', loss});
+      result.rows.push_back({name + ": GPUs that train, beta* and best of the grid", predicted, best, {}, 'D'});
+      result.rows.push_back({name + ": time of a step at beta* over the best", {}, loss});
       result.rows.push_back({name + ": steps beyond proposition 2's bound, %",
                              {},
-                             'P',
                              100 * static_cast<double>(over) / static_cast<double>(all)});
       is_near = is_near && loss <= 1.1;
       beyond += over;

@@ -181,8 +181,6 @@ PaperItem figure_11() {
   suite.worker_settings.push_back({"running_max", "64"});
   suite.quick_settings = {{"task_options.delay_median_s", "0.01"}, {"paced_step_s", "0.05"}, {"eval_interval", "0"}};
   suite.steps = 10;
-  suite.seeds = {42, 123, 456};
-  suite.warm_up_seed = suite.seeds[0];
   const std::vector<Setting> redundant = {{"num_env_groups", "5"}, {"group_size_redundancy", "1"}};
   std::vector<Setting> ahead = {{"async_generation_ratio", "1"}};
   suite.cases = {{kWays[0].name, 1, 0},

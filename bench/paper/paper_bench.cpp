@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
-#include <map>
 
 #include "base/files/file_system.h"
 #include "base/files/posix_file_system.h"
@@ -114,14 +113,9 @@ double StepTimes::at(std::string_view name, double x) const {
 }
 
 std::vector<Figure::Series> StepTimes::series() const {
-  std::vector<Figure::Series> series;
-  std::map<std::string, std::size_t> places;
-  for (const RolloutCase& c : runs_.at(0).cases) {
-    const auto [place, is_new] = places.try_emplace(c.name, series.size());
-    if (is_new) series.push_back({c.name, false, {}});
-    series[place->second].points.push_back({c.x, at(c.name, c.x)});
-  }
-  return series;
+  Figure::Panel panel;
+  for (const RolloutCase& c : runs_.at(0).cases) panel.series_of(c.name).points.push_back({c.x, at(c.name, c.x)});
+  return panel.series;
 }
 
 std::vector<std::string_view> paper_item_names() {

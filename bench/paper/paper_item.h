@@ -20,9 +20,9 @@ namespace weightcast::bench {
 struct PaperRow {
   std::string what;             ///< "36 groups of 12, speed-up"
   std::optional<double> paper;  ///< absent: the paper has none
-  char source = 'P';            ///< P: printed in the paper; D: derived from what it prints
   double ours = 0;
   std::optional<double> half_width = {};  ///< of the 95 % interval around ours; absent: one value
+  char source = 'P';                      ///< of `paper`: P, it prints that; D, it follows from what it prints
 };
 
 /// A statement of the paper, in words or by the order of its figures, and whether our figures bear it out.

@@ -39,7 +39,7 @@ void add_row(PaperResult& result, std::string what, std::optional<double> paper,
   std::ranges::copy_if(values, std::back_inserter(numbers), [](double value) { return std::isfinite(value); });
   if (numbers.empty()) return;
   const Estimate estimate = estimate_of(numbers);
-  result.rows.push_back({std::move(what), paper, source, estimate.mean, estimate.half_width});
+  result.rows.push_back({std::move(what), paper, estimate.mean, estimate.half_width, source});
 }
 
 std::vector<double> joined(const std::vector<std::vector<double>>& lists) {

@@ -89,13 +89,11 @@ std::vector<Setting> settings_of(const TrainingSuite& suite, const TrainingCase&
 
 std::vector<Setting> warm_up_settings(const TrainingSuite& suite) {
   std::vector<Setting> settings = suite.settings;
-  for (const Setting& setting : std::initializer_list<Setting>{{"seed", fmt::format("{}", suite.warm_up_seed)},
-                                                               {"sft_steps", fmt::format("{}", suite.warm_up_steps)},
-                                                               {"total_training_steps", "0"},
-                                                               {"publish_interval", "1"},
-                                                               {"max_staleness", "unlimited"}}) {
-    settings.push_back(setting);
-  }
+  settings.insert(settings.end(), {{"seed", fmt::format("{}", suite.seeds.at(0))},
+                                   {"sft_steps", fmt::format("{}", suite.warm_up_steps)},
+                                   {"total_training_steps", "0"},
+                                   {"publish_interval", "1"},
+                                   {"max_staleness", "unlimited"}});
   return settings;
 }
 

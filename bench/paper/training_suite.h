@@ -29,9 +29,8 @@ struct TrainingSuite {
   std::vector<Setting> worker_settings = {};  ///< of each worker
   std::string task_program = {};              ///< a program beside the bench that is the task; "": it is built in
   std::uint64_t warm_up_steps = 0;            ///< supervised updates that make the weights which all runs start from
-  std::uint64_t warm_up_seed = 0;
   std::uint64_t steps = 0;
-  std::vector<std::uint64_t> seeds;
+  std::vector<std::uint64_t> seeds = {42, 123, 456};  ///< the first is also that of the warm-up
   std::vector<TrainingCase> cases;
   std::vector<Setting> quick_settings = {};  ///< of the learner, besides what make_quick() sets
 };

@@ -126,12 +126,9 @@ Figure predict_figure(const std::vector<PredictCase>& cases) {
       {"rho = 0.9", &PredictCase::t90_s, &BroadcastCase::t90_s},
       {"rho = 1.0", &PredictCase::t100_s, &BroadcastCase::t100_s}};
   for (const auto& [title, simulated, real] : panels) {
-    Figure::Panel panel{title, {}};
+    Figure::Panel& panel = figure.panels.emplace_back(Figure::Panel{title, {}});
     const auto add = [&](const std::string& name, double n, const std::optional<double>& t_s) {
-      if (!t_s) return;
-      auto series = std::ranges::find(panel.series, name, &Figure::Series::name);
-      if (series == panel.series.end()) series = panel.series.insert(series, {name, false, {}});
-      series->points.push_back({n, *t_s});
+      if (t_s) panel.series_of(name).points.push_back({n, *t_s});
     };
     std::map<double, double> bounds;
     for (const PredictCase& c : cases) {
@@ -141,10 +138,7 @@ Figure predict_figure(const std::vector<PredictCase>& cases) {
       add(name + ", real", n, c.sent_s(c.real.*real));
       bounds[n] = c.bound_s;
     }
-    Figure::Series bound{"bound", true, {}};
-    for (const auto& [n, bound_s] : bounds) bound.points.push_back({n, bound_s});
-    panel.series.push_back(std::move(bound));
-    figure.panels.push_back(std::move(panel));
+    for (const auto& [n, bound_s] : bounds) panel.series_of("bound", true).points.push_back({n, bound_s});
   }
   return figure;
 }

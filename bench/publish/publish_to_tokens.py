@@ -19,12 +19,12 @@ import time
 import urllib.request
 
 root = pathlib.Path(__file__).resolve().parents[2]
-for folder in (root / "bench" / "loop", root / "python", root / "tests" / "oracles"):
+for folder in (root / "bench" / "decode", root / "bench" / "loop", root / "python", root / "tests" / "oracles"):
     sys.path.insert(0, str(folder))
 import torch_shims  # noqa: F401  before transformers
 import torch
-import transformers
 import weightcast
+from beside_transformers import made_model
 from fleet import Failed, Fleet, run
 
 NAMES = ["w1", "w2"]
@@ -67,12 +67,7 @@ class Asker(threading.Thread):
 
 
 def make_model(directory, layers):
-    torch.manual_seed(1)
-    config = transformers.Qwen3Config(
-        vocab_size=32768, hidden_size=1024, intermediate_size=3072, num_hidden_layers=layers, num_attention_heads=16,
-        num_key_value_heads=8, head_dim=128, max_position_embeddings=4096, rope_theta=1e6, tie_word_embeddings=True,
-        use_sliding_window=False, sliding_window=None, attn_implementation="eager")
-    model = transformers.Qwen3ForCausalLM(config).to(torch.bfloat16).eval()
+    model = made_model(layers, 32768)
     model.save_pretrained(directory)
     return {name: tensor for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
 

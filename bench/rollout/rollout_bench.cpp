@@ -189,7 +189,6 @@ void fill(RolloutSuite& suite, const Options& base) {
     suite.x_label = "additional running prompts";
     Options o = reasoning(base);
     o.gpus = 8;
-    o.slots_per_gpu = 32;
     o.rollout_batch_size = 64;
     o.scheduler.group_size = 8;
     o.scheduler.filter_equal_rewards = true;
@@ -348,19 +347,15 @@ Figure rollout_figure(const RolloutSuite& suite) {
   figure.x.label = suite.x_label;
   figure.y.label = suite.is_of_bubbles ? "share of time in which the learner waits" : "seconds per training step";
   figure.caption = "simulated time, the scheduler is that of workers";
-  Figure::Panel panel;
+  Figure::Panel& panel = figure.panels.emplace_back();
   for (const RolloutCase& c : suite.cases) {
-    if (panel.series.empty() || panel.series.back().name != c.name) panel.series.push_back({c.name, false, {}});
-    panel.series.back().points.push_back({c.x, suite.is_of_bubbles ? c.result.bubble_ratio : c.result.step_s});
+    panel.series_of(c.name).points.push_back({c.x, suite.is_of_bubbles ? c.result.bubble_ratio : c.result.step_s});
   }
   for (const RolloutCase& c : suite.cases) {
-    if (!c.predicted_bubble) continue;
+    if (!c.predicted_bubble || c.options.pauses_for_broadcast) continue;  // a pause has the same line
     const std::string name = fmt::format("predicted, S = {}", c.options.scheduler.max_staleness.value_or(0));
-    if (c.options.pauses_for_broadcast) continue;  // the same line
-    if (panel.series.back().name != name) panel.series.push_back({name, true, {}});
-    panel.series.back().points.push_back({c.x, *c.predicted_bubble});
+    panel.series_of(name, true).points.push_back({c.x, *c.predicted_bubble});
   }
-  figure.panels.push_back(std::move(panel));
   return figure;
 }
 

@@ -182,7 +182,7 @@ class World {
 
   void tell_version(Worker& worker) {
     for (std::uint32_t e = 0; e < worker.engines.size(); ++e) {
-      if (worker.is_there) worker.scheduler.handle_version(instant(), e, Version{installed_});
+      if (worker.is_there) worker.scheduler.handle_version(instant(), e, Version{installs_.back().second});
     }
   }
   void tell_step() {
@@ -214,8 +214,7 @@ class World {
         break;
       case Kind::kTrained: end_step(); break;
       case Kind::kInstalled:
-        installed_ = std::max(installed_, event.what);
-        installs_.emplace_back(now_, installed_);
+        installs_.emplace_back(now_, std::max(installs_.back().second, event.what));
         if (--broadcasts_ == 0) pause(false);
         for (Worker& worker : workers_) tell_version(worker);
         if (is_synchronous()) resume();
@@ -242,10 +241,7 @@ class World {
         for (const auto& [rollout, made] : made_) {
           if (granted_.at(rollout.group).worker == what.worker) lost.push_back(rollout);
         }
-        for (const RolloutKey& rollout : lost) {
-          if (running_.contains(rollout)) end_generation(rollout);
-          waste(rollout);
-        }
+        for (const RolloutKey& rollout : lost) waste(rollout);
         worker.is_there = false;
         schedule(now_ + kSilence_s, Kind::kLost, {}, 0, 0, what.worker);
         break;
@@ -321,7 +317,7 @@ class World {
       case RolloutAction::Kind::kGenerate: {
         Made& made = made_[rollout];
         if (made.turn == 0) {
-          made.version = installed_;
+          made.version = installs_.back().second;
           made.is_dead = random_for(o_.seed, rollout, 0, 3).chance(o_.dead_environment_share);
         }
         running_[rollout] = {now_, action.engine};
@@ -338,9 +334,6 @@ class World {
         break;
       }
       case RolloutAction::Kind::kAbort:
-        if (running_.contains(rollout)) end_generation(rollout);
-        waste(rollout);
-        break;
       case RolloutAction::Kind::kForget: waste(rollout); break;
       case RolloutAction::Kind::kSend: send(w, rollout); break;
       case RolloutAction::Kind::kGroupDone:
@@ -391,6 +384,7 @@ class World {
   }
 
   void waste(const RolloutKey& rollout) {
+    if (running_.contains(rollout)) end_generation(rollout);
     const auto made = made_.find(rollout);
     wasted_s_ += made->second.slot_s;
     made_.erase(made);
@@ -494,7 +488,7 @@ class World {
   [[nodiscard]] std::uint64_t installed_at(double at) const {
     const auto later = std::upper_bound(installs_.begin(), installs_.end(), at + 1e-6,
                                         [](double time, const auto& install) { return time < install.first; });
-    return later == installs_.begin() ? 1 : std::prev(later)->second;
+    return std::prev(later)->second;
   }
   [[nodiscard]] double reward_of(const RolloutKey& rollout) const {
     if (random_for(o_.seed, {rollout.group, 0, 0}, 0, 5).chance(o_.no_signal_share)) return 0;
@@ -581,9 +575,8 @@ class World {
   std::uint64_t next_group_ = 0;
 
   std::uint64_t step_ = 0;
-  std::uint64_t installed_ = 1;
-  std::vector<std::pair<double, std::uint64_t>> installs_;  // ascending: when, and the version from then on
-  std::uint64_t broadcasts_ = 0;                            // under way
+  std::vector<std::pair<double, std::uint64_t>> installs_{{-INFINITY, 1}};  // when, and the version from then on
+  std::uint64_t broadcasts_ = 0;                                            // under way
   bool is_training_ = false;
   bool is_suspended_ = false;
   double step_begin_ = 0;

@@ -162,10 +162,9 @@ OK, TWO = {"ok": True, "kind": "cells"}, Version(2, "22")
 class Engine:
     """Ranks that hold a version, or a mixture, and a scheduler. Its invariant is what the tests are about."""
 
-    def __init__(self, test, installs, ranks=2, fail_at=()):
-        self.test, self.installs, self.fail_at = test, installs, set(fail_at)
-        self.weights = [None] * ranks
-        self.prepared = [None] * ranks
+    def __init__(self, test, fail_at=(), **settings):
+        self.test, self.installs, self.fail_at = test, Installs(**settings), set(fail_at)
+        self.weights, self.prepared = [None] * 2, [None] * 2
         self.label, self.is_paused, self.now, self.calls, self.steps = None, False, 0.0, 0, []
         self.failing_rank, self.is_whole = 0, False
 
@@ -233,26 +232,23 @@ class Engine:
 
 class InstallsTest(unittest.TestCase):
     def test_the_order_of_an_install(self):
-        installs = Installs()
-        engine = Engine(self, installs)
+        engine = Engine(self)
         engine.run(10)
         self.assertEqual(engine.steps, [])
         engine.install(TWO, 10)
         self.assertEqual([step.value for step in engine.steps], ["prepare", "pause", "write", "label", "resume"])
-        self.assertEqual((installs.held, engine.label, engine.weights), (TWO, TWO, [TWO, TWO]))
+        self.assertEqual((engine.installs.held, engine.label, engine.weights), (TWO, TWO, [TWO, TWO]))
         engine.install(TWO, 30)
         self.assertEqual(len(engine.steps), 5)
 
     def test_an_engine_that_pauses_when_it_has_prepared(self):
-        installs = Installs(prepares_and_pauses=True)
-        engine = Engine(self, installs)
+        engine = Engine(self, prepares_and_pauses=True)
         engine.install(TWO, 10)
         self.assertEqual([step.value for step in engine.steps], ["prepare", "write", "label", "resume"])
-        self.assertEqual((installs.held, engine.label, engine.weights), (TWO, TWO, [TWO, TWO]))
+        self.assertEqual((engine.installs.held, engine.label, engine.weights), (TWO, TWO, [TWO, TWO]))
 
     def test_a_drain_has_its_own_bound_and_so_its_own_call(self):
-        installs = Installs(InFlight.DRAIN, prepares_and_pauses=True)
-        engine = Engine(self, installs)
+        engine = Engine(self, in_flight=InFlight.DRAIN, prepares_and_pauses=True)
         engine.install(TWO, 10)
         self.assertEqual([step.value for step in engine.steps], ["prepare", "pause", "write", "label", "resume"])
 
@@ -261,25 +257,23 @@ class InstallsTest(unittest.TestCase):
         for first, second in itertools.combinations(range(1, whole), 2):
             for rank, at_once in itertools.product((0, 1), (False, True)):
                 with self.subTest(first=first, second=second, rank=rank, at_once=at_once):
-                    installs = Installs(prepares_and_pauses=at_once)
-                    engine = Engine(self, installs, fail_at=(first, second))
+                    engine = Engine(self, prepares_and_pauses=at_once, fail_at=(first, second))
                     engine.failing_rank = rank
                     for number in (1, 2, 3):
                         engine.install(Version(number, str(number)), 100)
                     self.assertEqual(engine.weights, [Version(3, "3")] * 2)
-                    self.assertEqual((installs.is_refusing, engine.is_paused, installs.why), (False, False, ""))
+                    self.assertEqual((engine.installs.is_refusing, engine.is_paused, engine.installs.why), (False, False, ""))
 
     def test_ranks_that_never_write_are_refused_and_never_resumed(self):
-        installs = Installs()
-        engine = Engine(self, installs, fail_at=range(3, 10_000))
+        engine = Engine(self, fail_at=range(3, 10_000))
         engine.install(TWO, 200)
-        self.assertTrue(installs.is_refusing)
+        self.assertTrue(engine.installs.is_refusing)
         self.assertTrue(engine.is_paused)
         self.assertIn(Step.REFUSE, engine.steps)
-        self.assertEqual(installs.why, "a fault")
+        self.assertEqual(engine.installs.why, "a fault")
         engine.fail_at = set()
         engine.install(Version(3, "33"), 1)
-        self.assertEqual((installs.is_refusing, engine.is_paused, engine.label), (False, False, Version(3, "33")))
+        self.assertEqual((engine.installs.is_refusing, engine.is_paused, engine.label), (False, False, Version(3, "33")))
 
     def test_a_rank_that_cannot_prepare_leaves_generation_alone(self):
         installs = Installs()
@@ -317,18 +311,16 @@ class InstallsTest(unittest.TestCase):
             self.assertIs(installs.poll_action(action.limit_s).step, Step.RESUME)
 
     def test_a_newer_version_is_tried_at_once(self):
-        installs = Installs()
-        engine = Engine(self, installs, fail_at=range(1, 20))
+        engine = Engine(self, fail_at=range(1, 20))
         engine.install(TWO, 60)
         engine.fail_at = set()
         engine.install(Version(3, "33"), 0.1)
         self.assertEqual(engine.label, Version(3, "33"))
 
     def test_a_version_that_no_rank_takes_is_not_written(self):
-        installs = Installs()
-        engine = Engine(self, installs)
+        engine = Engine(self)
         engine.install(TWO, 1)
-        installs.handle_installed(1, Version(3, "33"))
+        engine.installs.handle_installed(1, Version(3, "33"))
         perform = engine.perform
 
         def refuse(action):
@@ -340,39 +332,37 @@ class InstallsTest(unittest.TestCase):
         engine.perform = refuse
         engine.run(1.3)
         self.assertEqual(engine.steps[-3:], [Step.WRITE, Step.RESUME, Step.DROP])
-        self.assertEqual((engine.label, engine.is_paused, installs.is_refusing), (TWO, False, False))
+        self.assertEqual((engine.label, engine.is_paused, engine.installs.is_refusing), (TWO, False, False))
 
     def test_a_drain_that_takes_too_long_becomes_a_recomputation(self):
-        installs = Installs(InFlight.DRAIN, Limits(drain_s=5))
-        engine = Engine(self, installs)
-        installs.handle_installed(0, TWO)
-        action = installs.poll_action(0)
+        engine = Engine(self, in_flight=InFlight.DRAIN, limits=Limits(drain_s=5))
+        engine.installs.handle_installed(0, TWO)
+        action = engine.installs.poll_action(0)
         self.assertIs(action.step, Step.PREPARE)
-        installs.handle_done(1, engine.perform(action))
-        action = installs.poll_action(1)
+        engine.installs.handle_done(1, engine.perform(action))
+        action = engine.installs.poll_action(1)
         self.assertEqual((action.step, action.in_flight, action.limit_s), (Step.PAUSE, InFlight.DRAIN, 5))
-        self.assertTrue(installs.handle_overdue(6))
-        action = installs.poll_action(6)
+        self.assertTrue(engine.installs.handle_overdue(6))
+        action = engine.installs.poll_action(6)
         self.assertEqual((action.step, action.in_flight), (Step.PAUSE, InFlight.RECOMPUTE))
-        installs.handle_done(6, engine.perform(action))
+        engine.installs.handle_done(6, engine.perform(action))
         engine.run(7)
         self.assertEqual(engine.label, TWO)
 
     def test_a_write_without_end_is_refused_and_waited_for(self):
-        installs = Installs(limits=Limits(write_s=3))
-        engine = Engine(self, installs)
-        installs.handle_installed(0, TWO)
+        engine = Engine(self, limits=Limits(write_s=3))
+        engine.installs.handle_installed(0, TWO)
         for now in (0, 1):
-            installs.handle_done(now, engine.perform(installs.poll_action(now)))
-        action = installs.poll_action(1)
+            engine.installs.handle_done(now, engine.perform(engine.installs.poll_action(now)))
+        action = engine.installs.poll_action(1)
         self.assertIs(action.step, Step.WRITE)
         self.assertEqual(action.limit_s, 3)
-        self.assertFalse(installs.handle_overdue(4))
-        self.assertTrue(installs.is_refusing)
-        self.assertIsNone(installs.poll_action(5))
-        installs.handle_done(60, engine.perform(action))
+        self.assertFalse(engine.installs.handle_overdue(4))
+        self.assertTrue(engine.installs.is_refusing)
+        self.assertIsNone(engine.installs.poll_action(5))
+        engine.installs.handle_done(60, engine.perform(action))
         engine.run(61)
-        self.assertEqual((installs.is_refusing, engine.label), (False, TWO))
+        self.assertEqual((engine.installs.is_refusing, engine.label), (False, TWO))
 
 
 class Subscription:
@@ -582,15 +572,8 @@ class ListenerTest(unittest.TestCase):
             Events(installed(6)),
         ]
         rank = mock.Mock(expect=lambda *version: heard.append(version), forget=lambda: heard.append("forget"))
-
-        def subscribe():
-            one = left.pop(0)
-            if isinstance(one, Error):
-                raise one
-            return one
-
         with mock.patch("weightcast.engines._listener._CONNECT_S", 0.01):
-            listener = Listener(rank, subscribe)
+            listener = Listener(rank, subscribing(left))
             listener.start()
             listener.start()
             end = time.monotonic() + 5
@@ -636,6 +619,18 @@ class CoreTest(unittest.TestCase):
             else:
                 pausing.set_exception(error)
                 self.assertIs(told.exception(0), error)
+
+
+def subscribing(left):
+    """Connects to the first of `left`, which is gone then, or raises it; in the end to a daemon that tells nothing."""
+
+    def subscribe():
+        one = left.pop(0) if left else Events()
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    return subscribe
 
 
 class Events:
@@ -742,16 +737,8 @@ class FollowerTest(Following):
         self.client = Client()
         found = Limits(**limits)
         self.log = mock.Mock()
-        left = list(subscriptions)
-
-        def subscribe():
-            one = left.pop(0) if left else Events()
-            if isinstance(one, Exception):
-                raise one
-            return one
-
         installs = Installs(in_flight, found, prepares_and_pauses=True)
-        self.task = self.start_follower(Follower(self.client, installs, found, self.log, subscribe))
+        self.task = self.start_follower(Follower(self.client, installs, found, self.log, subscribing(list(subscriptions))))
 
     async def test_an_install_is_timed_and_told(self):
         self.follow(Events(installed(4)))

@@ -14,14 +14,27 @@
 namespace weightcast {
 namespace {
 
-/// With a program of its own, since a program runs once.
-int run(std::vector<std::string> words, const CommandBody& body) {
-  CLI::App app("", "program");
-  app.add_subcommand("publish");
+int run(CLI::App& app, std::vector<std::string> words, const CommandBody& body) {
   words.insert(words.begin(), "program");
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   return run_commands(app, body, int(arguments.size()), arguments.data());
+}
+
+/// With a program of its own, since a program runs once.
+int run(std::vector<std::string> words, const CommandBody& body) {
+  CLI::App app("", "program");
+  app.add_subcommand("publish");
+  return run(app, std::move(words), body);
+}
+
+/// The same with a command that has a log.
+int run_logged(std::vector<std::string> words, const CommandBody& body) {
+  CLI::App app("", "program");
+  LogFormat format = LogFormat::kText;
+  const std::vector<SettingField> fields{{"log-format", &format, ""}};
+  add_setting_flags(*app.add_subcommand("run"), fields);
+  return run(app, std::move(words), body);
 }
 
 TEST(RunCommands, EndsWithOneLineWhereALibraryThrows) {
@@ -58,45 +71,26 @@ TEST(RunCommands, TakesAWordBeforeTheOptionsOfAGroup) {
   command->add_option("DIR", directory);
   std::string prompt;
   command->add_option_group("prompt")->require_option(1)->add_option("--prompt", prompt);
-  std::vector<std::string> words = {"program", "generate", "model", "--prompt", "text"};
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  EXPECT_EQ(run_commands(
-                app, []() -> Status { return {}; }, int(arguments.size()), arguments.data()),
-            0);
+  EXPECT_EQ(run(app, {"generate", "model", "--prompt", "text"}, []() -> Status { return {}; }), 0);
   EXPECT_EQ(directory, "model");
   EXPECT_EQ(prompt, "text");
 }
 
 // Whoever reads the log may end before the program does.
 TEST(RunCommands, OfACommandWithALogOutlivesItsReader) {
-  CLI::App app("", "program");
-  LogFormat format = LogFormat::kText;
-  const std::vector<SettingField> fields{{"log-format", &format, ""}};
-  add_setting_flags(*app.add_subcommand("run"), fields);
-  std::vector<std::string> words = {"program", "run"};
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
   const auto before = std::signal(SIGPIPE, SIG_DFL);
   const auto writes = []() -> Status {
     return std::raise(SIGPIPE) == 0 ? Status() : fail(Errc::kIo, Op::kSend, "raise");
   };
-  EXPECT_EQ(run_commands(app, writes, int(arguments.size()), arguments.data()), 0);
+  EXPECT_EQ(run_logged({"run"}, writes), 0);
   std::signal(SIGPIPE, before);
 }
 
 // Whoever reads a log of objects need not read its last line in another way.
 TEST(RunCommands, EndsWithAnObjectWhereTheLogIsJson) {
-  CLI::App app("", "program");
-  LogFormat format = LogFormat::kText;
-  const std::vector<SettingField> fields{{"log-format", &format, ""}};
-  add_setting_flags(*app.add_subcommand("run"), fields);
-  std::vector<std::string> words = {"program", "run", "--log-format", "json"};
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
   testing::internal::CaptureStderr();
   const auto failing = []() -> Status { return fail(Errc::kIo, Op::kListen, "no port"); };
-  EXPECT_EQ(run_commands(app, failing, int(arguments.size()), arguments.data()), 1);
+  EXPECT_EQ(run_logged({"run", "--log-format", "json"}, failing), 1);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               testing::MatchesRegex("\\{\"time\":\"[^\"]+\",\"level\":\"error\",\"component\":\"program\","
                                     "\"message\":\"[^\"]*no port\"\\}\n"));

@@ -39,6 +39,10 @@ json node(const std::string& name, const std::string& role) {
           {"last_error", ""}};
 }
 
+json status_of(const json& nodes) {
+  return {{"latest_version", 7}, {"run", ""}, {"topology", ""}, {"predicted_s", 0}, {"nodes", nodes}};
+}
+
 TEST(StatusText, IsATableOfTheTree) {
   json origin = node("trainer", "origin"), a = node("gpu-1", "worker"), b = node("gpu-2", "worker");
   origin["children"] = {"gpu-1"};
@@ -75,11 +79,7 @@ TEST(StatusText, IsATableOfTheTree) {
 TEST(StatusText, SaysWhereTheVersionsOfTheNodeThatWasAskedLie) {
   json asked = node("gpu-1", "worker");
   asked.update({{"versions_in", "memory"}, {"versions_in_why", "it\nfits"}, {"disk_bytes_written", 3'650'722'201}});
-  const json status = {{"latest_version", 7},
-                       {"run", ""},
-                       {"topology", ""},
-                       {"predicted_s", 0},
-                       {"nodes", {node("trainer", "origin"), asked}}};
+  const json status = status_of({node("trainer", "origin"), asked});
   EXPECT_THAT(
       status_text(status, 1),
       testing::StartsWith("latest version 7; versions here are in memory (it\\nfits), 3.40 GiB written to disks\n"));
@@ -89,8 +89,7 @@ TEST(StatusText, SaysWhatCameFromAnArchiveAndWhyNothingComes) {
   json some = node("gpu-1", "worker"), none = node("gpu-2", "worker");
   some.update({{"archive_bytes", 3'650'722'201}, {"archive_trouble", ""}});
   none.update({{"archive_bytes", 0}, {"archive_trouble", "no such\nobject"}});
-  const json status = {
-      {"latest_version", 7}, {"run", ""}, {"topology", ""}, {"predicted_s", 0}, {"nodes", {some, none}}};
+  const json status = status_of({some, none});
   EXPECT_THAT(status_text(status, 1), testing::EndsWith("gpu-1: 3.40 GiB came from the archive\n"
                                                         "gpu-2: 0 B came from the archive; no such\\nobject\n"));
 }
@@ -98,8 +97,7 @@ TEST(StatusText, SaysWhatCameFromAnArchiveAndWhyNothingComes) {
 TEST(StatusText, SaysWhoIsOfAnOlderRelease) {
   json origin = node("trainer", "origin"), old = node("gpu-1", "worker"), lost = node("gpu-2", "worker");
   origin["protocol"] = 8, old["protocol"] = 7;
-  const json status = {
-      {"latest_version", 7}, {"run", ""}, {"topology", ""}, {"predicted_s", 0}, {"nodes", {origin, old, lost}}};
+  const json status = status_of({origin, old, lost});
   const std::string text = status_text(status, 1);
   EXPECT_THAT(text, HasSubstr("  it speaks protocol 7, others 8\n"));
   EXPECT_EQ(text.find("it speaks"), text.rfind("it speaks")) << "of who has not joined nothing is known";
@@ -109,8 +107,7 @@ TEST(StatusText, SaysWhoIsOfAnOlderRelease) {
 TEST(StatusText, ShowsNoProgressOfWhatIsOver) {
   json one = node("gpu-1", "worker");
   one.update({{"chunks_verified", 45}, {"chunks_total", 100}});
-  const json status = {
-      {"latest_version", 7}, {"run", ""}, {"topology", ""}, {"predicted_s", 0}, {"nodes", json::array({one})}};
+  const json status = status_of(json::array({one}));
   EXPECT_EQ(status_text(status, 1).find('%'), std::string::npos);
 }
 

@@ -76,12 +76,8 @@ int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** ar
   }
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
+  } catch (const CLI::Success& help) {  // or the version, or the manual page
     return app.exit(help);
-  } catch (const CLI::CallForAllHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForVersion& version) {
-    return app.exit(version);
   } catch (const CLI::ParseError& error) {
     app.exit(error);
     return kUsageStatus;

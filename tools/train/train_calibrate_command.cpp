@@ -49,21 +49,19 @@ Status calibrate(const CalibrateFlags& flags) {
   WC_ASSIGN(const LearnerConfig meant, make_config(settings));
   const std::filesystem::path directory = std::filesystem::path(meant.output_dir) / "calibration";
   const std::string steps = std::to_string(kDropped + kSteps);
-  for (const Setting& setting : std::initializer_list<Setting>{{"output_dir", directory.string()},
-                                                               {"total_training_steps", steps},
-                                                               {"rollout_source", "generator"},
-                                                               {"max_additional_running_prompts", "0"},
-                                                               {"num_env_groups", "0"},
-                                                               {"group_size_redundancy", "0"},
-                                                               {"generator_lag", "0"},
-                                                               {"filter_equal_rewards", "false"},
-                                                               {"sft_steps", "0"},
-                                                               {"eval_interval", "0"},
-                                                               {"checkpoint_interval", "0"},
-                                                               {"publish_state", ""},
-                                                               {"sync_drift_max", "unlimited"}}) {
-    settings.push_back(setting);
-  }
+  settings.insert(settings.end(), {{"output_dir", directory.string()},
+                                   {"total_training_steps", steps},
+                                   {"rollout_source", "generator"},
+                                   {"max_additional_running_prompts", "0"},
+                                   {"num_env_groups", "0"},
+                                   {"group_size_redundancy", "0"},
+                                   {"generator_lag", "0"},
+                                   {"filter_equal_rewards", "false"},
+                                   {"sft_steps", "0"},
+                                   {"eval_interval", "0"},
+                                   {"checkpoint_interval", "0"},
+                                   {"publish_state", ""},
+                                   {"sync_drift_max", "unlimited"}});
   WC_ASSIGN(const LearnerConfig config, make_config(settings));
   std::error_code error;
   std::filesystem::remove_all(directory, error);

@@ -15,9 +15,8 @@ Status plot(const std::string& directory) {
   if (figures.empty()) return fail(Errc::kNotFound, Op::kRead, directory + "/metrics.jsonl has no training step yet");
   WC_TRY(make_directories(files, directory + "/plots"));
   for (const auto& [name, figure] : figures) {
-    const std::string path = directory + "/plots/" + name + ".svg", svg = to_svg(figure);
-    WC_ASSIGN(const auto file, files.open(path, {.write = true, .create = Create::kEmpty}));
-    WC_TRY(write_fully(*file, 0, std::as_bytes(std::span(svg)), path));
+    const std::string path = directory + "/plots/" + name + ".svg";
+    WC_TRY(replace_file(files, path, to_svg(figure), Synced::kNothing));
     std::printf("%s\n", path.c_str());
   }
   return {};

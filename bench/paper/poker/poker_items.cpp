@@ -83,7 +83,6 @@ PokerSuite poker_suite() {
   suite.base = {{PokerRule::kPotOdds}, 600, 300, 1};
   suite.opponent = {{PokerRule::kLooseAggressive}, 1500, 300, 2};
   suite.cases = {{kOurs, {}}, {kLiteral, {{"pg_variant", "echo2"}, {"tis_cap", "0"}, {"ratio_high", "2"}}}};
-  suite.seeds = {42, 123, 456};
   suite.steps = 60;
   suite.deals = 500;
   suite.match_seed = 7;
@@ -123,11 +122,11 @@ void evaluate_table(const PokerSuite& suite, const PokerOutcome& outcome, PaperR
   for (const Column& column : kColumns) {
     const PokerCell& cell = *cells_of(outcome, kWarmedUp, column.opponent).at(0);
     result.rows.push_back({fmt::format("{}, against {}: net chips a hand", kWarmedUp, column.opponent), column.before,
-                           'P', cell.mean, half_width(cell)});
+                           cell.mean, half_width(cell)});
   }
   const PokerCell& before = *cells_of(outcome, kWarmedUp, kFrozenModel).at(0);
   result.rows.push_back(
-      {fmt::format("{}: answers that are not allowed, %", kWarmedUp), {}, 'P', 100 * before.refused_share});
+      {fmt::format("{}: answers that are not allowed, %", kWarmedUp), {}, 100 * before.refused_share});
   result.claims.push_back({"the frozen model beats the warmed-up one (interval below 0)", before.high < 0});
   for (const PokerCase& c : suite.cases) {
     bool is_worse_against_rules = true;
@@ -137,13 +136,12 @@ void evaluate_table(const PokerSuite& suite, const PokerOutcome& outcome, PaperR
         means.push_back(cell->mean);
         result.rows.push_back({fmt::format("{}, seed {}, against {}", c.name, cell->seed, column.opponent),
                                {},
-                               'P',
                                cell->mean,
                                half_width(*cell)});
       }
       const Estimate all = estimate_of(means);
       result.rows.push_back({fmt::format("{}, against {}: net chips a hand", c.name, column.opponent), column.after,
-                             'P', all.mean, all.half_width});
+                             all.mean, all.half_width});
       const bool is_rule = column.opponent != kFrozenModel;
       if (is_rule && all.mean >= cells_of(outcome, kWarmedUp, column.opponent).at(0)->mean) {
         is_worse_against_rules = false;
@@ -156,11 +154,8 @@ void evaluate_table(const PokerSuite& suite, const PokerOutcome& outcome, PaperR
       refused.push_back(100 * cell->refused_share);
     }
     const Estimate not_allowed = estimate_of(refused);
-    result.rows.push_back({fmt::format("{}: answers that are not allowed, %", c.name),
-                           {},
-                           'P',
-                           not_allowed.mean,
-                           not_allowed.half_width});
+    result.rows.push_back(
+        {fmt::format("{}: answers that are not allowed, %", c.name), {}, not_allowed.mean, not_allowed.half_width});
     result.claims.push_back(
         {fmt::format("{}: from loss to profit against the frozen model, in two of three seeds", c.name),
          3 * profits >= 2 * suite.seeds.size()});

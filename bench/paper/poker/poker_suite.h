@@ -37,7 +37,7 @@ struct PokerSuite {
   PokerWarmUp base;
   PokerWarmUp opponent;  ///< of the frozen model
   std::vector<PokerCase> cases;
-  std::vector<std::uint64_t> seeds;
+  std::vector<std::uint64_t> seeds = {42, 123, 456};
   std::uint64_t steps = 0;
   std::uint64_t deals = 500;  ///< of a match; see PokerMatchOptions
   std::uint64_t match_seed = 0;

@@ -12,15 +12,12 @@ namespace weightcast::bench {
 std::string word_tokenizer_json(std::span<const std::string> words) {
   nlohmann::json json = parse_json(byte_tokenizer_json());
   nlohmann::json& added = json.at("added_tokens");
-  std::size_t id = added.back().at("id").get<std::size_t>() + 1;
+  nlohmann::json token = added.back();
+  token["special"] = false;
   for (const std::string& word : words) {
-    added.push_back({{"id", id++},
-                     {"content", word},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", false}});
+    token["id"] = token["id"].get<std::size_t>() + 1;
+    token["content"] = word;
+    added.push_back(token);
   }
   return json_text(json, 1);
 }

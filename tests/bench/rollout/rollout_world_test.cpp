@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 
 #include "base/random.h"
 
@@ -174,35 +175,30 @@ TEST(RolloutWorld, FilteredGroupsAreReplaced) {
 }
 
 TEST(RolloutWorld, RefusesOptionsThatMakeNoSense) {
-  const auto refusal = [](const RolloutWorldOptions& o) {
+  const auto expect_refused = [](const char* why, const std::function<void(RolloutWorldOptions&)>& set) {
+    RolloutWorldOptions o = small();
+    set(o);
     const auto result = run_rollout_world(o);
-    return result.has_value() ? "not refused" : result.error().message();
+    const std::string refusal = result.has_value() ? "not refused" : result.error().message();
+    EXPECT_NE(refusal.find(why), std::string::npos) << refusal;
   };
-  RolloutWorldOptions o = small();
-  o.rollout_batch_size = 33;
-  EXPECT_NE(refusal(o).find("rollout_batch_size is 33; it is a multiple of group_size, 4"), std::string::npos);
-  o = small();
-  o.train_share = 0.01;
-  EXPECT_NE(refusal(o).find("leaves none to train"), std::string::npos);
-  o = small();
-  o.tokens_mean = 0;
-  EXPECT_NE(refusal(o).find("tokens_mean is 0"), std::string::npos);
-  o = small();
-  o.num_env_groups = 100'000'001;
-  EXPECT_NE(refusal(o).find("num_env_groups is 100000001"), std::string::npos);
-  o = small();
-  o.scheduler.group_size = 0;
-  EXPECT_NE(refusal(o).find("group_size is 0; it is 1 to"), std::string::npos);
-  o = small();
-  o.turns = 2;
-  o.scheduling = Scheduling::kBatch;
-  EXPECT_NE(refusal(o).find("turns is 2"), std::string::npos);
+  using Options = RolloutWorldOptions;
+  expect_refused("rollout_batch_size is 33; it is a multiple of group_size, 4",
+                 [](Options& o) { o.rollout_batch_size = 33; });
+  expect_refused("leaves none to train", [](Options& o) { o.train_share = 0.01; });
+  expect_refused("tokens_mean is 0", [](Options& o) { o.tokens_mean = 0; });
+  expect_refused("num_env_groups is 100000001", [](Options& o) { o.num_env_groups = 100'000'001; });
+  expect_refused("group_size is 0; it is 1 to", [](Options& o) { o.scheduler.group_size = 0; });
+  expect_refused("turns is 2", [](Options& o) {
+    o.turns = 2;
+    o.scheduling = Scheduling::kBatch;
+  });
   // Versions come too seldom for what S allows.
-  o = small();
-  o.train_share = 0.5;
-  o.publish_interval = 3;
-  o.scheduler.max_staleness = 1;
-  EXPECT_NE(refusal(o).find("nothing happens any more"), std::string::npos) << refusal(o);
+  expect_refused("nothing happens any more", [](Options& o) {
+    o.train_share = 0.5;
+    o.publish_interval = 3;
+    o.scheduler.max_staleness = 1;
+  });
 }
 
 }  // namespace
