@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "http/client.h"
+#include "tests/eventually.h"
 #include "tests/http/raw_client.h"
 #include "tests/worker/engine/scripted_versions.h"
 #include "tests/worker/engine/written_models.h"
@@ -57,15 +58,6 @@ class ServedVersions : public testing::Test {
                 R"({"prompts": [[1, 2]], "max_tokens": 2, "param_version": )" + version + "}");
   }
   [[nodiscard]] Json state() const { return Json::parse(call("GET", "/get_weight_version", "").body); }
-  template <typename Done>
-  static bool eventually(const Done& done) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (!done()) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::sleep_for(1ms);
-    }
-    return true;
-  }
   [[nodiscard]] bool says(const std::string& metric) const {
     return call("GET", "/metrics", "").body.find("\nweightcast_worker_" + metric + "\n") != std::string::npos;
   }
