@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -107,9 +106,7 @@ TEST_F(ServedVersions, AreNotWaitedForWhenTheClientHasGone) {
   start(kPatience);
   {
     RawClient raw(surface_->endpoint().port);
-    const std::string body = R"({"prompts": [[1]], "param_version": 9})";
-    ASSERT_TRUE(
-        raw.say(fmt::format("POST /v1/rl/trajectories HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", body.size(), body)));
+    ASSERT_TRUE(raw.post("/v1/rl/trajectories", R"({"prompts": [[1]], "param_version": 9})"));
     EXPECT_TRUE(eventually([this] { return says("waiting_to_begin 1"); }));
   }
   EXPECT_TRUE(eventually([this] { return says("waiting_to_begin 0"); }));
