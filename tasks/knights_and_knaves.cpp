@@ -89,16 +89,6 @@ std::string_view said_of(std::string_view text, std::string_view name) {
   return said;
 }
 
-std::vector<std::string> split_at_commas(std::string_view text) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0;;) {
-    const std::size_t end = text.find(',', begin);
-    parts.emplace_back(text.substr(begin, end - begin));
-    if (end == std::string_view::npos) return parts;
-    begin = end + 1;
-  }
-}
-
 struct Inhabitants {
   std::vector<std::string> names;
   std::vector<std::string> solution;  // knight or knave, of each
@@ -107,7 +97,11 @@ struct Inhabitants {
 Result<Inhabitants> inhabitants_of(const Metadata& metadata) {
   WC_ASSIGN(const std::string names, metadata_value(metadata, "names"));
   WC_ASSIGN(const std::string solution, metadata_value(metadata, "solution"));
-  Inhabitants inhabitants{split_at_commas(names), split_at_commas(solution)};
+  const auto list_of = [](std::string_view text) {
+    const auto parts = split(text, ",");
+    return std::vector<std::string>(parts.begin(), parts.end());
+  };
+  Inhabitants inhabitants{list_of(names), list_of(solution)};
   if (inhabitants.names.size() == inhabitants.solution.size()) return inhabitants;
   return fail(Errc::kInvalidArgument, Op::kVerify,
               fmt::format("knights_and_knaves: {} names and {} solutions", inhabitants.names.size(),
