@@ -1,20 +1,71 @@
 #include "archive/archive_target.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
 #include <utility>
+#include <vector>
 
 #include "archive/aws_settings.h"
-#include "archive/directory_objects.h"
 #include "archive/http_objects.h"
 #include "archive/s3_requests.h"
+#include "base/text.h"
 
 namespace weightcast {
 namespace {
 
+constexpr std::size_t kPieceBytes = kMiB;
 // A machine that is no instance has nobody at that address.
 constexpr StorageHttpLimits kCredentialLimits{.connect = std::chrono::milliseconds(2000),
                                               .stalled = std::chrono::seconds(5),
                                               .request = std::chrono::seconds(10),
                                               .attempts = 1};
+
+/// Objects as files of a directory, which may be a network's.
+class DirectoryObjects final : public ObjectStore {
+ public:
+  DirectoryObjects(FileSystem& files, std::filesystem::path directory)
+      : files_(files), directory_(std::move(directory)) {}
+
+  [[nodiscard]] std::string place_of(const std::string& name) const override { return (directory_ / name).native(); }
+  [[nodiscard]] Result<std::optional<std::uint64_t>> size_of(const std::string& name) override {
+    const Result<FileInfo> info = files_.info(directory_ / name);
+    if (info.has_value()) return std::optional(info->size_bytes);
+    if (info.error().code == Errc::kNotFound) return std::optional<std::uint64_t>();
+    return info.error();
+  }
+  [[nodiscard]] Result<std::string> read(const std::string& name, std::uint64_t bytes_max) override {
+    return read_file(files_, directory_ / name, bytes_max);
+  }
+  [[nodiscard]] Status read_range(const std::string& name, std::uint64_t object_bytes, std::uint64_t offset,
+                                  std::uint64_t size, const Sink& sink) override {
+    WC_ASSIGN(const std::unique_ptr<File> file, files_.open(directory_ / name, {}));
+    WC_ASSIGN(const FileInfo info, file->info());
+    if (info.size_bytes != object_bytes) {
+      return fail(
+          Errc::kCorrupt, Op::kRead,
+          fmt::format("{}: it has {} bytes, and the index says {}", place_of(name), info.size_bytes, object_bytes));
+    }
+    std::vector<std::byte> buffer(std::min<std::uint64_t>(size, kPieceBytes));
+    for (std::uint64_t done = 0; done < size;) {
+      const MutableBytes piece = MutableBytes(buffer).first(std::min<std::uint64_t>(buffer.size(), size - done));
+      WC_TRY(read_fully(*file, offset + done, piece, place_of(name)));
+      WC_TRY(sink(piece));
+      done += piece.size();
+    }
+    return {};
+  }
+  /// Makes the directory if it is missing.
+  [[nodiscard]] Status write(const std::string& name, Bytes bytes) override {
+    WC_TRY(make_directories(files_, directory_));
+    return replace_file(files_, directory_ / name, chars_of(bytes), Synced::kBytesAndName);
+  }
+
+ private:
+  FileSystem& files_;
+  const std::filesystem::path directory_;
+};
 
 Result<std::unique_ptr<ObjectStore>> open_s3(const std::string& place, StorageHttpLimits limits) {
   const Environment environment = process_environment();

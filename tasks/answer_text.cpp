@@ -25,4 +25,25 @@ std::string ascii_lower(std::string_view text) {
   return result;
 }
 
+std::vector<std::string_view> split(std::string_view text, std::string_view separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0;;) {
+    const std::size_t found = text.find(separator, begin);
+    parts.push_back(text.substr(begin, found - begin));
+    if (found == std::string_view::npos) return parts;
+    begin = found + separator.size();
+  }
+}
+
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string result;
+  for (std::size_t begin = 0;;) {
+    const std::size_t found = text.find(from, begin);
+    result += text.substr(begin, found - begin);
+    if (found == std::string_view::npos) return result;
+    result += to;
+    begin = found + from.size();
+  }
+}
+
 }  // namespace weightcast

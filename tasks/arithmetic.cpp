@@ -21,9 +21,38 @@ std::int64_t operand(Random& random, unsigned digits_max) {
   return static_cast<std::int64_t>(random.between(digits == 1 ? 0 : end / 10, end - 1));
 }
 
+class ArithmeticTask final : public Task {
+ public:
+  explicit ArithmeticTask(ArithmeticOptions options) : options_(std::move(options)) {}
+
+  std::string_view name() const override { return "arithmetic"; }
+  Result<Prompt> prompt(std::uint64_t index) const override {
+    Random random(index);
+    const std::int64_t a = operand(random, options_.digits_max);
+    const std::int64_t b = operand(random, options_.digits_max);
+    const char op = options_.operators[random.below(options_.operators.size())];
+    const std::int64_t result = op == '+' ? a + b : op == '-' ? a - b : a * b;
+    return Prompt{{{"user", fmt::format("{}{}{}=", a, op, b)}},
+                  fmt::format("arithmetic/{}", index),
+                  {{"answer", std::to_string(result)}}};
+  }
+  /// Metadata: answer.
+  Result<Score> score(const Metadata& metadata, std::string_view response) const override {
+    WC_ASSIGN(const std::string answer, metadata_value(metadata, "answer"));
+    return right_or_wrong(trim(response) == answer);
+  }
+  std::optional<std::string> solution(const Metadata& metadata) const override {
+    const auto answer = metadata.find("answer");
+    return answer == metadata.end() ? std::nullopt : std::optional(answer->second);
+  }
+
+ private:
+  ArithmeticOptions options_;
+};
+
 }  // namespace
 
-Result<std::unique_ptr<Task>> ArithmeticTask::make(const ArithmeticOptions& options) {
+Result<std::unique_ptr<Task>> make_arithmetic_task(const ArithmeticOptions& options) {
   if (options.digits_max < 1 || options.digits_max > kDigitsMax) {
     return fail(Errc::kInvalidArgument, Op::kConfigure,
                 fmt::format("arithmetic: digits_max is {}; it is 1 to {}", options.digits_max, kDigitsMax));
@@ -40,27 +69,6 @@ Result<std::unique_ptr<Task>> ArithmeticTask::make(const ArithmeticOptions& opti
     return fail(Errc::kInvalidArgument, Op::kConfigure, "arithmetic: operators are empty; give some of + - *");
   }
   return std::unique_ptr<Task>(new ArithmeticTask(options));
-}
-
-Result<Prompt> ArithmeticTask::prompt(std::uint64_t index) const {
-  Random random(index);
-  const std::int64_t a = operand(random, options_.digits_max);
-  const std::int64_t b = operand(random, options_.digits_max);
-  const char op = options_.operators[random.below(options_.operators.size())];
-  const std::int64_t result = op == '+' ? a + b : op == '-' ? a - b : a * b;
-  return Prompt{{{"user", fmt::format("{}{}{}=", a, op, b)}},
-                fmt::format("arithmetic/{}", index),
-                {{"answer", std::to_string(result)}}};
-}
-
-Result<Score> ArithmeticTask::score(const Metadata& metadata, std::string_view response) const {
-  WC_ASSIGN(const std::string answer, metadata_value(metadata, "answer"));
-  return right_or_wrong(trim(response) == answer);
-}
-
-std::optional<std::string> ArithmeticTask::solution(const Metadata& metadata) const {
-  const auto answer = metadata.find("answer");
-  return answer == metadata.end() ? std::nullopt : std::optional(answer->second);
 }
 
 }  // namespace weightcast

@@ -89,16 +89,6 @@ std::string_view said_of(std::string_view text, std::string_view name) {
   return said;
 }
 
-std::vector<std::string> split_at_commas(std::string_view text) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0;;) {
-    const std::size_t end = text.find(',', begin);
-    parts.emplace_back(text.substr(begin, end - begin));
-    if (end == std::string_view::npos) return parts;
-    begin = end + 1;
-  }
-}
-
 struct Inhabitants {
   std::vector<std::string> names;
   std::vector<std::string> solution;  // knight or knave, of each
@@ -107,12 +97,66 @@ struct Inhabitants {
 Result<Inhabitants> inhabitants_of(const Metadata& metadata) {
   WC_ASSIGN(const std::string names, metadata_value(metadata, "names"));
   WC_ASSIGN(const std::string solution, metadata_value(metadata, "solution"));
-  Inhabitants inhabitants{split_at_commas(names), split_at_commas(solution)};
+  const auto list_of = [](std::string_view text) {
+    const auto parts = split(text, ",");
+    return std::vector<std::string>(parts.begin(), parts.end());
+  };
+  Inhabitants inhabitants{list_of(names), list_of(solution)};
   if (inhabitants.names.size() == inhabitants.solution.size()) return inhabitants;
   return fail(Errc::kInvalidArgument, Op::kVerify,
               fmt::format("knights_and_knaves: {} names and {} solutions", inhabitants.names.size(),
                           inhabitants.solution.size()));
 }
+
+class KnightsTask final : public Task {
+ public:
+  KnightsTask(unsigned people_min, unsigned people_max, KnightsReward reward)
+      : people_min_(people_min), people_max_(people_max), reward_(reward) {}
+
+  std::string_view name() const override { return "knights_and_knaves"; }
+  Result<Prompt> prompt(std::uint64_t index) const override {
+    const auto people = static_cast<unsigned>(people_min_ + index % (people_max_ - people_min_ + 1));
+    const KnightsPuzzle puzzle = make_knights_puzzle(index, people);
+    const unsigned knights = solve(puzzle).front();
+    std::vector<std::string_view> solution;
+    for (unsigned i = 0; i < people; ++i) solution.push_back(is_knight(knights, i) ? "knight" : "knave");
+    return Prompt{
+        {{"user", puzzle.text() +
+                      " Think step by step. Then answer between <answer> and </answer>, with one line for each "
+                      "inhabitant, such as: (1) " +
+                      puzzle.names[0] + " is a knight"}},
+        fmt::format("knights_and_knaves/{}", index),
+        {{"names", fmt::format("{}", fmt::join(puzzle.names, ","))},
+         {"solution", fmt::format("{}", fmt::join(solution, ","))}}};
+  }
+  /// Metadata: names and solution, separated by commas.
+  Result<Score> score(const Metadata& metadata, std::string_view response) const override {
+    WC_ASSIGN(const Inhabitants inhabitants, inhabitants_of(metadata));
+    const auto& [names, solution] = inhabitants;
+    const std::string text = ascii_lower(last_answer(response));
+    std::size_t right = 0;
+    for (std::size_t i = 0; i < names.size(); ++i) right += said_of(text, ascii_lower(names[i])) == solution[i] ? 1 : 0;
+    if (right == names.size()) return right_or_wrong(true);
+    if (reward_ == KnightsReward::kExact) return right_or_wrong(false);
+    return Score{static_cast<double>(right) / static_cast<double>(names.size()), false};
+  }
+  /// As the prompt asks for it, without the thoughts before. Absent for metadata that score() refuses.
+  std::optional<std::string> solution(const Metadata& metadata) const override {
+    const Result<Inhabitants> inhabitants = inhabitants_of(metadata);
+    if (!inhabitants.has_value()) return std::nullopt;
+    const auto& [names, solution] = *inhabitants;
+    std::vector<std::string> lines;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      lines.push_back(fmt::format("({}) {} is a {}", i + 1, names[i], solution[i]));
+    }
+    return fmt::format("<answer>{}</answer>", fmt::join(lines, "\n"));
+  }
+
+ private:
+  unsigned people_min_;
+  unsigned people_max_;
+  KnightsReward reward_;
+};
 
 }  // namespace
 
@@ -172,50 +216,13 @@ KnightsPuzzle make_knights_puzzle(std::uint64_t seed, unsigned people) {
   return puzzle;
 }
 
-Result<std::unique_ptr<Task>> KnightsTask::make(unsigned people_min, unsigned people_max, KnightsReward reward) {
+Result<std::unique_ptr<Task>> make_knights_task(unsigned people_min, unsigned people_max, KnightsReward reward) {
   if (people_min < kKnightsPeopleMin || people_min > people_max || people_max > kKnightsPeopleMax) {
     return fail(Errc::kInvalidArgument, Op::kConfigure,
                 fmt::format("knights_and_knaves: people are {} to {}; between {} and {} are possible", people_min,
                             people_max, kKnightsPeopleMin, kKnightsPeopleMax));
   }
   return std::unique_ptr<Task>(new KnightsTask(people_min, people_max, reward));
-}
-
-Result<Prompt> KnightsTask::prompt(std::uint64_t index) const {
-  const auto people = static_cast<unsigned>(people_min_ + index % (people_max_ - people_min_ + 1));
-  const KnightsPuzzle puzzle = make_knights_puzzle(index, people);
-  const unsigned knights = solve(puzzle).front();
-  std::vector<std::string_view> solution;
-  for (unsigned i = 0; i < people; ++i) solution.push_back(is_knight(knights, i) ? "knight" : "knave");
-  return Prompt{{{"user", puzzle.text() +
-                              " Think step by step. Then answer between <answer> and </answer>, with one line for each "
-                              "inhabitant, such as: (1) " +
-                              puzzle.names[0] + " is a knight"}},
-                fmt::format("knights_and_knaves/{}", index),
-                {{"names", fmt::format("{}", fmt::join(puzzle.names, ","))},
-                 {"solution", fmt::format("{}", fmt::join(solution, ","))}}};
-}
-
-Result<Score> KnightsTask::score(const Metadata& metadata, std::string_view response) const {
-  WC_ASSIGN(const Inhabitants inhabitants, inhabitants_of(metadata));
-  const auto& [names, solution] = inhabitants;
-  const std::string text = ascii_lower(last_answer(response));
-  std::size_t right = 0;
-  for (std::size_t i = 0; i < names.size(); ++i) right += said_of(text, ascii_lower(names[i])) == solution[i] ? 1 : 0;
-  if (right == names.size()) return right_or_wrong(true);
-  if (reward_ == KnightsReward::kExact) return right_or_wrong(false);
-  return Score{static_cast<double>(right) / static_cast<double>(names.size()), false};
-}
-
-std::optional<std::string> KnightsTask::solution(const Metadata& metadata) const {
-  const Result<Inhabitants> inhabitants = inhabitants_of(metadata);
-  if (!inhabitants.has_value()) return std::nullopt;
-  const auto& [names, solution] = *inhabitants;
-  std::vector<std::string> lines;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    lines.push_back(fmt::format("({}) {} is a {}", i + 1, names[i], solution[i]));
-  }
-  return fmt::format("<answer>{}</answer>", fmt::join(lines, "\n"));
 }
 
 }  // namespace weightcast

@@ -74,7 +74,7 @@ Result<std::unique_ptr<Task>> make_arithmetic(const OptionReader& reader) {
   ArithmeticOptions options;
   WC_TRY(reader.take("digits_max", options.digits_max));
   reader.take("operators", options.operators);
-  return ArithmeticTask::make(options);
+  return make_arithmetic_task(options);
 }
 
 Result<std::unique_ptr<Task>> make_math(const OptionReader& reader, std::string_view name, const MathColumns& columns,
@@ -111,7 +111,7 @@ Result<std::unique_ptr<Task>> make_knights(const OptionReader& reader) {
   WC_TRY(reader.take("people_max", people_max));
   KnightsReward reward = KnightsReward::kExact;
   WC_TRY(reader.take_word("reward", reward));
-  return KnightsTask::make(people_min, people_max, reward);
+  return make_knights_task(people_min, people_max, reward);
 }
 
 Result<std::unique_ptr<Task>> make_poker(const OptionReader& reader) {
@@ -123,7 +123,7 @@ Result<std::unique_ptr<Task>> make_poker(const OptionReader& reader) {
   WC_TRY(reader.take_word("prompt", options.prompt));
   WC_TRY(reader.take("hands", options.hands));
   options.opponent = std::make_shared<RulePlayer>(opponent);
-  return PokerTask::make(std::move(options));
+  return make_poker_task(std::move(options));
 }
 
 Result<std::unique_ptr<Task>> make_sokoban(const OptionReader& reader) {
@@ -136,7 +136,7 @@ Result<std::unique_ptr<Task>> make_sokoban(const OptionReader& reader) {
   WC_TRY(reader.take("steps_min", options.level.steps_min));
   WC_TRY(reader.take("actions_per_turn", options.actions_per_turn_max));
   WC_TRY(reader.take("steps_max", options.steps_max));
-  return SokobanTask::make(options);
+  return make_sokoban_task(options);
 }
 
 }  // namespace

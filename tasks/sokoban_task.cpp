@@ -65,6 +65,47 @@ class SokobanEnvironment final : public Environment {
   std::uint32_t steps_ = 0;
 };
 
+class SokobanTask final : public Task {
+ public:
+  explicit SokobanTask(SokobanOptions options) : options_(options) {}
+
+  std::string_view name() const override { return "sokoban"; }
+  Result<Prompt> prompt(std::uint64_t index) const override {
+    WC_ASSIGN(const Sokoban game, make_sokoban_level(index, options_.level));
+    return Prompt{{{"user", std::string(kRules) + ask(game, options_.actions_per_turn_max)}},
+                  fmt::format("sokoban/{}", index),
+                  {{"level", game.text()}}};
+  }
+  /// Plays `response`, a turn per line, in the level that the metadata give: the sum of its rewards. Metadata: level.
+  Result<Score> score(const Metadata& metadata, std::string_view response) const override {
+    SokobanEnvironment environment(*this, options_);
+    WC_TRY(environment.begin(metadata));
+    return score_lines(environment, response);
+  }
+  /// The first turn of a shortest way. Absent for metadata without a level that can be solved.
+  std::optional<std::string> solution(const Metadata& metadata) const override {
+    const auto level = metadata.find("level");
+    if (level == metadata.end()) return std::nullopt;
+    const Result<Sokoban> game = Sokoban::parse(level->second);
+    if (!game.has_value()) return std::nullopt;
+    const auto way = game->solve(kSokobanStatesMax);
+    if (!way) return std::nullopt;
+    constexpr std::array kWords{"", "Up", "Down", "Left", "Right"};  // in the order of SokobanAction
+    std::vector<std::string_view> words;
+    for (const SokobanAction move :
+         std::span(*way).first(std::min<std::size_t>(way->size(), options_.actions_per_turn_max))) {
+      words.push_back(kWords[static_cast<std::size_t>(move)]);
+    }
+    return fmt::format("<answer>{}</answer>", fmt::join(words, " || "));
+  }
+  std::unique_ptr<Environment> make_environment() const override {
+    return std::make_unique<SokobanEnvironment>(*this, options_);
+  }
+
+ private:
+  SokobanOptions options_;
+};
+
 }  // namespace
 
 std::vector<SokobanAction> parse_sokoban_actions(std::string_view answer) {
@@ -88,45 +129,12 @@ std::vector<SokobanAction> parse_sokoban_actions(std::string_view answer) {
   return actions;
 }
 
-Result<std::unique_ptr<Task>> SokobanTask::make(const SokobanOptions& options) {
+Result<std::unique_ptr<Task>> make_sokoban_task(const SokobanOptions& options) {
   if (options.actions_per_turn_max == 0 || options.steps_max == 0) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, "sokoban: actions_per_turn and steps_max are at least 1");
   }
   WC_TRY(make_sokoban_level(0, options.level));
   return std::unique_ptr<Task>(new SokobanTask(options));
-}
-
-Result<Prompt> SokobanTask::prompt(std::uint64_t index) const {
-  WC_ASSIGN(const Sokoban game, make_sokoban_level(index, options_.level));
-  return Prompt{{{"user", std::string(kRules) + ask(game, options_.actions_per_turn_max)}},
-                fmt::format("sokoban/{}", index),
-                {{"level", game.text()}}};
-}
-
-Result<Score> SokobanTask::score(const Metadata& metadata, std::string_view response) const {
-  SokobanEnvironment environment(*this, options_);
-  WC_TRY(environment.begin(metadata));
-  return score_lines(environment, response);
-}
-
-std::optional<std::string> SokobanTask::solution(const Metadata& metadata) const {
-  const auto level = metadata.find("level");
-  if (level == metadata.end()) return std::nullopt;
-  const Result<Sokoban> game = Sokoban::parse(level->second);
-  if (!game.has_value()) return std::nullopt;
-  const auto way = game->solve(kSokobanStatesMax);
-  if (!way) return std::nullopt;
-  constexpr std::array kWords{"", "Up", "Down", "Left", "Right"};  // in the order of SokobanAction
-  std::vector<std::string_view> words;
-  for (const SokobanAction move :
-       std::span(*way).first(std::min<std::size_t>(way->size(), options_.actions_per_turn_max))) {
-    words.push_back(kWords[static_cast<std::size_t>(move)]);
-  }
-  return fmt::format("<answer>{}</answer>", fmt::join(words, " || "));
-}
-
-std::unique_ptr<Environment> SokobanTask::make_environment() const {
-  return std::make_unique<SokobanEnvironment>(*this, options_);
 }
 
 }  // namespace weightcast

@@ -108,29 +108,13 @@ const Chains = (() => {
 
     const nodes = svg.selectAll('g.node').data(boxes, (box) => box.key).join((enter) => {
       const g = enter.append('g').attr('role', 'button');
-      g.append('rect').attr('class', 'box').attr('width', BOX.width).attr('height', BOX.height).attr('rx', 7);
-      g.append('rect')
-          .attr('class', 'side')
-          .attr('width', 5)
-          .attr('height', BOX.height - 12)
-          .attr('x', 6)
-          .attr('y', 6)
-          .attr('rx', 2.5);
-      g.append('text').attr('class', 'name').attr('x', 18).attr('y', 17);
-      g.append('text').attr('class', 'soft line').attr('x', 18).attr('y', 32);
-      g.append('rect')
-          .attr('class', 'track')
-          .attr('x', 18)
-          .attr('y', BOX.height - 6)
-          .attr('width', BOX.width - 26)
-          .attr('height', 3)
-          .attr('rx', 1.5);
-      g.append('rect')
-          .attr('class', 'done fill-receiving')
-          .attr('x', 18)
-          .attr('y', BOX.height - 6)
-          .attr('height', 3)
-          .attr('rx', 1.5);
+      Dom.draw(g, 'rect', {class: 'box', width: BOX.width, height: BOX.height, rx: 7});
+      Dom.draw(g, 'rect', {class: 'side', width: 5, height: BOX.height - 12, x: 6, y: 6, rx: 2.5});
+      Dom.draw(g, 'text', {class: 'name', x: 18, y: 17});
+      Dom.draw(g, 'text', {class: 'soft line', x: 18, y: 32});
+      const strip = {x: 18, y: BOX.height - 6, height: 3, rx: 1.5};
+      Dom.draw(g, 'rect', {class: 'track', width: BOX.width - 26, ...strip});
+      Dom.draw(g, 'rect', {class: 'done fill-receiving', ...strip});
       return g;
     });
     nodes.attr('class', (box) => classOf('node', box, ui))
@@ -197,9 +181,9 @@ const Chains = (() => {
     }
     svg.attr('width', CELL.label + perLine * CELL.pitch).attr('height', Math.max(16, y - 8));
     const heads = svg.selectAll('g.strip').data(labels, (label) => label.key).join((enter) => {
-      const g = enter.append('g').attr('class', 'strip');
-      g.append('text').attr('class', 'name').attr('y', 11);
-      g.append('text').attr('class', 'soft').attr('y', 26);
+      const g = Dom.draw(enter, 'g', {class: 'strip'});
+      Dom.draw(g, 'text', {class: 'name', y: 11});
+      Dom.draw(g, 'text', {class: 'soft', y: 26});
       return g;
     });
     heads.attr('transform', (label) => `translate(0,${label.y})`);
@@ -209,12 +193,7 @@ const Chains = (() => {
     items = [];
     svg.selectAll('rect.cell')
         .data(cells, (cell) => cell.key)
-        .join(
-            (enter) => enter.append('rect')
-                           .attr('role', 'button')
-                           .attr('width', CELL.size)
-                           .attr('height', CELL.size)
-                           .attr('rx', 2.5))
+        .join((enter) => Dom.draw(enter, 'rect', {role: 'button', width: CELL.size, height: CELL.size, rx: 2.5}))
         .each(function(cell) {
           // Only what has changed: of a thousand workers most have not.
           const before = this.drawn || {};

@@ -3,66 +3,28 @@
 const Charts = (() => {
   'use strict';
 
+  const {draw, drawEach} = Dom;
+
   const widthOf = (container, least = 320) => Math.max(least, container.clientWidth);
 
   function svgIn(container, width, height, label) {
     for (const other of container.querySelectorAll(':scope > :not(svg)')) other.remove();
-    const svg = d3.select(container)
-                    .selectAll('svg')
-                    .data([0])
-                    .join('svg')
-                    .attr('width', width)
-                    .attr('height', height)
-                    .attr('role', 'img')
-                    .attr('aria-label', label);
+    const svg = drawEach(d3.select(container), 'svg', [0], {width, height, role: 'img', 'aria-label': label});
     svg.selectAll('*').remove();
     return svg;
   }
 
-  function axes(svg, {x, y, left, right, top, bottom, xTicks = [], xText, yTicks, yText, xLabel, yLabel, grid = true}) {
-    if (grid) {
-      svg.append('g')
-          .attr('class', 'grid')
-          .selectAll('line')
-          .data(yTicks)
-          .join('line')
-          .attr('x1', left)
-          .attr('x2', right)
-          .attr('y1', (d) => Math.round(y(d)) + 0.5)
-          .attr('y2', (d) => Math.round(y(d)) + 0.5);
-    }
-    const along = svg.append('g').attr('class', 'axis');
-    along.append('line').attr('x1', left).attr('x2', right).attr('y1', bottom + 0.5).attr('y2', bottom + 0.5);
-    along.selectAll('text')
-        .data(xTicks)
-        .join('text')
-        .attr('x', (d) => x(d))
-        .attr('y', bottom + 16)
-        .attr('text-anchor', 'middle')
-        .text(xText);
-    const up = svg.append('g').attr('class', 'axis');
-    up.selectAll('text')
-        .data(yTicks)
-        .join('text')
-        .attr('x', left - 7)
-        .attr('y', (d) => y(d) + 4)
-        .attr('text-anchor', 'end')
-        .text(yText);
+  function axes(svg, {x, y, left, right, top, bottom, xTicks = [], xText, yTicks, yText, xLabel, yLabel}) {
+    const level = (d) => Math.round(y(d)) + 0.5;
+    drawEach(draw(svg, 'g', {class: 'grid'}), 'line', yTicks, {x1: left, x2: right, y1: level, y2: level});
+    const along = draw(svg, 'g', {class: 'axis'});
+    draw(along, 'line', {x1: left, x2: right, y1: bottom + 0.5, y2: bottom + 0.5});
+    drawEach(along, 'text', xTicks, {x: (d) => x(d), y: bottom + 16, 'text-anchor': 'middle'}, xText);
+    const up = draw(svg, 'g', {class: 'axis'});
+    drawEach(up, 'text', yTicks, {x: left - 7, y: (d) => y(d) + 4, 'text-anchor': 'end'}, yText);
     if (xLabel)
-      svg.append('text')
-          .attr('class', 'label')
-          .attr('x', (left + right) / 2)
-          .attr('y', bottom + 33)
-          .attr('text-anchor', 'middle')
-          .text(xLabel);
-    if (yLabel)
-      svg.append('text')
-          .attr('class', 'label')
-          .attr('x', left - 7)
-          .attr('y', top - 10)
-          .attr('text-anchor', 'start')
-          .attr('x', 0)
-          .text(yLabel);
+      draw(svg, 'text', {class: 'label', x: (left + right) / 2, y: bottom + 33, 'text-anchor': 'middle'}, xLabel);
+    if (yLabel) draw(svg, 'text', {class: 'label', x: 0, y: top - 10, 'text-anchor': 'start'}, yLabel);
   }
 
   /// Linear from 0 where the values are of one size, logarithmic where they are not, so that small ones are seen.
@@ -122,42 +84,14 @@ const Charts = (() => {
         svgIn(container, width, height, `Phases of version ${entry.version} at ${rows.length - 1} workers, in seconds`);
     const bottom = top + rows.length * pitch;
     const ticks = x.ticks(Math.max(3, Math.floor((width - left - right) / 110)));
-    svg.append('g')
-        .attr('class', 'grid')
-        .selectAll('line')
-        .data(ticks)
-        .join('line')
-        .attr('x1', (d) => Math.round(x(d)) + 0.5)
-        .attr('x2', (d) => Math.round(x(d)) + 0.5)
-        .attr('y1', top - 4)
-        .attr('y2', bottom);
-    svg.append('g')
-        .attr('class', 'axis')
-        .selectAll('text')
-        .data(ticks)
-        .join('text')
-        .attr('x', (d) => x(d))
-        .attr('y', bottom + 15)
-        .attr('text-anchor', 'middle')
-        .text(shortSeconds);
-    svg.append('text')
-        .attr('class', 'label')
-        .attr('x', (left + width - right) / 2)
-        .attr('y', bottom + 33)
-        .attr('text-anchor', 'middle')
-        .text('time since the publication began');
-    svg.append('text')
-        .attr('class', 'label')
-        .attr('x', width - 92)
-        .attr('y', 12)
-        .attr('text-anchor', 'end')
-        .text('installed');
-    svg.append('text')
-        .attr('class', 'label')
-        .attr('x', width - 2)
-        .attr('y', 12)
-        .attr('text-anchor', 'end')
-        .text('bytes');
+    const upright = (d) => Math.round(x(d)) + 0.5;
+    drawEach(draw(svg, 'g', {class: 'grid'}), 'line', ticks, {x1: upright, x2: upright, y1: top - 4, y2: bottom});
+    const axis = draw(svg, 'g', {class: 'axis'});
+    drawEach(axis, 'text', ticks, {x: (d) => x(d), y: bottom + 15, 'text-anchor': 'middle'}, shortSeconds);
+    const label = (at, y, anchor, text) => draw(svg, 'text', {class: 'label', x: at, y, 'text-anchor': anchor}, text);
+    label((left + width - right) / 2, bottom + 33, 'middle', 'time since the publication began');
+    label(width - 92, 12, 'end', 'installed');
+    label(width - 2, 12, 'end', 'bytes');
     const marks = [
       ['T_bcast(0.5)', entry.t50_s, 't50'], ['T_bcast(0.9)', entry.t90_s, 't90'],
       ['predicted', entry.predicted_s || null, 'predicted']
@@ -167,46 +101,30 @@ const Charts = (() => {
                        .join('g')
                        .attr('class', 'bar-row')
                        .attr('transform', (row, i) => `translate(0,${top + i * pitch})`);
-    groups.append('rect').attr('class', 'hit').attr('width', width).attr('height', pitch);
-    groups.append('text')
-        .attr('x', left - 10)
-        .attr('y', 14)
-        .attr('text-anchor', 'end')
-        .attr('font-weight', (row) => (row.cause ? 700 : 400))
-        .text((row) => (row.name.length <= 16 ? row.name : `${row.name.slice(0, 7)}…${row.name.slice(-8)}`));
-    groups.selectAll('rect.phase')
-        .data((row) => row.segments)
-        .join('rect')
-        .attr('class', (segment) => `phase fill-${segment.phase}`)
-        .attr('x', (segment) => x(segment.from))
-        .attr('y', (pitch - bar) / 2)
-        .attr('height', bar)
-        .attr('width', (segment) => Math.max(0.6, x(segment.to) - x(segment.from)));
-    groups.append('text')
-        .attr('class', 'soft')
-        .attr('x', width - 92)
-        .attr('y', 14)
-        .attr('text-anchor', 'end')
-        .text((row) => (row.who === 'origin' ? '' : Model.secondsText(row.end)));
-    groups.append('text')
-        .attr('class', 'soft')
-        .attr('x', width - 2)
-        .attr('y', 14)
-        .attr('text-anchor', 'end')
-        .text((row) => (row.bytes === null ? '' : Model.bytesText(row.bytes)));
-    const lines = svg.selectAll('g.mark').data(marks).join('g').attr('class', 'mark');
-    lines.append('line')
-        .attr('class', ([, , name]) => `series line-${name} dash`)
-        .attr('x1', ([, at]) => x(at))
-        .attr('x2', ([, at]) => x(at))
-        .attr('y1', top - 4)
-        .attr('y2', bottom);
+    draw(groups, 'rect', {class: 'hit', width, height: pitch});
+    draw(
+        groups, 'text', {x: left - 10, y: 14, 'text-anchor': 'end', 'font-weight': (row) => (row.cause ? 700 : 400)},
+        (row) => (row.name.length <= 16 ? row.name : `${row.name.slice(0, 7)}…${row.name.slice(-8)}`));
+    Dom.set(groups.selectAll('rect.phase').data((row) => row.segments).join('rect'), {
+      class: (segment) => `phase fill-${segment.phase}`,
+      x: (segment) => x(segment.from),
+      y: (pitch - bar) / 2,
+      height: bar,
+      width: (segment) => Math.max(0.6, x(segment.to) - x(segment.from))
+    });
+    const figure = (at, text) => draw(groups, 'text', {class: 'soft', x: at, y: 14, 'text-anchor': 'end'}, text);
+    figure(width - 92, (row) => (row.who === 'origin' ? '' : Model.secondsText(row.end)));
+    figure(width - 2, (row) => (row.bytes === null ? '' : Model.bytesText(row.bytes)));
+    const place = ([, at]) => x(at);
+    draw(
+        svg.selectAll('g.mark').data(marks).join('g').attr('class', 'mark'), 'line',
+        {class: ([, , name]) => `series line-${name} dash`, x1: place, x2: place, y1: top - 4, y2: bottom});
     // Names of marks that would lie on each other stand apart.
     let last = Infinity;
     for (const [name, at] of [...marks].sort((a, b) => b[1] - a[1])) {
       const from = Math.min(x(at) + 3, last - 84, width - right - 50);
       last = from;
-      svg.append('text').attr('class', 'label').attr('x', from).attr('y', 12).text(name);
+      draw(svg, 'text', {class: 'label', x: from, y: 12}, name);
     }
     groups.append('title').text((row) => rowText(row));
   }
@@ -237,12 +155,13 @@ const Charts = (() => {
     const at = entries.findIndex((entry) => entry.version === chosen);
     if (at >= 0) {
       const band = Math.min(40, Math.max(3, x(1) - x(0)));
-      svg.append('rect')
-          .attr('class', 'chosen-mark')
-          .attr('x', x(at) - band / 2)
-          .attr('width', band)
-          .attr('y', first.top - 6)
-          .attr('height', second.bottom - first.top + 6);
+      draw(svg, 'rect', {
+        class: 'chosen-mark',
+        x: x(at) - band / 2,
+        width: band,
+        y: first.top - 6,
+        height: second.bottom - first.top + 6
+      });
     }
     axes(svg, {
       x,
@@ -258,19 +177,12 @@ const Charts = (() => {
     for (const [name, member] of series) {
       const known = (entry) => entry[member] !== null && entry[member] > 0;
       const line = d3.line().defined(known).x((entry, i) => x(i)).y((entry) => y.scale(entry[member]));
-      svg.append('path')
-          .attr('class', `series line-${name}${name === 'predicted' ? ' dash' : ''}`)
-          .attr('d', line(entries));
-      if (entries.length <= 60 && name !== 'predicted') {
-        svg.append('g')
-            .selectAll('circle')
-            .data(entries.map((entry, i) => [entry, i]).filter(([entry]) => known(entry)))
-            .join('circle')
-            .attr('class', `series line-${name}`)
-            .attr('cx', ([, i]) => x(i))
-            .attr('cy', ([entry]) => y.scale(entry[member]))
-            .attr('r', 2);
-      }
+      draw(svg, 'path', {class: `series line-${name}${name === 'predicted' ? ' dash' : ''}`, d: line(entries)});
+      if (entries.length > 60 || name === 'predicted') continue;
+      const points = entries.map((entry, i) => [entry, i]).filter(([entry]) => known(entry));
+      drawEach(
+          svg.append('g'), 'circle', points,
+          {class: `series line-${name}`, cx: ([, i]) => x(i), cy: ([entry]) => y.scale(entry[member]), r: 2});
     }
     const bytes =
         byteScaleOf(entries.flatMap((entry) => [entry.payload_bytes, entry.sent_bytes]), [second.bottom, second.top]);
@@ -297,19 +209,15 @@ const Charts = (() => {
                                        `M${x(i).toFixed(1)},${bytes.zero}V${bytes.scale(entry[member]).toFixed(1)}` :
                                        ''))
                           .join('');
-      svg.append('path')
-          .attr('class', `bars-${name}`)
-          .attr('d', strokes)
-          .attr('fill', 'none')
-          .attr('stroke', `var(--${name})`)
-          .attr('stroke-width', name === 'sent' ? thick : Math.max(1, thick * 0.5));
+      draw(svg, 'path', {
+        class: `bars-${name}`,
+        d: strokes,
+        fill: 'none',
+        stroke: `var(--${name})`,
+        'stroke-width': name === 'sent' ? thick : Math.max(1, thick * 0.5)
+      });
     }
-    const hit = svg.append('rect')
-                    .attr('class', 'hit')
-                    .attr('x', left)
-                    .attr('width', right - left)
-                    .attr('y', 0)
-                    .attr('height', second.bottom);
+    const hit = draw(svg, 'rect', {class: 'hit', x: left, width: right - left, y: 0, height: second.bottom});
     const nearest = (event) => entries[Math.max(
         0,
         Math.min(entries.length - 1, Math.round(x.invert(event.clientX - svg.node().getBoundingClientRect().left))))];
@@ -350,10 +258,9 @@ const Charts = (() => {
           y = d3.scaleLog().domain([low, high]).range([bottom, top]).clamp(true);
     const ticks = d3.range(Math.log10(low), Math.log10(high) + 1e-9).map((power) => 10 ** Math.round(power));
     const along = d3.range(0, 61).map((i) => low * (high / low) ** (i / 60));
-    svg.append('path')
-        .attr('class', 'band')
-        .attr('d', d3.area().x((at) => x(at)).y0((at) => y(at)).y1((at) => y(Model.missAbove(at)))(along));
-    svg.append('path').attr('class', 'diagonal').attr('d', `M${x(low)},${y(low)}L${x(high)},${y(high)}`);
+    const band = d3.area().x((at) => x(at)).y0((at) => y(at)).y1((at) => y(Model.missAbove(at)));
+    draw(svg, 'path', {class: 'band', d: band(along)});
+    draw(svg, 'path', {class: 'diagonal', d: `M${x(low)},${y(low)}L${x(high)},${y(high)}`});
     axes(svg, {
       x,
       y,
@@ -368,14 +275,12 @@ const Charts = (() => {
       xLabel: 'predicted',
       yLabel: 'measured'
     });
-    svg.append('g')
-        .selectAll('circle')
-        .data(points)
-        .join('circle')
-        .attr('class', (point) => `point${point.missed ? ' off' : ''}${point.version === chosen ? ' chosen' : ''}`)
-        .attr('cx', (point) => x(point.predicted))
-        .attr('cy', (point) => y(point.measured))
-        .attr('r', points.length > 200 ? 2.5 : 4)
+    drawEach(svg.append('g'), 'circle', points, {
+      class: (point) => `point${point.missed ? ' off' : ''}${point.version === chosen ? ' chosen' : ''}`,
+      cx: (point) => x(point.predicted),
+      cy: (point) => y(point.measured),
+      r: points.length > 200 ? 2.5 : 4
+    })
         .on('click', (point) => choose(point.version))
         .append('title')
         .text(
@@ -405,23 +310,16 @@ const Charts = (() => {
     axes(svg, {x, y, left, right, top, bottom, xTicks, xText, yTicks: y.ticks(3), yText, xLabel, yLabel});
     const names = [];
     for (const one of series) {
-      svg.append('path')
-          .attr('class', `series line-${one.name}`)
-          .attr('d', d3.line()(one.points.map(([a, b]) => [x(a), y(b)])));
+      const line = d3.line()(one.points.map(([a, b]) => [x(a), y(b)]));
+      draw(svg, 'path', {class: `series line-${one.name}`, d: line});
       if (one.points.length > 0) names.push({label: one.label, name: one.name, y: y(one.points.at(-1)[1])});
     }
     names.sort((a, b) => a.y - b.y);
     names.forEach((name, i) => {
       if (i > 0) name.y = Math.max(name.y, names[i - 1].y + 13);
     });
-    svg.append('g')
-        .selectAll('text')
-        .data(names)
-        .join('text')
-        .attr('class', 'label')
-        .attr('x', right + 6)
-        .attr('y', (name) => name.y + 4)
-        .text((name) => name.label);
+    drawEach(
+        svg.append('g'), 'text', names, {class: 'label', x: right + 6, y: (name) => name.y + 4}, (name) => name.label);
   }
 
   return {waterfall, history, forecast, lines, shortSeconds};

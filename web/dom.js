@@ -19,6 +19,17 @@ const Dom = (() => {
     return element;
   }
 
+  /// Sets attributes of D3's `selection` to values or to what functions make of its data; and its text, if there is
+  /// one.
+  function set(selection, attributes, text) {
+    for (const [name, value] of Object.entries(attributes)) selection.attr(name, value);
+    return text === undefined ? selection : selection.text(text);
+  }
+  /// One element below D3's `parent`, or one for each of `data`.
+  const draw = (parent, tag, attributes, text) => set(parent.append(tag), attributes, text);
+  const drawEach = (parent, tag, data, attributes, text) =>
+      set(parent.selectAll(tag).data(data).join(tag), attributes, text);
+
   /// Sets text that has changed: what has not costs no layout.
   function setText(element, text) {
     if (element.textContent !== text) element.textContent = text;
@@ -72,5 +83,5 @@ const Dom = (() => {
     container.addEventListener('focusout', hideTip);
   }
 
-  return {byId, make, setText, replace, legend, showTip, hideTip, tipsOf};
+  return {byId, make, set, draw, drawEach, setText, replace, legend, showTip, hideTip, tipsOf};
 })();

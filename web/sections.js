@@ -3,6 +3,9 @@ const Sections = (() => {
   'use strict';
 
   const {byId, make, setText, replace} = Dom;
+  const tr = (...cells) => make('tr', {}, ...cells);
+  const th = (text, kind = null) => make('th', {class: kind}, text);
+  const td = (content, kind = null) => make('td', {class: kind}, content);
 
   function identity(fleet) {
     const origin = Model.originOf(fleet);
@@ -228,30 +231,22 @@ const Sections = (() => {
             make(
                 'tbody', {},
                 ...spread.map(
-                    (one) => make(
-                        'tr', {}, make('td', {class: 'number'}, String(one.version || 'none')),
-                        make(
-                            'td', {},
-                            make(
-                                'meter',
-                                {min: 0, max: most, value: one.workers, 'aria-label': `${one.workers} workers`})),
-                        make('td', {class: 'number'}, Model.countText(one.workers, 'worker')))))));
+                    (one) => tr(
+                        td(String(one.version || 'none'), 'number'),
+                        td(make(
+                            'meter', {min: 0, max: most, value: one.workers, 'aria-label': `${one.workers} workers`})),
+                        td(Model.countText(one.workers, 'worker'), 'number'))))));
     const rows = [...fleet.versions].reverse().slice(0, 6);
     const table = byId('versions');
     table.hidden = rows.length === 0;
     if (rows.length === 0) return;
-    replace(
-        table.tHead,
-        make(
-            'tr', {}, make('th', {class: 'number'}, 'At the origin'), make('th', {}, 'Kind'),
-            make('th', {class: 'number'}, 'Size'), make('th', {}, 'On disk')));
+    replace(table.tHead, tr(th('At the origin', 'number'), th('Kind'), th('Size', 'number'), th('On disk')));
     replace(
         table.tBodies[0],
         ...rows.map(
-            (row) => make(
-                'tr', {}, make('td', {class: 'number'}, `${row.version}${row.current ? ' *' : ''}`),
-                make('td', {}, row.kind), make('td', {class: 'number'}, Model.bytesText(row.snapshot_bytes)),
-                make('td', {}, row.durable ? 'durable' : 'syncing'))));
+            (row) =>
+                tr(td(`${row.version}${row.current ? ' *' : ''}`, 'number'), td(row.kind),
+                   td(Model.bytesText(row.snapshot_bytes), 'number'), td(row.durable ? 'durable' : 'syncing'))));
   }
 
   // ---- one publication as a table
@@ -271,24 +266,19 @@ const Sections = (() => {
                 'table', {}, make('caption', {class: 'unseen'}, 'Seconds of each phase'),
                 make(
                     'thead', {},
-                    make(
-                        'tr', {}, make('th', {}, 'Node'),
-                        ...names.map(
-                            (name) => make(
-                                'th', {class: 'number', title: Model.PHASE[name].text},
-                                `${Model.PHASE[name].label}, s`)),
-                        make('th', {class: 'number'}, 'installed, s'), make('th', {}, 'Fed by'),
-                        make('th', {}, 'Remark'))),
+                    tr(th('Node'),
+                       ...names.map(
+                           (name) => make(
+                               'th', {class: 'number', title: Model.PHASE[name].text},
+                               `${Model.PHASE[name].label}, s`)),
+                       th('installed, s', 'number'), th('Fed by'), th('Remark'))),
                 make(
                     'tbody', {},
                     ...rows.map(
-                        (row) => make(
-                            'tr', {}, make('td', {}, row.name),
-                            ...names.map((name) => make('td', {class: 'number'}, lasted(row, name))),
-                            make(
-                                'td', {class: 'number'},
-                                row.who === 'origin' || row.end === null ? '' : row.end.toFixed(3)),
-                            make('td', {}, row.fed_by), make('td', {class: 'text'}, row.remark)))))));
+                        (row) =>
+                            tr(td(row.name), ...names.map((name) => td(lasted(row, name), 'number')),
+                               td(row.who === 'origin' || row.end === null ? '' : row.end.toFixed(3), 'number'),
+                               td(row.fed_by), td(row.remark, 'text')))))));
   }
 
   // ---- workers
@@ -338,15 +328,15 @@ const Sections = (() => {
     body.selectAll('tr')
         .data(shown, (row) => row.key)
         .join((enter) => {
-          const tr = enter.append('tr');
-          const name = tr.append('td').append('button').attr('type', 'button').attr('class', 'name');
+          const entered = enter.append('tr');
+          const name = entered.append('td').append('button').attr('type', 'button').attr('class', 'name');
           name.on('click', (row) => choose(row.key));
-          const state = tr.append('td').append('span').attr('class', 'state');
+          const state = entered.append('td').append('span').attr('class', 'state');
           state.append('span').attr('aria-hidden', 'true');
           state.append('span').attr('class', 'word');
           for (const kind of ['number', '', '', 'number', 'number', 'number', 'number', 'text'])
-            tr.append('td').attr('class', kind);
-          return tr;
+            entered.append('td').attr('class', kind);
+          return entered;
         })
         .order()
         .each(function({key, node, remarks}) {
@@ -422,32 +412,22 @@ const Sections = (() => {
                 'div', {}, make('dt', {}, label), make('dd', {class: 'value'}, value),
                 make('dd', {class: 'more'}, more))));
     const table = byId('learner-workers');
+    const figures = ['Version', 'Rollouts/s', 'Under way', 'Admitted', 'Price/h'];
     replace(
-        table.tHead,
-        make(
-            'tr', {}, make('th', {}, 'Worker'), make('th', {}, 'Rolls out'), make('th', {class: 'number'}, 'Version'),
-            make('th', {class: 'number'}, 'Rollouts/s'), make('th', {class: 'number'}, 'Under way'),
-            make('th', {class: 'number'}, 'Admitted'), make('th', {class: 'number'}, 'Price/h'),
-            make('th', {}, 'Why not')));
+        table.tHead, tr(th('Worker'), th('Rolls out'), ...figures.map((text) => th(text, 'number')), th('Why not')));
     replace(
         table.tBodies[0],
         ...learner.workers.slice(0, 100).map(
-            (row) => make(
-                'tr', {}, make('td', {}, row.name),
-                make(
-                    'td', {},
-                    row.silent     ? 'silent' :
-                        row.active ? 'yes' :
-                        row.wanted ? 'not yet' :
-                                     'waits'),
-                make('td', {class: 'number'}, String(row.version)),
-                make('td', {class: 'number'}, row.rollouts_per_s.toFixed(1)),
-                make('td', {class: 'number'}, String(row.under_way)),
-                make('td', {class: 'number'}, row.admitted.toLocaleString('en-GB')),
-                make('td', {class: 'number'}, row.price_per_hour > 0 ? row.price_per_hour.toFixed(2) : '–'),
-                make(
-                    'td', {class: 'text'},
-                    row.fault || (row.silent ? `silent for ${Model.secondsText(row.silent_s)}` : '')))));
+            (row) =>
+                tr(td(row.name),
+                   td(row.silent     ? 'silent' :
+                          row.active ? 'yes' :
+                          row.wanted ? 'not yet' :
+                                       'waits'),
+                   td(String(row.version), 'number'), td(row.rollouts_per_s.toFixed(1), 'number'),
+                   td(String(row.under_way), 'number'), td(row.admitted.toLocaleString('en-GB'), 'number'),
+                   td(row.price_per_hour > 0 ? row.price_per_hour.toFixed(2) : '–', 'number'),
+                   td(row.fault || (row.silent ? `silent for ${Model.secondsText(row.silent_s)}` : ''), 'text'))));
   }
 
   // ---- what if
@@ -455,24 +435,18 @@ const Sections = (() => {
   function plans(reply) {
     const table = byId('what-if-table');
     const best = Math.min(...reply.cases.map((one) => one.t100_s));
-    replace(
-        table.tHead,
-        make(
-            'tr', {}, make('th', {}, 'Topology'),
-            ...['T_bcast(0.5)', 'T_bcast(0.9)', 'T_bcast(1.0)', 'The origin sends', 'Hops'].map(
-                (text) => make('th', {class: 'number'}, text))));
+    const figures = ['T_bcast(0.5)', 'T_bcast(0.9)', 'T_bcast(1.0)', 'The origin sends', 'Hops'];
+    replace(table.tHead, tr(th('Topology'), ...figures.map((text) => th(text, 'number'))));
     replace(
         table.tBodies[0],
         ...reply.cases.map(
             (one) => make(
-                'tr', {class: one.t100_s === best ? 'best' : null}, make('td', {}, one.topology),
-                ...[one.t50_s, one.t90_s, one.t100_s].map(
-                    (seconds) => make('td', {class: 'number'}, Model.secondsText(seconds))),
-                make(
-                    'td', {class: 'number'},
-                    `${Model.bytesText(one.origin_egress_bytes)} (${
-                        (one.origin_egress_bytes / reply.payload_bytes).toFixed(1)} ×)`),
-                make('td', {class: 'number'}, String(one.depth)))));
+                'tr', {class: one.t100_s === best ? 'best' : null}, td(one.topology),
+                ...[one.t50_s, one.t90_s, one.t100_s].map((seconds) => td(Model.secondsText(seconds), 'number')),
+                td(`${Model.bytesText(one.origin_egress_bytes)} (${
+                       (one.origin_egress_bytes / reply.payload_bytes).toFixed(1)} ×)`,
+                   'number'),
+                td(String(one.depth), 'number'))));
   }
 
   return {

@@ -16,8 +16,6 @@ using std::string_view;
 // Where a number or a phrase is looked for: the end of a response, as the search is quadratic in the worst case.
 constexpr std::size_t kSearchedBytesMax = 4096;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 /// How many bytes of `text` a number in front of it takes; 0 if there is none. Words are no numbers, not even "pi".
 std::size_t number_bytes(string_view text) {
   if (text.empty() || is_ascii_letter(text.front()) ||

@@ -17,8 +17,6 @@ constexpr std::size_t kBytesMax = 1024;
 constexpr unsigned kDepthMax = 4;
 constexpr std::size_t kPartsMax = 64;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_opening(char c) { return c == '(' || c == '[' || c == '{'; }
 bool is_closing(char c) { return c == ')' || c == ']' || c == '}'; }
 
@@ -177,21 +175,11 @@ std::optional<MathForm> read_list(string_view text) {
   return std::nullopt;
 }
 
-std::string removed(string_view text, string_view what) {
-  std::string result;
-  for (std::size_t begin = 0;;) {
-    const std::size_t found = text.find(what, begin);
-    result += text.substr(begin, found - begin);
-    if (found == string_view::npos) return result;
-    begin = found + what.size();
-  }
-}
-
 }  // namespace
 
 std::string without_typesetting(string_view text) {
   if (text.size() > kBytesMax) return std::string(text);
-  const std::string plain = removed(removed(removed(text, "\\left"), "\\right"), "\\displaystyle");
+  const std::string plain = replaced(replaced(replaced(text, "\\left", ""), "\\right", ""), "\\displaystyle", "");
   string_view inner = trim(plain);
   for (bool found = true; found;) {
     found = false;

@@ -10,9 +10,6 @@ namespace {
 
 using std::string_view;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-
 constexpr string_view kRootSign = "√", kPiSign = "π";
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "tasks/answer_text.h"
+
 namespace weightcast {
 namespace {
 
@@ -35,27 +37,6 @@ std::size_t number_end(string_view text, std::size_t begin) {
   std::size_t end = digits;
   while (end < text.size() && is_number_character(text[end])) ++end;
   return end == digits ? begin : end;
-}
-
-std::string replaced(string_view text, string_view from, string_view to) {
-  std::string result;
-  for (std::size_t begin = 0;;) {
-    const std::size_t found = text.find(from, begin);
-    result += text.substr(begin, found - begin);
-    if (found == string_view::npos) return result;
-    result += to;
-    begin = found + from.size();
-  }
-}
-
-std::vector<string_view> split(string_view text, string_view separator) {
-  std::vector<string_view> parts;
-  for (std::size_t begin = 0;;) {
-    const std::size_t found = text.find(separator, begin);
-    parts.push_back(text.substr(begin, found - begin));
-    if (found == string_view::npos) return parts;
-    begin = found + separator.size();
-  }
 }
 
 /// \sqrt3 as \sqrt{3}. Absent where a \sqrt has no argument.

@@ -49,67 +49,58 @@ std::optional<std::vector<ChatMessage>> messages_of(const Json& column) {
   return messages;
 }
 
-/// Reads rows into problems.
-class RowReader {
- public:
-  RowReader(const MathColumns& columns, std::string_view task) : columns_(columns), task_(task) {}
+/// `rows`: NAME=VALUE, or "" for all.
+bool is_wanted(const Json& row, std::string_view rows) {
+  if (rows.empty()) return true;
+  const std::size_t equals = rows.find('=');
+  const Json* const value = column_of(row, rows.substr(0, equals));
+  return value != nullptr && value->is_string() && value->get_ref<const std::string&>() == rows.substr(equals + 1);
+}
 
-  /// Absent for a row that is left out.
-  Result<std::optional<MathProblem>> read(std::string_view line, std::size_t number) const {
-    const auto refuse = [&](std::string_view why) {
-      return fail(Errc::kInvalidArgument, Op::kParse, fmt::format("{}, line {}: {}", task_, number, why));
-    };
-    const Json row = parse_json(line);
-    if (!row.is_object()) return refuse("no JSON object");
-    if (!is_wanted(row)) return std::optional<MathProblem>();
-    MathProblem problem;
-    const Json* const question = column_of(row, columns_.question);
-    if (question == nullptr) return refuse(fmt::format("no text '{}'", printable(columns_.question)));
-    if (question->is_string()) {
-      problem.messages = {{"user", question->get<std::string>()}};
-    } else {
-      auto messages = messages_of(*question);
-      if (!messages) return refuse(fmt::format("no text '{}'", printable(columns_.question)));
-      problem.messages = *std::move(messages);
-      problem.has_instruction = true;
-    }
-    const Json* const answer = column_of(row, columns_.answer);
-    if (answer == nullptr || (!answer->is_string() && !answer->is_number_integer())) {
-      return refuse(fmt::format("no text '{}'", printable(columns_.answer)));
-    }
-    const std::string worked = answer->is_string() ? answer->get<std::string>() : answer->dump();
-    switch (columns_.answer_form) {
-      case AnswerForm::kMarked: {
-        const std::size_t mark = worked.rfind(kMark);
-        if (mark == std::string::npos) return refuse("the answer has no \"#### \" before the result");
-        problem.answer = worked.substr(mark + kMark.size());
-        std::erase(problem.answer, ',');
-        break;
-      }
-      case AnswerForm::kBoxed: {
-        auto boxed = extract_answer(worked, AnswerMethod::kBoxed);
-        if (!boxed) return refuse("the answer has no \\boxed{}");
-        problem.answer = *std::move(boxed);
-        break;
-      }
-      case AnswerForm::kWhole: problem.answer = worked; break;
-    }
-    if (problem.answer.empty()) return refuse("the answer is empty");
-    return std::optional(std::move(problem));
+/// Absent for a row that is left out.
+Result<std::optional<MathProblem>> read_row(const MathColumns& columns, std::string_view task, std::string_view line,
+                                            std::size_t number) {
+  const auto refuse = [&](std::string_view why) {
+    return fail(Errc::kInvalidArgument, Op::kParse, fmt::format("{}, line {}: {}", task, number, why));
+  };
+  const Json row = parse_json(line);
+  if (!row.is_object()) return refuse("no JSON object");
+  if (!is_wanted(row, columns.rows)) return std::optional<MathProblem>();
+  MathProblem problem;
+  const Json* const question = column_of(row, columns.question);
+  if (question == nullptr) return refuse(fmt::format("no text '{}'", printable(columns.question)));
+  if (question->is_string()) {
+    problem.messages = {{"user", question->get<std::string>()}};
+  } else {
+    auto messages = messages_of(*question);
+    if (!messages) return refuse(fmt::format("no text '{}'", printable(columns.question)));
+    problem.messages = *std::move(messages);
+    problem.has_instruction = true;
   }
-
- private:
-  [[nodiscard]] bool is_wanted(const Json& row) const {
-    if (columns_.rows.empty()) return true;
-    const std::size_t equals = columns_.rows.find('=');
-    const std::string_view rows = columns_.rows;
-    const Json* const value = column_of(row, rows.substr(0, equals));
-    return value != nullptr && value->is_string() && value->get_ref<const std::string&>() == rows.substr(equals + 1);
+  const Json* const answer = column_of(row, columns.answer);
+  if (answer == nullptr || (!answer->is_string() && !answer->is_number_integer())) {
+    return refuse(fmt::format("no text '{}'", printable(columns.answer)));
   }
-
-  const MathColumns& columns_;
-  std::string_view task_;
-};
+  const std::string worked = answer->is_string() ? answer->get<std::string>() : answer->dump();
+  switch (columns.answer_form) {
+    case AnswerForm::kMarked: {
+      const std::size_t mark = worked.rfind(kMark);
+      if (mark == std::string::npos) return refuse("the answer has no \"#### \" before the result");
+      problem.answer = worked.substr(mark + kMark.size());
+      std::erase(problem.answer, ',');
+      break;
+    }
+    case AnswerForm::kBoxed: {
+      auto boxed = extract_answer(worked, AnswerMethod::kBoxed);
+      if (!boxed) return refuse("the answer has no \\boxed{}");
+      problem.answer = *std::move(boxed);
+      break;
+    }
+    case AnswerForm::kWhole: problem.answer = worked; break;
+  }
+  if (problem.answer.empty()) return refuse("the answer is empty");
+  return std::optional(std::move(problem));
+}
 
 }  // namespace
 
@@ -119,7 +110,6 @@ Result<std::vector<MathProblem>> MathTask::read_problems(std::string_view jsonl,
     return fail(Errc::kInvalidArgument, Op::kConfigure,
                 fmt::format("{}: rows is '{}'; it is NAME=VALUE", name, printable(cut_text(columns.rows, 40))));
   }
-  const RowReader reader(columns, name);
   std::vector<MathProblem> problems;
   bool has_rows = false;
   for (std::size_t begin = 0, number = 1; begin < jsonl.size(); ++number) {
@@ -128,7 +118,7 @@ Result<std::vector<MathProblem>> MathTask::read_problems(std::string_view jsonl,
     begin = end + 1;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     has_rows = true;
-    WC_ASSIGN(std::optional<MathProblem> problem, reader.read(line, number));
+    WC_ASSIGN(std::optional<MathProblem> problem, read_row(columns, name, line, number));
     if (problem) problems.push_back(*std::move(problem));
   }
   if (!problems.empty()) return problems;

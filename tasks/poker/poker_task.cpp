@@ -55,33 +55,42 @@ class PokerEnvironment final : public Environment {
   unsigned policy_ = 0;  // which player it is
 };
 
+class PokerTask final : public Task {
+ public:
+  explicit PokerTask(PokerOptions options) : options_(std::move(options)) {}
+
+  std::string_view name() const override { return "poker"; }
+  /// Errors: the opponent's, here and below.
+  Result<Prompt> prompt(std::uint64_t index) const override { return PokerEnvironment(options_).reset(index); }
+  /// Plays `response`, a turn per line. Metadata: seed.
+  Result<Score> score(const Metadata& metadata, std::string_view response) const override {
+    WC_ASSIGN(const std::string text, metadata_value(metadata, "seed"));
+    const auto seed = parse_number<std::uint64_t>(text);
+    if (!seed) {
+      return fail(Errc::kInvalidArgument, Op::kVerify,
+                  fmt::format("poker: the seed '{}' is none", printable(cut_text(text, 40))));
+    }
+    PokerEnvironment environment(options_);
+    WC_TRY(environment.reset(*seed));
+    return score_lines(environment, response);
+  }
+  std::unique_ptr<Environment> make_environment() const override {
+    return std::make_unique<PokerEnvironment>(options_);
+  }
+
+ private:
+  PokerOptions options_;
+};
+
 }  // namespace
 
-Result<std::unique_ptr<Task>> PokerTask::make(PokerOptions options) {
+Result<std::unique_ptr<Task>> make_poker_task(PokerOptions options) {
   WC_TRY(PokerTable::make(0, options));
   if (options.position == PokerPosition::kDrawn && options.hands < 2) {
     return fail(Errc::kInvalidArgument, Op::kConfigure,
                 "poker: a position is drawn for 2 hands at least; in a single one the policy may have no turn");
   }
   return std::unique_ptr<Task>(new PokerTask(std::move(options)));
-}
-
-Result<Prompt> PokerTask::prompt(std::uint64_t index) const { return PokerEnvironment(options_).reset(index); }
-
-Result<Score> PokerTask::score(const Metadata& metadata, std::string_view response) const {
-  WC_ASSIGN(const std::string text, metadata_value(metadata, "seed"));
-  const auto seed = parse_number<std::uint64_t>(text);
-  if (!seed) {
-    return fail(Errc::kInvalidArgument, Op::kVerify,
-                fmt::format("poker: the seed '{}' is none", printable(cut_text(text, 40))));
-  }
-  PokerEnvironment environment(options_);
-  WC_TRY(environment.reset(*seed));
-  return score_lines(environment, response);
-}
-
-std::unique_ptr<Environment> PokerTask::make_environment() const {
-  return std::make_unique<PokerEnvironment>(options_);
 }
 
 }  // namespace weightcast

@@ -26,23 +26,8 @@ struct PokerOptions : PokerTableOptions {
 /// Heads-up no-limit Texas hold'em against a player: a rule, or anybody who answers. The policy is a player of
 /// a PokerTable. The reward of a turn is what the policy has won in hands that ended in it, in chips. Success: more
 /// chips than at the beginning.
-class PokerTask final : public Task {
- public:
-  /// Errors: those of PokerTable::make(); kInvalidArgument if a position is to be drawn for a single hand, which may
-  /// end before the policy acts.
-  [[nodiscard]] static Result<std::unique_ptr<Task>> make(PokerOptions options);
-
-  std::string_view name() const override { return "poker"; }
-  /// Errors: the opponent's, here and below.
-  Result<Prompt> prompt(std::uint64_t index) const override;
-  /// Plays `response`, a turn per line. Metadata: seed.
-  Result<Score> score(const Metadata& metadata, std::string_view response) const override;
-  std::unique_ptr<Environment> make_environment() const override;
-
- private:
-  explicit PokerTask(PokerOptions options) : options_(std::move(options)) {}
-
-  PokerOptions options_;
-};
+/// Errors: those of PokerTable::make(); kInvalidArgument if a position is to be drawn for a single hand, which may
+/// end before the policy acts.
+[[nodiscard]] Result<std::unique_ptr<Task>> make_poker_task(PokerOptions options);
 
 }  // namespace weightcast

@@ -6,9 +6,9 @@
 #include <functional>
 
 #include "archive/archive_plan.h"
+#include "archive/archive_target.h"
 #include "archive/archived_payloads.h"
 #include "archive/archiver.h"
-#include "archive/directory_objects.h"
 #include "archive/fetch_version.h"
 #include "base/text.h"
 #include "tests/security/cluster_keys.h"
@@ -27,7 +27,7 @@ constexpr std::uint64_t kModelBytes = 10'000'000;
 /// Objects of a directory behind a connection that fails when it is told to.
 class FailingObjects final : public ObjectStore {
  public:
-  explicit FailingObjects(fs::path directory) : objects_(real_files(), std::move(directory)) {}
+  explicit FailingObjects(const fs::path& directory) : objects_(open_objects(real_files(), directory).value()) {}
 
   /// After so many more calls all fail.
   void fail_after(std::size_t calls) { left_ = calls; }
@@ -36,19 +36,19 @@ class FailingObjects final : public ObjectStore {
   std::uint64_t range_bytes = 0;
   std::uint64_t written_bytes = 0;
 
-  std::string place_of(const std::string& name) const override { return objects_.place_of(name); }
+  std::string place_of(const std::string& name) const override { return objects_->place_of(name); }
   Result<std::optional<std::uint64_t>> size_of(const std::string& name) override {
     WC_TRY(step());
-    return objects_.size_of(name);
+    return objects_->size_of(name);
   }
   Result<std::string> read(const std::string& name, std::uint64_t bytes_max) override {
     WC_TRY(step());
-    return objects_.read(name, bytes_max);
+    return objects_->read(name, bytes_max);
   }
   Status read_range(const std::string& name, std::uint64_t object_bytes, std::uint64_t offset, std::uint64_t size,
                     const Sink& sink) override {
     WC_TRY(step());
-    return objects_.read_range(name, object_bytes, offset, size, [&](Bytes bytes) -> Status {
+    return objects_->read_range(name, object_bytes, offset, size, [&](Bytes bytes) -> Status {
       const Bytes given = bytes.first(std::min<std::uint64_t>(bytes.size(), bytes_left_));
       bytes_left_ -= given.size();
       range_bytes += given.size();
@@ -60,7 +60,7 @@ class FailingObjects final : public ObjectStore {
   Status write(const std::string& name, Bytes bytes) override {
     WC_TRY(step());
     written_bytes += bytes.size();
-    return objects_.write(name, bytes);
+    return objects_->write(name, bytes);
   }
 
  private:
@@ -71,7 +71,7 @@ class FailingObjects final : public ObjectStore {
     return {};
   }
 
-  DirectoryObjects objects_;
+  const std::unique_ptr<ObjectStore> objects_;
   std::size_t left_ = SIZE_MAX;
   std::uint64_t bytes_left_ = UINT64_MAX;
 };
@@ -103,6 +103,7 @@ class RoundTrip : public OneStore {
   }
 
   [[nodiscard]] fs::path place() const { return fs::path(memory_.path()) / "archive"; }
+  [[nodiscard]] std::unique_ptr<ObjectStore> objects() const { return open_objects(real_files(), place()).value(); }
   [[nodiscard]] fs::path output() const { return fs::path(memory_.path()) / "out"; }
 
   [[nodiscard]] fs::path work() const { return fs::path(memory_.path()) / "out.fetch"; }
@@ -117,18 +118,12 @@ class RoundTrip : public OneStore {
       if (!next) return {};
     }
   }
-  Status archive(std::uint64_t every = 2) const {
-    DirectoryObjects objects(real_files(), place());
-    return archive(objects, every);
-  }
+  Status archive(std::uint64_t every = 2) const { return archive(*objects(), every); }
   Result<FetchedVersion> fetch(ObjectStore& objects, std::uint64_t version, const NodeKeys* keys) const {
     return fetch_version(real_files(), objects, keys, {},
                          {.version = Version{version}, .output = output(), .connections = 1, .threads = 2});
   }
-  Result<FetchedVersion> fetch(std::uint64_t version) const {
-    DirectoryObjects objects(real_files(), place());
-    return fetch(objects, version, &keys_);
-  }
+  Result<FetchedVersion> fetch(std::uint64_t version) const { return fetch(*objects(), version, &keys_); }
   /// Whether that version is fetched and is what was published; the output is removed.
   testing::AssertionResult is_there(std::uint64_t version) const {
     const auto fetched = fetch(version);
@@ -272,11 +267,10 @@ TEST_F(RoundTrip, DamagedObjectsAreRefused) {
 
 TEST_F(RoundTrip, OneClusterAloneIsBelieved) {
   ASSERT_TRUE(archive().has_value());
-  DirectoryObjects objects(real_files(), place());
   const ClusterKeys others;
   const NodeKeys stranger = others.origin();
-  EXPECT_EQ(fetch(objects, 5, &stranger).error().code, Errc::kNotAllowed);
-  EXPECT_TRUE(fetch(objects, 5, nullptr).has_value()) << "nobody asked who signed it";
+  EXPECT_EQ(fetch(*objects(), 5, &stranger).error().code, Errc::kNotAllowed);
+  EXPECT_TRUE(fetch(*objects(), 5, nullptr).has_value()) << "nobody asked who signed it";
 }
 
 // Whoever writes to the storage can make all sums of the archive fit, and is found all the same.
@@ -371,19 +365,19 @@ struct ReadByWorker : RoundTrip {
     }
     return "";
   }
-  ArchivedPayloads payloads{std::make_unique<DirectoryObjects>(real_files(), place())};
+  std::unique_ptr<PayloadArchive> payloads = open_archived_payloads(real_files(), place()).value();
 };
 
 TEST_F(ReadByWorker, HasTheDigestsAndTheBytesOfAWholeVersion) {
   for (const std::uint64_t version : {1, 4}) {
     const Manifest& manifest = published_.at(version - 1).manifest;
-    const auto digests = payloads.find(manifest);
+    const auto digests = payloads->find(manifest);
     ASSERT_TRUE(digests.has_value()) << digests.error().message();
     EXPECT_EQ(part_digests_of(*digests, manifest.part_chunks), manifest.part_digests);
     // Over the border of two objects.
     const std::uint64_t begin = kObject - 100'000;
     std::vector<std::byte> got;
-    const Status read = payloads.read(manifest, begin, 200'000, [&](Bytes bytes) -> Status {
+    const Status read = payloads->read(manifest, begin, 200'000, [&](Bytes bytes) -> Status {
       got.insert(got.end(), bytes.begin(), bytes.end());
       return {};
     });
@@ -395,7 +389,7 @@ TEST_F(ReadByWorker, HasTheDigestsAndTheBytesOfAWholeVersion) {
 
 TEST_F(ReadByWorker, SaysWhatItDoesNotHave) {
   const auto why_not = [&](const Manifest& manifest) {
-    const auto found = payloads.find(manifest);
+    const auto found = payloads->find(manifest);
     return found.has_value() ? Error{} : found.error();
   };
   const Error patched = why_not(published_[1].manifest);
@@ -409,7 +403,7 @@ TEST_F(ReadByWorker, SaysWhatItDoesNotHave) {
   EXPECT_EQ(why_not(other_chunks).code, Errc::kCorrupt);
   fs::resize_file(object_of("0001.digests"), 32);
   EXPECT_EQ(why_not(published_[0].manifest).code, Errc::kCorrupt);
-  EXPECT_FALSE(payloads.read(published_[2].manifest, 0, 1, [](Bytes) { return Status(); }).has_value());
+  EXPECT_FALSE(payloads->read(published_[2].manifest, 0, 1, [](Bytes) { return Status(); }).has_value());
 }
 
 }  // namespace

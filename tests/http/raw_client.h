@@ -44,6 +44,9 @@ class RawClient {
     }
     return true;
   }
+  bool post(const std::string& path, const std::string& body) {
+    return say("POST " + path + " HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  }
   void end_writing() { ::shutdown(fd_.get(), SHUT_WR); }
   void close() { fd_.reset(); }
 

@@ -10,6 +10,7 @@
 
 #include "http/client.h"
 #include "http/server.h"
+#include "tests/eventually.h"
 #include "tests/http/raw_client.h"
 
 namespace weightcast {
@@ -68,16 +69,6 @@ class ServerTest : public testing::Test {
     auto made = HttpClient::make({.server = server_->endpoint(), .trust = {}});
     WC_CHECK(made.has_value());
     return std::move(*made);
-  }
-  /// Waits until `condition` holds, for at most a minute.
-  template <typename Condition>
-  static bool eventually(const Condition& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + kCallLimit;
-    while (!condition()) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return true;
   }
 
   std::mutex mutex_;

@@ -53,7 +53,7 @@ TEST(KnightsAndKnaves, EveryPuzzleHasOneSolution) {
 }
 
 TEST(KnightsAndKnaves, TheNumberOfPeopleGoesAround) {
-  const auto task = *KnightsTask::make(2, 8);
+  const auto task = *make_knights_task(2, 8);
   for (std::uint64_t index = 0; index < 14; ++index) {
     const std::string names = task->prompt(index)->metadata.at("names");
     EXPECT_EQ(static_cast<std::uint64_t>(std::count(names.begin(), names.end(), ',')) + 1, 2 + index % 7);
@@ -61,7 +61,7 @@ TEST(KnightsAndKnaves, TheNumberOfPeopleGoesAround) {
 }
 
 TEST(KnightsAndKnaves, RewardsOnlyWhoIsRightAboutEverybody) {
-  const auto task = *KnightsTask::make(2, 2);
+  const auto task = *make_knights_task(2, 2);
   const Metadata metadata{{"names", "Ella,Noah"}, {"solution", "knight,knave"}};
   const auto score = [&](std::string_view response) { return task->score(metadata, response)->reward; };
   EXPECT_EQ(score("<answer>(1) Ella is a knight\n(2) Noah is a knave</answer>"), 1);
@@ -78,7 +78,7 @@ TEST(KnightsAndKnaves, RewardsOnlyWhoIsRightAboutEverybody) {
 }
 
 TEST(KnightsAndKnaves, ThePromptsOwnSolutionScores) {
-  const auto task = *KnightsTask::make(2, 8);
+  const auto task = *make_knights_task(2, 8);
   for (std::uint64_t index = 0; index < 50; ++index) {
     const Metadata metadata = task->prompt(index)->metadata;
     std::string answer = metadata.at("names") + "," + metadata.at("solution");
@@ -102,7 +102,7 @@ TEST(KnightsAndKnaves, ThePromptsOwnSolutionScores) {
 }
 
 TEST(KnightsAndKnaves, RefusesMetadataThatDisagree) {
-  const auto task = *KnightsTask::make(2, 2);
+  const auto task = *make_knights_task(2, 2);
   EXPECT_EQ(task->solution({{"names", "A,B"}, {"solution", "knight"}}), std::nullopt);
   EXPECT_EQ(task->score({{"names", "A,B"}, {"solution", "knight"}}, "").error().detail,
             "knights_and_knaves: 2 names and 1 solutions");

@@ -122,7 +122,7 @@ TEST(SokobanTask, ReadsDirectionsAsModelsWriteThem) {
 }
 
 TEST(SokobanTask, PlaysTurnByTurn) {
-  const auto task = *SokobanTask::make({.level = {}, .rewards = {}, .steps_max = 6});
+  const auto task = *make_sokoban_task({.level = {}, .rewards = {}, .steps_max = 6});
   Episode episode([&] { return task->make_environment(); }, {});
   const auto prompt = episode.begin(Instant(), 3);
   ASSERT_TRUE(prompt.has_value());
@@ -136,12 +136,12 @@ TEST(SokobanTask, PlaysTurnByTurn) {
 }
 
 TEST(SokobanTask, ItsSolutionIsTheFirstTurnOfAShortestWay) {
-  const auto task = *SokobanTask::make({.level = {}, .rewards = {}, .actions_per_turn_max = 3});
+  const auto task = *make_sokoban_task({.level = {}, .rewards = {}, .actions_per_turn_max = 3});
   EXPECT_EQ(task->solution({{"level", "@$_.\n"}}), "<answer>Right || Right</answer>");
   EXPECT_EQ(task->solution({{"level", "@$____.\n"}}), "<answer>Right || Right || Right</answer>");
   EXPECT_EQ(task->solution({{"level", "@"}}), std::nullopt);
   EXPECT_EQ(task->solution({{"level", "@_$.\n#_##\n$_#.\n"}}), std::nullopt) << "there is no way";
-  const auto whole = *SokobanTask::make({.level = {}, .rewards = {}, .actions_per_turn_max = 120});
+  const auto whole = *make_sokoban_task({.level = {}, .rewards = {}, .actions_per_turn_max = 120});
   for (std::uint64_t index = 0; index < 20; ++index) {
     const Prompt prompt = *whole->prompt(index);
     EXPECT_TRUE(whole->score(prompt.metadata, whole->solution(prompt.metadata).value())->success) << index;
@@ -149,7 +149,7 @@ TEST(SokobanTask, ItsSolutionIsTheFirstTurnOfAShortestWay) {
 }
 
 TEST(SokobanTask, ScorePlaysAllTurns) {
-  const auto task = *SokobanTask::make({});
+  const auto task = *make_sokoban_task({});
   const Metadata metadata{{"level", "@$_.\n"}};
   EXPECT_DOUBLE_EQ(task->score(metadata, "right\nright\nright")->reward, -0.1 + 10.9);
   EXPECT_DOUBLE_EQ(task->score(metadata, "right right")->reward, -0.1 + 10.9);
@@ -159,7 +159,7 @@ TEST(SokobanTask, ScorePlaysAllTurns) {
 
 /// One box of two on its target pays a reward, and is not what the prompt asks for.
 TEST(SokobanTask, SucceedsWithEveryBoxOnATarget) {
-  const auto task = *SokobanTask::make({});
+  const auto task = *make_sokoban_task({});
   const Metadata metadata{{"level", "@$.\n_$.\n"}};
   const Score half = *task->score(metadata, "right"), whole = *task->score(metadata, "right\nleft\ndown\nright");
   EXPECT_GT(half.reward, 0);

@@ -105,7 +105,9 @@ Status RolloutIntake::open(RunDescription run, bool resumed) {
 
 void RolloutIntake::handle(HttpRequest request, HttpResponder responder) {
   const bool is_get = request.method == "GET";
+  bool is_known = false;  // the path, whatever the method
   const auto found = [&](std::string_view path, std::string_view method) {
+    is_known = is_known || request.path == path;
     return request.path == path && request.method == method;
   };
   if (found("/health", "GET")) {
@@ -130,9 +132,6 @@ void RolloutIntake::handle(HttpRequest request, HttpResponder responder) {
   } else if (found("/v1/rollouts", "POST")) {
     post(*bodies_, &RolloutIntake::take_rollouts, std::move(request), std::move(responder));
   } else {
-    constexpr std::string_view kPaths[] = {"/health",    "/v1/run",        "/v1/task_data", "/v1/status",
-                                           "/v1/starts", "/v1/heartbeats", "/v1/rollouts"};
-    const bool is_known = std::ranges::find(kPaths, request.path) != std::end(kPaths);
     responder.send(is_known ? http_error(405, is_get ? "this path takes POST" : "this path takes another method")
                             : http_error(404, "there is nothing at this path; GET /v1/run describes the run"));
   }

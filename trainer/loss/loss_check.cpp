@@ -96,20 +96,13 @@ class Reader {
     if (found == input_.end()) return {};
     std::vector<double> cells;
     std::size_t columns = 0;
-    if (!found->is_array() || found->empty()) {
-      refuse(fmt::format("'{}' is no list of rows", key));
-      return {};
-    }
+    if (!found->is_array() || found->empty()) return refused(fmt::format("'{}' is no list of rows", key));
     for (std::size_t row = 0; row < found->size(); ++row) {
       const Json& line = (*found)[row];
-      if (!line.is_array()) {
-        refuse(fmt::format("{}[{}] is no list", key, row));
-        return {};
-      }
+      if (!line.is_array()) return refused(fmt::format("{}[{}] is no list", key, row));
       if (row == 0) columns = line.size();
       if (line.size() != columns) {
-        refuse(fmt::format("{}[{}] has {} numbers, {}[0] has {}", key, row, line.size(), key, columns));
-        return {};
+        return refused(fmt::format("{}[{}] has {} numbers, {}[0] has {}", key, row, line.size(), key, columns));
       }
       if (!append(fmt::format("{}[{}]", key, row), line, cells)) return {};
     }
@@ -120,15 +113,11 @@ class Reader {
     const auto found = input_.find(key);
     if (found == input_.end()) return {};
     std::vector<double> cells;
-    if (!found->is_array()) {
-      refuse(fmt::format("'{}' is no list", key));
-      return {};
-    }
+    if (!found->is_array()) return refused(fmt::format("'{}' is no list", key));
     if (!append(key, *found, cells)) return {};
     const auto missing = std::find_if(cells.begin(), cells.end(), [](double cell) { return std::isnan(cell); });
     if (missing == cells.end()) return tensor_of(cells);
-    refuse(fmt::format("{}[{}] is not a number", key, missing - cells.begin()));
-    return {};
+    return refused(fmt::format("{}[{}] is not a number", key, missing - cells.begin()));
   }
 
   /// 1 or true: the slot counts.
@@ -142,6 +131,11 @@ class Reader {
 
  private:
   void refuse(std::string why) { fail_with(refuse_input(std::move(why))); }
+  /// In place of a tensor.
+  Tensor refused(std::string why) {
+    refuse(std::move(why));
+    return {};
+  }
   void fail_with(Error error) {
     if (status_) status_ = std::move(error);
   }

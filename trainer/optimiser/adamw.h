@@ -88,7 +88,6 @@ class AdamW {
   [[nodiscard]] Result<AdamWUpdate> update(double learning_rate, std::span<const GradientCells> gradients,
                                            std::optional<double> grad_norm = std::nullopt);
 
-  [[nodiscard]] std::size_t parameter_count() const { return parameters_.size(); }
   [[nodiscard]] AdamWCounters counters() const { return counters_; }
 
   /// The cells of parameter `index` whose bits an update has changed since the last call for it, with their values now.

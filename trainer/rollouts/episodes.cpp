@@ -9,90 +9,16 @@
 namespace weightcast {
 namespace {
 
-class EpisodeRunners {
- public:
-  EpisodeRunners(Completer& completer, const PromptCodec& codec, RewardPool& rewards,
-                 std::span<const EpisodeRequest> requests, const EpisodeOptions& options)
-      : completer_(completer), codec_(codec), rewards_(rewards), requests_(requests), options_(options) {}
+/// An episode that is played.
+struct Entry {
+  std::unique_ptr<EpisodeRunner> runner;
+  std::string failure = {};
+  bool is_over = false;
 
-  Status begin(const std::shared_ptr<const Task>& task) {
-    const EpisodeRunnerOptions runner_options{options_.limits, completer_.options().tokens_max, options_.tokens_max};
-    std::vector<RewardPool::Job> jobs;
-    for (const EpisodeRequest& request : requests_) {
-      entries_.push_back({std::make_unique<EpisodeRunner>(task, codec_, runner_options), {}, false});
-      jobs.push_back(entries_.back().runner->begin_job(request.index));
-    }
-    const std::vector<Status> begun = rewards_.run_all(std::move(jobs));
-    for (std::size_t i = 0; i < entries_.size(); ++i) {
-      if (begun[i].has_value()) {
-        WC_TRY(entries_[i].runner->handle_begun({}));
-      } else {
-        entries_[i].fail_with(begun[i].error());
-      }
-    }
-    return {};
+  void fail_with(const Error& error) {
+    failure = error.message();
+    is_over = true;
   }
-
-  /// Plays a turn of each episode that is not over. False if all are. Errors: those of Completer::complete().
-  Result<bool> turn() {
-    std::vector<std::size_t> active;
-    std::vector<CompletionRequest> asked;
-    for (std::size_t i = 0; i < entries_.size(); ++i) {
-      if (entries_[i].is_over) continue;
-      active.push_back(i);
-      asked.push_back({entries_[i].runner->tokens(), entries_[i].runner->turn_seed(requests_[i].seed)});
-    }
-    if (active.empty()) return false;
-    WC_ASSIGN(const std::vector<Completion> completions, completer_.complete(asked));
-    std::vector<RewardPool::Job> jobs;
-    for (std::size_t a = 0; a < active.size(); ++a) {
-      EpisodeRunner& runner = *entries_[active[a]].runner;
-      runner.add_sampled(completions[a].tokens, completions[a].log_probs, options_.version);
-      jobs.push_back(runner.answer_job());
-    }
-    std::vector<Status> answered = rewards_.run_all(std::move(jobs));
-    for (std::size_t a = 0; a < active.size(); ++a) {
-      Entry& entry = entries_[active[a]];
-      const Result<bool> goes_on = entry.runner->handle_answered(std::move(answered[a]));
-      if (!goes_on.has_value()) {
-        entry.fail_with(goes_on.error());
-      } else {
-        entry.is_over = !*goes_on;
-      }
-    }
-    return true;
-  }
-
-  std::vector<PlayedEpisode> finish() {
-    std::vector<PlayedEpisode> played;
-    for (std::size_t i = 0; i < entries_.size(); ++i) {
-      PlayedEpisode& episode = played.emplace_back();
-      episode.failure = std::move(entries_[i].failure);
-      if (!episode.failure.empty()) continue;
-      episode.answer = entries_[i].runner->answer();
-      episode.rollout = entries_[i].runner->finish(options_.identity, requests_[i].group);
-    }
-    return played;
-  }
-
- private:
-  struct Entry {
-    std::unique_ptr<EpisodeRunner> runner;
-    std::string failure;
-    bool is_over = false;
-
-    void fail_with(const Error& error) {
-      failure = error.message();
-      is_over = true;
-    }
-  };
-
-  Completer& completer_;
-  const PromptCodec& codec_;
-  RewardPool& rewards_;
-  const std::span<const EpisodeRequest> requests_;
-  const EpisodeOptions& options_;
-  std::vector<Entry> entries_;
 };
 
 }  // namespace
@@ -123,12 +49,58 @@ Result<std::vector<PlayedEpisode>> play_episodes(Completer& completer, const std
                                                  const PromptCodec& codec, RewardPool& rewards,
                                                  std::span<const EpisodeRequest> requests,
                                                  const EpisodeOptions& options) {
-  EpisodeRunners runners(completer, codec, rewards, requests, options);
-  WC_TRY(runners.begin(task));
-  for (;;) {
-    WC_ASSIGN(const bool goes_on, runners.turn());
-    if (!goes_on) return runners.finish();
+  const EpisodeRunnerOptions runner_options{options.limits, completer.options().tokens_max, options.tokens_max};
+  std::vector<Entry> entries;
+  std::vector<RewardPool::Job> jobs;
+  for (const EpisodeRequest& request : requests) {
+    entries.push_back({std::make_unique<EpisodeRunner>(task, codec, runner_options)});
+    jobs.push_back(entries.back().runner->begin_job(request.index));
   }
+  const std::vector<Status> begun = rewards.run_all(std::move(jobs));
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (begun[i].has_value()) {
+      WC_TRY(entries[i].runner->handle_begun({}));
+    } else {
+      entries[i].fail_with(begun[i].error());
+    }
+  }
+  // A turn of each episode that is not over.
+  for (;;) {
+    std::vector<std::size_t> active;
+    std::vector<CompletionRequest> asked;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (entries[i].is_over) continue;
+      active.push_back(i);
+      asked.push_back({entries[i].runner->tokens(), entries[i].runner->turn_seed(requests[i].seed)});
+    }
+    if (active.empty()) break;
+    WC_ASSIGN(const std::vector<Completion> completions, completer.complete(asked));
+    jobs.clear();
+    for (std::size_t a = 0; a < active.size(); ++a) {
+      EpisodeRunner& runner = *entries[active[a]].runner;
+      runner.add_sampled(completions[a].tokens, completions[a].log_probs, options.version);
+      jobs.push_back(runner.answer_job());
+    }
+    std::vector<Status> answered = rewards.run_all(std::move(jobs));
+    for (std::size_t a = 0; a < active.size(); ++a) {
+      Entry& entry = entries[active[a]];
+      const Result<bool> goes_on = entry.runner->handle_answered(std::move(answered[a]));
+      if (!goes_on.has_value()) {
+        entry.fail_with(goes_on.error());
+      } else {
+        entry.is_over = !*goes_on;
+      }
+    }
+  }
+  std::vector<PlayedEpisode> played;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    PlayedEpisode& episode = played.emplace_back();
+    episode.failure = std::move(entries[i].failure);
+    if (!episode.failure.empty()) continue;
+    episode.answer = entries[i].runner->answer();
+    episode.rollout = entries[i].runner->finish(options.identity, requests[i].group);
+  }
+  return played;
 }
 
 }  // namespace weightcast

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <thread>
 
@@ -111,11 +110,8 @@ HttpCall backend_post(std::string target, const Json& body) {
 Version read_version_label(const Json& label) {
   if (label.is_number_unsigned()) return Version{label.get<std::uint64_t>()};
   if (!label.is_string()) return kNoVersion;
-  const auto& text = label.get_ref<const std::string&>();
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return kNoVersion;
-  return Version{value};
+  const auto number = parse_number<std::uint64_t>(label.get_ref<const std::string&>());
+  return number ? Version{*number} : kNoVersion;
 }
 
 Result<std::vector<EngineToken>> read_tokens(const Json& ids, const Json* log_probs, const EngineRequest& request,

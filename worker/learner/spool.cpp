@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <optional>
 
@@ -42,10 +41,9 @@ std::string log_name(std::uint64_t number) { return fmt::format("{:012}{}", numb
 
 /// Absent if it is no name that log_name() gives.
 std::optional<std::uint64_t> log_number(std::string_view name) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  const bool is_one = error == std::errc() && number > 0 && number < kLogNumberEnd && log_name(number) == name;
-  return is_one ? std::optional(number) : std::nullopt;
+  const auto number = parse_number<std::uint64_t>(name.substr(0, name.find(kLogEnd)));
+  const bool is_one = number && *number > 0 && *number < kLogNumberEnd && log_name(*number) == name;
+  return is_one ? number : std::nullopt;
 }
 
 /// Deletes a run's logs, and the directory if it held nothing else.
@@ -59,9 +57,8 @@ Status remove_run(FileSystem& files, const std::filesystem::path& directory) {
 }
 
 Result<std::uint64_t> number_in(std::string_view text, std::string_view what) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && number <= kNumberMax && (end == text.data() + text.size() || *end == '\n')) return number;
+  const auto number = parse_number<std::uint64_t>(text.substr(0, text.find('\n')));
+  if (number && *number <= kNumberMax) return *number;
   return fail(
       Errc::kCorrupt, Op::kRead,
       fmt::format("{}: it holds no number; delete it only together with the worker's name, or numbers repeat", what));

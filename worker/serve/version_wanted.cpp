@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
+
+#include "base/text.h"
 
 namespace weightcast {
 namespace {
@@ -23,11 +24,9 @@ const Json* present(const Json& json, const char* name) {
 }
 
 /// Absent unless all of it is digits of a 64-bit number.
-std::optional<Version> parse_number(std::string_view text) {
-  std::uint64_t number = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_whole = read.ec == std::errc() && read.ptr == text.data() + text.size();
-  return is_whole ? std::optional(Version{number}) : std::nullopt;
+std::optional<Version> parse_version(std::string_view text) {
+  const auto number = parse_number<std::uint64_t>(text);
+  return number ? std::optional(Version{*number}) : std::nullopt;
 }
 
 bool is_digest(std::string_view text) {
@@ -53,10 +52,10 @@ Result<std::optional<VersionWanted>> read_version_wanted(const Json& call) {
   if (version->is_string()) {
     const auto& text = version->get_ref<const std::string&>();
     // GET /get_weight_version gives the number as a text.
-    wanted.number = parse_number(text);
+    wanted.number = parse_version(text);
     if (!wanted.number && text.starts_with(kTheta)) {
       wanted.naming = VersionNaming::kTheta;
-      wanted.number = parse_number(std::string_view(text).substr(kTheta.size()));
+      wanted.number = parse_version(std::string_view(text).substr(kTheta.size()));
     }
     if (wanted.number) return std::optional(wanted);
     if (text == kNewest || is_digest(text)) {

@@ -91,7 +91,7 @@ class PokerRuns {
     static_cast<PokerTableOptions&>(options) = suite_.table;
     options.position = PokerPosition::kDrawn;  // as in a match
     options.opponent = opponent.player;
-    WC_ASSIGN(std::unique_ptr<Task> task, PokerTask::make(std::move(options)));
+    WC_ASSIGN(std::unique_ptr<Task> task, make_poker_task(std::move(options)));
     WC_TRY(learn(files_, settings, {}, std::move(task)));
     WC_ASSIGN(const std::vector<Metrics> steps_done, read_metrics(files_, path / "metrics.jsonl"));
     run.seed = seed;

@@ -99,7 +99,7 @@ TEST(PokerTable, WhoeverAnswersMayBeTheOpponent) {
   PokerOptions options;
   options.hands = 2;
   options.opponent = std::make_shared<Parrot>("Action: Fold");
-  const auto task = PokerTask::make(options).value();
+  const auto task = make_poker_task(options).value();
   // The policy calls as the small blind, and the other folds; then the other folds its small blind.
   const Score score = task->score(task->prompt(5)->metadata, "Action: Call").value();
   EXPECT_EQ(score, (Score{3, true}));

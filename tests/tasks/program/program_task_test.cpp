@@ -1,5 +1,5 @@
 // Real processes: programs in Python, good and bad ones.
-#include "tasks/program/program_task.h"
+#include "tasks/program/open_task.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -14,7 +14,6 @@
 
 #include "base/steady_clock.h"
 #include "tasks/episode.h"
-#include "tasks/program/open_task.h"
 #include "tests/patch/temp_dir.h"
 
 namespace weightcast {

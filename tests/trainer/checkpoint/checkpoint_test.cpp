@@ -177,11 +177,23 @@ Checkpoint learners_checkpoint(bool has_adapter) {
   return checkpoint;
 }
 
-// vLLM takes every *.safetensors in a model's directory for weights.
-TEST(CheckpointFiles, OthersFindTheModelAlone) {
+struct CheckpointFiles : testing::Test {
   TempDir dir;
   PosixFileSystem files;
-  ASSERT_TRUE(write_checkpoint(files, dir.path(), learners_checkpoint(false), 1).has_value());
+  std::vector<std::string> warnings;
+
+  Status write(const Checkpoint& checkpoint, std::uint64_t kept = 1) {
+    return write_checkpoint(files, dir.path(), checkpoint, kept);
+  }
+  Result<std::optional<Checkpoint>> read() {
+    warnings.clear();
+    return read_newest_checkpoint(files, dir.path(), warnings);
+  }
+};
+
+// vLLM takes every *.safetensors in a model's directory for weights.
+TEST_F(CheckpointFiles, OthersFindTheModelAlone) {
+  ASSERT_TRUE(write(learners_checkpoint(false)).has_value());
   EXPECT_THAT(
       files_below(dir.file("checkpoint-00000003")),
       testing::UnorderedElementsAre("model.safetensors", "config.json", "tokenizer.json", "checksums.json",
@@ -189,28 +201,23 @@ TEST(CheckpointFiles, OthersFindTheModelAlone) {
                                     "learner/reference.safetensors", "learner/learner.json", "learner/replay.json"));
 }
 
-TEST(CheckpointFiles, AnAdapterAndTheModelBeneathHaveADirectoryEach) {
-  TempDir dir;
-  PosixFileSystem files;
-  ASSERT_TRUE(write_checkpoint(files, dir.path(), learners_checkpoint(true), 1).has_value());
+TEST_F(CheckpointFiles, AnAdapterAndTheModelBeneathHaveADirectoryEach) {
+  ASSERT_TRUE(write(learners_checkpoint(true)).has_value());
   const std::set<std::string> found = files_below(dir.file("checkpoint-00000003"));
   for (const char* name : {"adapter_model.safetensors", "adapter_config.json", "base/model.safetensors",
                            "base/config.json", "base/tokenizer.json", "learner/optimizer.safetensors"}) {
     EXPECT_TRUE(found.contains(name)) << name;
   }
   EXPECT_FALSE(found.contains("model.safetensors"));
-  std::vector<std::string> warnings;
-  const auto read_back = read_newest_checkpoint(files, dir.path(), warnings);
+  const auto read_back = read();
   ASSERT_TRUE(read_back.has_value() && *read_back) << read_back.error().message();
   EXPECT_EQ((*read_back)->texts, learners_checkpoint(true).texts);
   EXPECT_EQ((*read_back)->tensors.size(), 5u);
 }
 
 // As releases wrote it that had all files in one directory.
-TEST(CheckpointFiles, OneWithoutDirectoriesIsReadAsWell) {
-  TempDir dir;
-  PosixFileSystem files;
-  ASSERT_TRUE(write_checkpoint(files, dir.path(), learners_checkpoint(false), 1).has_value());
+TEST_F(CheckpointFiles, OneWithoutDirectoriesIsReadAsWell) {
+  ASSERT_TRUE(write(learners_checkpoint(false)).has_value());
   const std::filesystem::path made = dir.file("checkpoint-00000003");
   for (const auto& entry : std::filesystem::directory_iterator(made / "learner")) {
     std::filesystem::rename(entry.path(), made / entry.path().filename());
@@ -219,37 +226,30 @@ TEST(CheckpointFiles, OneWithoutDirectoriesIsReadAsWell) {
   std::string list = read_file(files, made / "checksums.json", 1 << 20).value();
   for (std::size_t at = 0; (at = list.find("learner/")) != std::string::npos;) list.erase(at, 8);
   std::ofstream(made / "checksums.json") << list;
-  std::vector<std::string> warnings;
-  const auto read_back = read_newest_checkpoint(files, dir.path(), warnings);
+  const auto read_back = read();
   ASSERT_TRUE(read_back.has_value() && *read_back) << read_back.error().message();
   EXPECT_EQ((*read_back)->texts, learners_checkpoint(false).texts);
   EXPECT_EQ((*read_back)->tensors.size(), 4u);
 }
 
-TEST(CheckpointFiles, AListThatNamesFilesElsewhereIsDamaged) {
+TEST_F(CheckpointFiles, AListThatNamesFilesElsewhereIsDamaged) {
   for (const char* name : {"../other.json", "learner/../../other.json", "/etc/hostname", "learner/", "learner/..", "..",
                            "elsewhere/other.json"}) {
-    TempDir dir;
-    PosixFileSystem files;
-    ASSERT_TRUE(write_checkpoint(files, dir.path(), learners_checkpoint(false), 1).has_value());
+    ASSERT_TRUE(write(learners_checkpoint(false)).has_value());
     std::ofstream(dir.file("checkpoint-00000003/checksums.json")) << "{\"" << name << "\": \"00\"}";
-    std::vector<std::string> warnings;
-    EXPECT_FALSE(read_newest_checkpoint(files, dir.path(), warnings).has_value()) << name;
+    EXPECT_FALSE(read().has_value()) << name;
     EXPECT_THAT(warnings, ElementsAre(HasSubstr("no list of checksums"))) << name;
   }
 }
 
-TEST(CheckpointFiles, OneThatIsNoneOfOursIsLeftOutAndTheOneBeforeItTaken) {
-  const TempDir dir;
-  PosixFileSystem files;
-  ASSERT_TRUE(write_checkpoint(files, dir.path(), learners_checkpoint(false), 3).has_value());
+TEST_F(CheckpointFiles, OneThatIsNoneOfOursIsLeftOutAndTheOneBeforeItTaken) {
+  ASSERT_TRUE(write(learners_checkpoint(false), 3).has_value());
   const std::string newer = dir.file("checkpoint-00000009");
   const auto warning_of = [&](const std::function<void()>& spoil) {
     std::filesystem::remove_all(newer);
     std::filesystem::copy(dir.file("checkpoint-00000003"), newer, std::filesystem::copy_options::recursive);
     spoil();
-    std::vector<std::string> warnings;
-    const auto read_back = read_newest_checkpoint(files, dir.path(), warnings);
+    const auto read_back = read();
     EXPECT_TRUE(read_back.has_value() && *read_back && (*read_back)->step == 3);
     return warnings.size() == 1 ? warnings.front() : "none";
   };
@@ -274,9 +274,7 @@ TEST(CheckpointFiles, OneThatIsNoneOfOursIsLeftOutAndTheOneBeforeItTaken) {
               HasSubstr("Not a directory"));
 }
 
-TEST(CheckpointWriter, WritesBesideItsCaller) {
-  TempDir dir;
-  PosixFileSystem files;
+TEST_F(CheckpointFiles, AWriterWritesBesideItsCaller) {
   CheckpointWriter writer(files, dir.path(), 2);
   EXPECT_FALSE(writer.busy());
   ASSERT_TRUE(writer.begin(checkpoint_of(1)).has_value());
@@ -285,13 +283,10 @@ TEST(CheckpointWriter, WritesBesideItsCaller) {
   ASSERT_TRUE(writer.finish().has_value());
   ASSERT_TRUE(writer.finish().has_value());
   EXPECT_EQ(writer.written_step(), 2u);
-  std::vector<std::string> warnings;
-  expect_equal(**read_newest_checkpoint(files, dir.path(), warnings), 2);
+  expect_equal(**read(), 2);
 }
 
-TEST(CheckpointWriter, TellsOfAFailure) {
-  TempDir dir;
-  PosixFileSystem files;
+TEST_F(CheckpointFiles, AWriterTellsOfAFailure) {
   CheckpointWriter writer(files, dir.write("file", "") + "/below", 2);
   ASSERT_TRUE(writer.begin(checkpoint_of(1)).has_value());
   EXPECT_FALSE(writer.finish().has_value());

@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "base/steady_clock.h"
+#include "tests/eventually.h"
 #include "tests/trainer/intake/intake_fixture.h"
 #include "worker/learner/learner_client.h"
 
@@ -55,15 +56,6 @@ class LearnerClientTest : public IntakeTest {
     intake_->handle_copied();
     source_ = intake_->save();
     return buffer->save(steady_now());
-  }
-  template <typename Condition>
-  static bool eventually(const Condition& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + kLimit;
-    while (!condition()) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::sleep_for(milliseconds(2));
-    }
-    return true;
   }
 
   Endpoint endpoint_;

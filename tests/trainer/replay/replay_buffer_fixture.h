@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/trainer/replay/replay_fixture.h"
@@ -23,14 +24,18 @@ class ReplayBufferTest : public testing::Test {
     buffer_->handle_step(Version{version});
     buffer_->handle_published(Version{version});
   }
-  Arrival arrive(const std::string& group, std::uint64_t version, double reward = 0) {
-    const Arrival arrival = buffer_->handle_trajectory(now_, rollout("w", next_++, group, version, reward));
+  /// The verdict on it.
+  std::string came(Trajectory trajectory) {
+    const Arrival arrival = buffer_->handle_trajectory(now_, std::move(trajectory));
     check_accounts(*buffer_);
-    return arrival;
+    return verdict(arrival);
+  }
+  std::string arrive(const std::string& group, std::uint64_t version, double reward = 0) {
+    return came(rollout("w", next_++, group, version, reward));
   }
   void arrive_group(const std::string& group, std::uint64_t version) {
-    ASSERT_EQ(arrive(group, version).admission, AdmissionOutcome::kAdmitted);
-    ASSERT_EQ(arrive(group, version).admission, AdmissionOutcome::kAdmitted);
+    ASSERT_EQ(arrive(group, version), "admitted");
+    ASSERT_EQ(arrive(group, version), "admitted");
   }
   /// Leases up to `groups` groups of two; returns how many.
   std::uint64_t start(const std::string& worker, std::uint64_t first, std::uint64_t groups) {
@@ -48,9 +53,6 @@ class ReplayBufferTest : public testing::Test {
     }
     check_accounts(*buffer_);
     return tags;
-  }
-  std::string reason(const Arrival& arrival) {
-    return arrival.admission == AdmissionOutcome::kRefused ? std::string(arrival.reason) : "not refused";
   }
 
   ReplayOptions options_ = replay_options();

@@ -39,6 +39,17 @@ inline ReplayOptions replay_options() {
   return options;
 }
 
+/// "admitted", "duplicate", "full", or why it was refused.
+inline std::string verdict(const Arrival& arrival) {
+  switch (arrival.admission) {
+    case AdmissionOutcome::kAdmitted: return "admitted";
+    case AdmissionOutcome::kDuplicate: return "duplicate";
+    case AdmissionOutcome::kFull: return "full";
+    case AdmissionOutcome::kRefused: break;
+  }
+  return std::string(arrival.reason);
+}
+
 inline void check_accounts(const ReplayBuffer& buffer) {
   const ReplayStats& stats = buffer.stats();
   WC_CHECK(stats.admitted == buffer.buffered() + stats.taken + stats.expired + stats.given_up + stats.filtered);

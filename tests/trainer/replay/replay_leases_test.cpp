@@ -44,8 +44,7 @@ TEST_F(ReplayLeasesTest, RedundantEnvironmentsOfASynchronousBatch) {
   // Of each group any two of the three count.
   for (const std::uint64_t sequence : {0, 2, 7, 8}) {
     const std::string group = "g" + std::to_string(sequence / 3);
-    ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", sequence, group, 10)).admission,
-              AdmissionOutcome::kAdmitted);
+    ASSERT_EQ(came(rollout("w", sequence, group, 10)), "admitted");
   }
   EXPECT_EQ(buffer_->poll_abort(), std::nullopt);
   EXPECT_EQ(take(), (Tags{"g0", "g2"}));
@@ -72,22 +71,17 @@ TEST_F(ReplayLeasesTest, TakesWhatWasLeasedToItsWorkerAndNothingElse) {
   options_.leased_only = true;
   make();
   ASSERT_EQ(start("w", 0, 2), 2u);
-  const auto came = [&](const std::string& worker, std::uint64_t sequence, const std::string& group) {
-    const Arrival arrival = buffer_->handle_trajectory(now_, rollout(worker, sequence, group, 10));
-    check_accounts(*buffer_);
-    return arrival.admission == AdmissionOutcome::kAdmitted ? "admitted" : std::string(arrival.reason);
-  };
-  EXPECT_EQ(came("thief", 0, "a#0"), "not_leased");
-  EXPECT_EQ(came("w", 4, "a#2"), "not_leased");
-  EXPECT_EQ(came("w", 0, "a#0"), "admitted");
-  EXPECT_EQ(came("w", 1, "b#0"), "other_group") << "a group has one tag";
-  EXPECT_EQ(came("w", 2, "a#3"), "other_group");
-  EXPECT_EQ(came("w", 3, "a"), "lease_ended") << "its group cannot become whole any more";
-  EXPECT_EQ(came("thief", 3, "a"), "not_leased");
+  EXPECT_EQ(came(rollout("thief", 0, "a#0", 10)), "not_leased");
+  EXPECT_EQ(came(rollout("w", 4, "a#2", 10)), "not_leased");
+  EXPECT_EQ(came(rollout("w", 0, "a#0", 10)), "admitted");
+  EXPECT_EQ(came(rollout("w", 1, "b#0", 10)), "other_group") << "a group has one tag";
+  EXPECT_EQ(came(rollout("w", 2, "a#3", 10)), "other_group");
+  EXPECT_EQ(came(rollout("w", 3, "a", 10)), "lease_ended") << "its group cannot become whole any more";
+  EXPECT_EQ(came(rollout("thief", 3, "a", 10)), "not_leased");
   EXPECT_EQ(buffer_->buffered(), 0u);
   EXPECT_EQ(start("w", 4, 9), 2u) << "nobody waits for those";
-  EXPECT_EQ(came("w", 4, "x#2"), "admitted");
-  EXPECT_EQ(came("w", 5, "x#2"), "admitted");
+  EXPECT_EQ(came(rollout("w", 4, "x#2", 10)), "admitted");
+  EXPECT_EQ(came(rollout("w", 5, "x#2", 10)), "admitted");
 }
 
 TEST_F(ReplayLeasesTest, SaysOfWhatComesAfterItsLeaseThatItIsLate) {
@@ -95,17 +89,14 @@ TEST_F(ReplayLeasesTest, SaysOfWhatComesAfterItsLeaseThatItIsLate) {
   make();
   ASSERT_EQ(start("paused", 0, 1), 1u);
   ASSERT_EQ(start("gives_back", 0, 1), 1u);
-  const auto came = [&](const std::string& worker, std::uint64_t sequence, std::uint64_t version) {
-    return std::string(buffer_->handle_trajectory(now_, rollout(worker, sequence, "g#0", version)).reason);
-  };
   // One of the group is on its way while its worker gives up the other.
   buffer_->handle_abandoned({"gives_back", 1});
-  EXPECT_EQ(came("gives_back", 0, 10), "lease_ended");
+  EXPECT_EQ(came(rollout("gives_back", 0, "g#0", 10)), "lease_ended");
   // The worker is paused, wakes after many steps, and begins then what was leased to it before.
   buffer_->handle_worker_lost("paused");
   for (std::uint64_t version = 11; version < 30; ++version) step(version);
-  EXPECT_EQ(came("paused", 0, 29), "lease_ended");
-  EXPECT_EQ(came("paused", 2, 29), "not_leased") << "nobody had that number";
+  EXPECT_EQ(came(rollout("paused", 0, "g#0", 29)), "lease_ended");
+  EXPECT_EQ(came(rollout("paused", 2, "g#0", 29)), "not_leased") << "nobody had that number";
   const std::string saved = buffer_->save(now_);
   ReplayBuffer restored = ReplayBuffer::restore(options_, replay_rules(), saved, now_).value();
   EXPECT_EQ(restored.handle_trajectory(now_, rollout("paused", 1, "g#0", 29)).reason, "lease_ended");
@@ -126,8 +117,7 @@ TEST_F(ReplayLeasesTest, AHoarderHoldsUpTheOthersForABoundedTimeAndOnce) {
     for (std::uint64_t i = 0; i < granted; ++i) {
       for (std::uint64_t k = 0; k < 2; ++k, ++first) {
         const auto tag = "g" + std::to_string(group + i);
-        ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", first, tag, buffer_->learner().value)).admission,
-                  AdmissionOutcome::kAdmitted);
+        ASSERT_EQ(came(rollout("w", first, tag, buffer_->learner().value)), "admitted");
       }
     }
     buffer_->handle_wanted(now_);
@@ -215,8 +205,7 @@ TEST_F(ReplayLeasesTest, ASlowGroupOfASynchronousBatchIsWaitedFor) {
     now_ += std::chrono::milliseconds(100);
     for (std::uint64_t i = 0; i < 4; ++i, ++first) {
       const auto tag = "g" + std::to_string(group + i / 2);
-      ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", first, tag, version)).admission,
-                AdmissionOutcome::kAdmitted);
+      ASSERT_EQ(came(rollout("w", first, tag, version)), "admitted");
     }
     take();
     step(version + 1);
@@ -233,22 +222,21 @@ TEST_F(ReplayLeasesTest, AGroupThatLostItsWorkerNeedsNoPlaceInABatch) {
   options_.leased_only = true;
   make();
   ASSERT_EQ(start("gone", 0, 2), 2u);
-  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 0, "0", 10)).admission, AdmissionOutcome::kAdmitted);
+  ASSERT_EQ(came(rollout("gone", 0, "0", 10)), "admitted");
   now_ += std::chrono::seconds(20);
   EXPECT_EQ(start("w", 0, 2), 1u) << "its part: nobody knows yet how long a group takes";
   EXPECT_EQ(start("w", 2, 2), 0u);
   buffer_->handle_worker_lost("gone");
   EXPECT_EQ(start("w", 2, 5), 1u) << "or no batch would come before group_time_max";
-  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 1, "0", 10)).admission, AdmissionOutcome::kAdmitted)
-      << "its spool may still come";
+  EXPECT_EQ(came(rollout("gone", 1, "0", 10)), "admitted") << "its spool may still come";
 }
 
 TEST_F(ReplayLeasesTest, AGroupOfWhichOneWasRefusedNeedsNoPlaceInABatch) {
   options_.async_generation_ratio = 0;
   make();
   ASSERT_EQ(start("w", 0, 2), 2u);
-  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "a", 10)).admission, AdmissionOutcome::kAdmitted);
-  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 1, "a", 99)).reason, "version_unknown");
+  ASSERT_EQ(came(rollout("w", 0, "a", 10)), "admitted");
+  ASSERT_EQ(came(rollout("w", 1, "a", 99)), "version_unknown");
   EXPECT_EQ(start("w", 4, 2), 0u) << "that one comes again";
   Trajectory bad = rollout("w", 1, "a", 10);
   bad.logprobs.clear();
@@ -261,8 +249,8 @@ TEST_F(ReplayLeasesTest, TheRestOfAGroupWhoseFirstWasStaleIsClosed) {
   options_.leased_only = true;
   make();
   ASSERT_EQ(start("w", 0, 1), 1u);
-  EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("w", 0, "#0", 7))), "stale");
-  EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("w", 1, "#0", 10))), "group_closed");
+  EXPECT_EQ(came(rollout("w", 0, "#0", 7)), "stale");
+  EXPECT_EQ(came(rollout("w", 1, "#0", 10)), "group_closed");
 }
 
 TEST_F(ReplayLeasesTest, GroupsThatAFractionalRatioHasNoPlaceForAreNotWaitedFor) {
@@ -279,7 +267,7 @@ TEST_F(ReplayLeasesTest, TheLastGrantOfANumberCountsAfterARestart) {
   make();
   buffer_->handle_leased_before(now_, "w", 3, 100, 2);
   buffer_->handle_leased_before(now_, "w", 4, 100, 2);  // the answer with the first one was lost
-  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 100, "#4", 10)).admission, AdmissionOutcome::kAdmitted);
+  EXPECT_EQ(came(rollout("w", 100, "#4", 10)), "admitted");
 }
 
 TEST_F(ReplayLeasesTest, TakesUpWhatAWorkerStillHolds) {
@@ -288,7 +276,7 @@ TEST_F(ReplayLeasesTest, TakesUpWhatAWorkerStillHolds) {
   make();
   for (const std::uint64_t group : {0, 1}) buffer_->handle_leased_before(now_, "w", group, 2 * group, 2);
   EXPECT_EQ(buffer_->under_way(), 0u);
-  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "#0", 10)).admission, AdmissionOutcome::kAdmitted);
+  EXPECT_EQ(came(rollout("w", 0, "#0", 10)), "admitted");
   for (const std::uint64_t sequence : {0, 1, 77}) buffer_->handle_held({"w", sequence});
   EXPECT_EQ(buffer_->under_way(), 1u) << "the first one has arrived, and number 77 was never granted";
   EXPECT_EQ(start("w", 4, 5), 1u);

@@ -64,26 +64,24 @@ TEST(ReplayState, TakesRolloutsByTheNumbersThatWorkersKnow) {
   options.rollouts_max = 100;
   ReplayBuffer buffer = ReplayBuffer::restore(options, replay_rules(), before.save(now), now).value();
   ASSERT_EQ(buffer.learner(), Version{8});
-  const auto reason = [&](std::uint64_t sequence, std::uint64_t version) {
-    const Arrival arrival =
-        buffer.handle_trajectory(now, rollout("new", sequence, "g" + std::to_string(sequence), version));
-    return arrival.admission == AdmissionOutcome::kAdmitted ? "admitted" : std::string(arrival.reason);
+  const auto came = [&](std::uint64_t sequence, std::uint64_t version) {
+    return verdict(buffer.handle_trajectory(now, rollout("new", sequence, "g" + std::to_string(sequence), version)));
   };
-  EXPECT_EQ(reason(1, 2), "stale");
-  EXPECT_EQ(reason(2, 3), "admitted") << "it lags by two steps, as before";
-  EXPECT_EQ(reason(3, 5), "admitted");
-  EXPECT_EQ(reason(4, 6), "version_never_published") << "of the learner that was killed, not the third of this run";
-  EXPECT_EQ(reason(5, 7), "version_never_published");
-  EXPECT_EQ(reason(6, 8), "admitted");
+  EXPECT_EQ(came(1, 2), "stale");
+  EXPECT_EQ(came(2, 3), "admitted") << "it lags by two steps, as before";
+  EXPECT_EQ(came(3, 5), "admitted");
+  EXPECT_EQ(came(4, 6), "version_never_published") << "of the learner that was killed, not the third of this run";
+  EXPECT_EQ(came(5, 7), "version_never_published");
+  EXPECT_EQ(came(6, 8), "admitted");
   buffer.handle_step(Version{9});
   buffer.handle_published(Version{9});
-  EXPECT_EQ(reason(7, 3), "stale");
-  EXPECT_EQ(reason(8, 4), "admitted");
+  EXPECT_EQ(came(7, 3), "stale");
+  EXPECT_EQ(came(8, 4), "admitted");
   buffer.handle_renumbered(10, NamesOfVersions::kAsKnown);
   EXPECT_EQ(buffer.oldest_admissible(), Version{17});
-  EXPECT_EQ(reason(9, 5), "admitted");
-  EXPECT_EQ(reason(10, 9), "admitted");
-  EXPECT_EQ(reason(11, 17), "version_never_published");
+  EXPECT_EQ(came(9, 5), "admitted");
+  EXPECT_EQ(came(10, 9), "admitted");
+  EXPECT_EQ(came(11, 17), "version_never_published");
 }
 
 TEST(ReplayState, KeepsSpansOfTimeAcrossARestart) {
@@ -100,7 +98,7 @@ TEST(ReplayState, KeepsSpansOfTimeAcrossARestart) {
 TEST(ReplayState, StillKnowsWhatArrived) {
   const Instant now{};
   auto restored = ReplayBuffer::restore(replay_options(), replay_rules(), filled(now).save(now), now).value();
-  EXPECT_EQ(restored.handle_trajectory(now, rollout("w", 4, "group9", 5)).admission, AdmissionOutcome::kDuplicate);
+  EXPECT_EQ(verdict(restored.handle_trajectory(now, rollout("w", 4, "group9", 5))), "duplicate");
   EXPECT_EQ(restored.handle_trajectory(now, rollout("w", 5, "group0", 5)).reason, "group_closed");
 }
 

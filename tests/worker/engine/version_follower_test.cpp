@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "tests/eventually.h"
 #include "tests/worker/engine/scripted_versions.h"
 #include "tests/worker/engine/written_models.h"
 #include "worker/engine/engine.h"
@@ -19,16 +20,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
-
-/// Waits until `done`, for half a minute.
-template <typename Done>
-bool eventually(const Done& done) {
-  for (int i = 0; i < 30000; ++i) {
-    if (done()) return true;
-    std::this_thread::sleep_for(1ms);
-  }
-  return false;
-}
 
 class VersionFollowerIn : public testing::TestWithParam<WeightPlace> {
  protected:

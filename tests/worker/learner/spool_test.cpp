@@ -33,6 +33,11 @@ class SpoolTest : public testing::Test {
     WC_CHECK(id.has_value());
     return *id;
   }
+  /// What a worker has kept that ran before.
+  void keep(const std::string& run, const std::vector<std::string>& payloads) {
+    Spool spool = open(run);
+    for (const std::string& payload : payloads) add(spool, payload);
+  }
   static std::vector<std::string> contents(Spool& spool) {
     std::vector<std::string> all;
     for (const Spool::Id id : spool.records()) all.push_back(spool.read(id).value());
@@ -78,11 +83,7 @@ TEST_F(SpoolTest, NeverGivesANumberTwice) {
 }
 
 TEST_F(SpoolTest, SkipsWhatAKillHasLeftHalfWritten) {
-  {
-    Spool spool = open("aa");
-    add(spool, "whole");
-    add(spool, "torn by a kill");
-  }
+  keep("aa", {"whole", "torn by a kill"});
   const std::filesystem::path log = logs("aa").front();
   const auto size = std::filesystem::file_size(log);
   for (std::uint64_t cut = 1; cut < 14 + 20; ++cut) {
@@ -93,11 +94,7 @@ TEST_F(SpoolTest, SkipsWhatAKillHasLeftHalfWritten) {
 }
 
 TEST_F(SpoolTest, SkipsWhatThePowerCutHasDamaged) {
-  {
-    Spool spool = open("aa");
-    add(spool, "whole");
-    add(spool, "damaged");
-  }
+  keep("aa", {"whole", "damaged"});
   const std::filesystem::path log = logs("aa").front();
   {
     std::fstream file(log, std::ios::in | std::ios::out | std::ios::binary);
@@ -170,11 +167,8 @@ TEST_F(SpoolTest, DeletesNothingButLogsOfOtherRuns) {
     std::filesystem::create_directories((directory_ / name).parent_path());
     std::ofstream(directory_ / name) << "dear to somebody";
   }
-  {
-    Spool spool = open("bb");
-    add(spool, "of bb");
-  }
-  add(*std::make_unique<Spool>(open("aa")), "of aa");
+  keep("bb", {"of bb"});
+  keep("aa", {"of aa"});
   for (const char* name : {"documents/thesis", "face/photograph", "bb/notes"}) {
     EXPECT_TRUE(std::filesystem::exists(directory_ / name)) << name;
   }
@@ -184,10 +178,7 @@ TEST_F(SpoolTest, DeletesNothingButLogsOfOtherRuns) {
 }
 
 TEST_F(SpoolTest, PassesByFilesThatAreNoLogs) {
-  {
-    Spool spool = open("aa");
-    add(spool, "whole");
-  }
+  keep("aa", {"whole"});
   for (const char* name : {"notes.log", ".log", "5.log", "000000000000.log", "18446744073709551615.log"}) {
     std::ofstream(directory_ / "aa" / name) << "of somebody else";
   }
@@ -199,10 +190,7 @@ TEST_F(SpoolTest, PassesByFilesThatAreNoLogs) {
 }
 
 TEST_F(SpoolTest, RefusesWhatIsNoFileInALogsPlaceAndWhatIsTooLarge) {
-  {
-    Spool spool = open("aa");
-    add(spool, "whole");
-  }
+  keep("aa", {"whole"});
   const std::string log = directory_ / "aa" / "000000000007.log";
   ASSERT_EQ(::mkfifo(log.c_str(), 0600), 0);
   const auto with_fifo = Spool::open(files_, directory_);
@@ -219,10 +207,7 @@ TEST_F(SpoolTest, RefusesWhatIsNoFileInALogsPlaceAndWhatIsTooLarge) {
 }
 
 TEST_F(SpoolTest, ARecordThatClaimsMoreThanThereCanBeIsTorn) {
-  {
-    Spool spool = open("aa");
-    add(spool, "whole");
-  }
+  keep("aa", {"whole"});
   const std::filesystem::path log = logs("aa").front();
   {
     // Its length says 3 GiB, and the file has a hole of 60 MiB behind it.

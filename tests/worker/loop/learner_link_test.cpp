@@ -80,9 +80,7 @@ TEST(LearnerLink, TellsOfEachNewVersionWithoutWaitingForTheNextHeartbeat) {
   constexpr std::uint64_t kVersions = 50;
   const Instant begin = steady_now();
   for (std::uint64_t version = 1; version <= kVersions; ++version) {
-    WorkerHeartbeat report;
-    report.weights = Version{version};
-    link.set(0, report);
+    link.set(0, {.weights = Version{version}});
     ASSERT_TRUE(client.hears(Version{version}));
   }
   // Heartbeats that are due every two seconds would have taken twice as long.
@@ -96,15 +94,11 @@ TEST(LearnerLink, TellsAtOnceOfAVersionThatCameDuringAHeartbeat) {
   LearnerLink* link = nullptr;
   client.during_heartbeat = [&](Version said) {
     if (said == Version{} || said == kLast) return;
-    WorkerHeartbeat report;
-    report.weights = Version{said.value + 1};
-    link->set(0, report);
+    link->set(0, {.weights = Version{said.value + 1}});
   };
   LearnerLink talking(client, 1, {[](const std::string&) {}, [](const std::string&) {}});
   link = &talking;
-  WorkerHeartbeat report;
-  report.weights = Version{1};
-  talking.set(0, report);
+  talking.set(0, {.weights = Version{1}});
   // With two seconds between heartbeats it would take a minute, and the half minute's limit is over before.
   EXPECT_TRUE(client.hears(kLast));
 }

@@ -23,16 +23,10 @@ RolloutAction action(Kind kind, RolloutKey rollout) { return {kind, rollout, 0};
 
 class RolloutSchedulerTest : public testing::Test {
  protected:
-  static SchedulerOptions options() {
-    SchedulerOptions options;
-    options.slots_per_engine = 4;
-    options.group_size = 2;
-    return options;
-  }
-  void make(const SchedulerOptions& options, std::uint64_t version = 10) {
-    scheduler_.emplace(*RolloutScheduler::make(options));
-    scheduler_->handle_step(now_, Version{version});
-    for (std::uint32_t e = 0; e < options.engines; ++e) scheduler_->handle_version(now_, e, Version{version});
+  void make() {
+    scheduler_.emplace(*RolloutScheduler::make(options_));
+    scheduler_->handle_step(now_, Version{10});
+    for (std::uint32_t e = 0; e < options_.engines; ++e) scheduler_->handle_version(now_, e, Version{10});
   }
   Actions drain() {
     Actions all;
@@ -61,12 +55,13 @@ class RolloutSchedulerTest : public testing::Test {
     return drain();
   }
 
+  SchedulerOptions options_{.slots_per_engine = 4, .group_size = 2, .async_generation_ratio = {}};
   std::optional<RolloutScheduler> scheduler_;
   Instant now_{};
 };
 
 TEST_F(RolloutSchedulerTest, AFreeSlotTakesTheNextRollout) {
-  make(options());
+  make();
   EXPECT_EQ(scheduler_->groups_wanted(), 3u);  // two fill the slots, one waits
   EXPECT_EQ(groups(7, 3),
             (Actions{generate(key(7, 0)), generate(key(7, 1)), generate(key(8, 0)), generate(key(8, 1))}));
@@ -83,18 +78,16 @@ TEST_F(RolloutSchedulerTest, AFreeSlotTakesTheNextRollout) {
 }
 
 TEST_F(RolloutSchedulerTest, TheLeastBusyEngineTakesTheNextRollout) {
-  SchedulerOptions two = options();
-  two.engines = 2;
-  two.slots_per_engine = 2;
-  make(two);
+  options_.engines = 2;
+  options_.slots_per_engine = 2;
+  make();
   EXPECT_EQ(groups(0, 2),
             (Actions{generate(key(0, 0), 0), generate(key(0, 1), 1), generate(key(1, 0), 0), generate(key(1, 1), 1)}));
 }
 
 TEST_F(RolloutSchedulerTest, TheFirstOfARedundantGroupCount) {
-  SchedulerOptions redundant = options();
-  redundant.group_size_redundancy = 2;
-  make(redundant);
+  options_.group_size_redundancy = 2;
+  make();
   EXPECT_EQ(groups(0, 1).size(), 4u);
   EXPECT_EQ(finished(key(0, 3)), Actions());
   generated(key(0, 2));  // its environment hangs
@@ -107,9 +100,8 @@ TEST_F(RolloutSchedulerTest, TheFirstOfARedundantGroupCount) {
 }
 
 TEST_F(RolloutSchedulerTest, OneSlowEnvironmentDoesNotHoldUpTheOthers) {
-  SchedulerOptions one_slot = options();
-  one_slot.slots_per_engine = 1;
-  make(one_slot);
+  options_.slots_per_engine = 1;
+  make();
   EXPECT_EQ(groups(0, 1), Actions{generate(key(0, 0))});
   EXPECT_EQ(generated(key(0, 0)), (Actions{action(Kind::kStep, key(0, 0)), generate(key(0, 1))}));
   EXPECT_EQ(generated(key(0, 1)), Actions{action(Kind::kStep, key(0, 1))});
@@ -121,9 +113,8 @@ TEST_F(RolloutSchedulerTest, OneSlowEnvironmentDoesNotHoldUpTheOthers) {
 }
 
 TEST_F(RolloutSchedulerTest, StopsWhatBecameTooStaleAndBeginsItAnew) {
-  SchedulerOptions stale = options();
-  stale.max_staleness = 1;
-  make(stale);
+  options_.max_staleness = 1;
+  make();
   groups(0, 2);
   finished(key(0, 0));
   EXPECT_EQ(step(11), Actions());
@@ -139,10 +130,9 @@ TEST_F(RolloutSchedulerTest, StopsWhatBecameTooStaleAndBeginsItAnew) {
 }
 
 TEST_F(RolloutSchedulerTest, BeginsNothingThatCouldNotBeUsed) {
-  SchedulerOptions synchronous = options();
-  synchronous.async_generation_ratio = 0;
-  synchronous.engines = 2;
-  make(synchronous);
+  options_.async_generation_ratio = 0;
+  options_.engines = 2;
+  make();
   step(11);
   EXPECT_EQ(scheduler_->groups_wanted(), 0u);
   EXPECT_EQ(groups(0, 1), Actions());
@@ -150,7 +140,7 @@ TEST_F(RolloutSchedulerTest, BeginsNothingThatCouldNotBeUsed) {
 }
 
 TEST_F(RolloutSchedulerTest, DuringASyncNothingBeginsBeforeTheVersionIsHere) {
-  make(options());
+  make();
   EXPECT_EQ(groups(7, 1), (Actions{generate(key(7, 0)), generate(key(7, 1))}));
   scheduler_->handle_sync(now_, Version{12});
   EXPECT_EQ(drain(), Actions()) << "what has begun goes on";
@@ -166,18 +156,16 @@ TEST_F(RolloutSchedulerTest, DuringASyncNothingBeginsBeforeTheVersionIsHere) {
 }
 
 TEST_F(RolloutSchedulerTest, ARatioRoundedUpIsAStalenessLimit) {
-  SchedulerOptions fraction = options();
-  fraction.async_generation_ratio = 1.5;
-  make(fraction);
+  options_.async_generation_ratio = 1.5;
+  make();
   groups(0, 1);
   EXPECT_EQ(step(12), Actions());
   EXPECT_EQ(step(13).size(), 2u);
 }
 
 TEST_F(RolloutSchedulerTest, WhoIsNextToExceedTheBoundGoesFirst) {
-  SchedulerOptions one = options();
-  one.slots_per_engine = 1;
-  make(one);
+  options_.slots_per_engine = 1;
+  make();
   groups(5, 1);
   version(11);
   groups(3, 1);  // a lower number, but it has not begun
@@ -188,9 +176,8 @@ TEST_F(RolloutSchedulerTest, WhoIsNextToExceedTheBoundGoesFirst) {
 }
 
 TEST_F(RolloutSchedulerTest, FiltersGroupsOfEqualRewards) {
-  SchedulerOptions filter = options();
-  filter.filter_equal_rewards = true;
-  make(filter);
+  options_.filter_equal_rewards = true;
+  make();
   groups(0, 2);
   finished(key(0, 0), 1);
   EXPECT_EQ(finished(key(0, 1), 1), (Actions{action(Kind::kForget, key(0, 0)), action(Kind::kForget, key(0, 1)),
@@ -202,7 +189,7 @@ TEST_F(RolloutSchedulerTest, FiltersGroupsOfEqualRewards) {
 }
 
 TEST_F(RolloutSchedulerTest, SuspendingStopsAllButWhatHasFinished) {
-  make(options());
+  make();
   groups(0, 2);
   finished(key(0, 0));
   generated(key(0, 1));
@@ -218,10 +205,9 @@ TEST_F(RolloutSchedulerTest, SuspendingStopsAllButWhatHasFinished) {
 }
 
 TEST_F(RolloutSchedulerTest, WhatFailsIsTriedAgainAndThenDoneWithout) {
-  SchedulerOptions redundant = options();
-  redundant.group_size_redundancy = 1;
-  redundant.attempts_max = 2;
-  make(redundant);
+  options_.group_size_redundancy = 1;
+  options_.attempts_max = 2;
+  make();
   groups(0, 1);
   scheduler_->handle_failed(now_, key(0, 0));
   EXPECT_EQ(drain(), (Actions{action(Kind::kAbort, key(0, 0)), generate(key(0, 0, 1))}));
@@ -236,9 +222,8 @@ TEST_F(RolloutSchedulerTest, WhatFailsIsTriedAgainAndThenDoneWithout) {
 }
 
 TEST_F(RolloutSchedulerTest, WhatTakesTooLongIsStopped) {
-  SchedulerOptions brief = options();
-  brief.rollout_time_max = 10s;
-  make(brief);
+  options_.rollout_time_max = 10s;
+  make();
   EXPECT_FALSE(scheduler_->poll_deadline().has_value());
   groups(0, 1);
   generated(key(0, 0));  // and its environment never answers
@@ -251,7 +236,7 @@ TEST_F(RolloutSchedulerTest, WhatTakesTooLongIsStopped) {
 }
 
 TEST_F(RolloutSchedulerTest, AnAbandonedGroupIsForgotten) {
-  make(options());
+  make();
   groups(0, 2);
   finished(key(0, 0));
   scheduler_->handle_group_abandoned(now_, 0);
@@ -263,7 +248,7 @@ TEST_F(RolloutSchedulerTest, AnAbandonedGroupIsForgotten) {
 }
 
 TEST_F(RolloutSchedulerTest, AGroupWaitsForTheVersionThatItsBatchNeeds) {
-  make(options());
+  make();
   scheduler_->handle_groups(now_, 0, 1, Version{11});
   EXPECT_EQ(drain(), Actions()) << "under an older version it would be too old for its batch";
   groups(1, 1);
@@ -274,7 +259,7 @@ TEST_F(RolloutSchedulerTest, AGroupWaitsForTheVersionThatItsBatchNeeds) {
 }
 
 TEST_F(RolloutSchedulerTest, GroupsThatComeTwiceBeginOnce) {
-  make(options());
+  make();
   groups(0, 1);
   EXPECT_EQ(groups(0, 1), Actions());
   EXPECT_EQ(scheduler_->groups_open(), 1u);
@@ -286,15 +271,10 @@ TEST_F(RolloutSchedulerTest, RefusesOptionsThatContradictEachOther) {
     const auto made = RolloutScheduler::make(wrong);
     return made.has_value() ? "not refused" : made.error().message();
   };
-  SchedulerOptions wrong = options();
-  wrong.engines = 0;
-  EXPECT_NE(refusal(wrong).find("engines is 0; it is 1 to"), std::string::npos);
-  wrong = options();
-  wrong.async_generation_ratio = -0.5;
-  EXPECT_NE(refusal(wrong).find("async_generation_ratio is -0.5"), std::string::npos);
-  wrong = options();
-  wrong.rollout_time_max = 0s;
-  EXPECT_NE(refusal(wrong).find("rollout_time_max is 0 s"), std::string::npos);
+  EXPECT_NE(refusal({.engines = 0, .async_generation_ratio = {}}).find("engines is 0; it is 1 to"), std::string::npos);
+  EXPECT_NE(refusal({.async_generation_ratio = -0.5}).find("async_generation_ratio is -0.5"), std::string::npos);
+  EXPECT_NE(refusal({.async_generation_ratio = {}, .rollout_time_max = 0s}).find("rollout_time_max is 0 s"),
+            std::string::npos);
 }
 
 /// Any inputs in any order, with options of every kind.

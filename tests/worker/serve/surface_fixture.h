@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "http/client.h"
+#include "tests/eventually.h"
 #include "tests/worker/engine/made_weights.h"
 #include "worker/serve/surface.h"
 
@@ -89,16 +89,6 @@ class SurfaceTest : public testing::Test {
     const std::size_t at = text.find(line);
     WC_CHECK(at != std::string::npos);
     return std::stod(text.substr(at + line.size()));
-  }
-  /// Asks until `done`, for as long as a call may take.
-  template <typename Done>
-  static bool eventually(const Done& done) {
-    const auto deadline = std::chrono::steady_clock::now() + kLimit;
-    while (!done()) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::yield();
-    }
-    return true;
   }
   /// Whether the `tokens` that `ask` asks for, before it goes away, are not generated to their end. On a busy host they
   /// may be before the surface sees that: then it asks again.

@@ -155,8 +155,7 @@ TEST_F(SurfaceTest, StandsStillWhilePausedAndGoesOn) {
   RawClient raw(surface_->endpoint().port);
   Json streamed = body;
   streamed["stream"] = true;
-  const std::string text = streamed.dump();
-  ASSERT_TRUE(raw.say(fmt::format("POST /v1/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", text.size(), text)));
+  ASSERT_TRUE(raw.post("/v1/completions", streamed.dump()));
   raw.hear_until("data: ");
   EXPECT_EQ(Json::parse(call("/pause?mode=keep").body)["status"], "paused");
   EXPECT_EQ(get("/is_paused")["is_paused"], true);
@@ -209,16 +208,13 @@ TEST_F(SurfaceTest, AbortsWhatItIsTold) {
 
 TEST_F(SurfaceTest, AbortsForAClientThatHasGone) {
   Json body = {{"prompt", "p"}, {"max_tokens", 1000}, {"n", 8}, {"ignore_eos", true}, {"stream", true}};
-  const std::string text = body.dump();
   EXPECT_TRUE(is_aborted(8000, [&] {
     RawClient raw(surface_->endpoint().port);
-    ASSERT_TRUE(
-        raw.say(fmt::format("POST /v1/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", text.size(), text)));
+    ASSERT_TRUE(raw.post("/v1/completions", body.dump()));
     raw.hear_until("data: ");
   }));
 }
 
-/// A cut changes what is drawn, and not what the answer says of it.
 // A stream of a thousand tokens each, from another host.
 TEST_F(SurfaceTest, ClientsThatDoNotReadTheirStreamsDoNotStarveOthers) {
   running_max_ = 4;
@@ -227,9 +223,7 @@ TEST_F(SurfaceTest, ClientsThatDoNotReadTheirStreamsDoNotStarveOthers) {
   std::deque<RawClient> unread;
   for (int i = 0; i < 40; ++i) {
     unread.emplace_back(surface_->endpoint().port, 4096, INADDR_LOOPBACK + 1);
-    ASSERT_TRUE(
-        unread.back().say("POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: " +
-                          std::to_string(body.size()) + "\r\n\r\n" + body));
+    ASSERT_TRUE(unread.back().post("/v1/completions", body));
   }
   ASSERT_TRUE(eventually([&] { return metric("running") == 4 && metric("waiting") == 36; }));
   const Json answer = post("/v1/completions", {{"prompt", "b"}, {"max_tokens", 20}, {"ignore_eos", true}});
@@ -240,6 +234,7 @@ TEST_F(SurfaceTest, ClientsThatDoNotReadTheirStreamsDoNotStarveOthers) {
   surface_.reset();
 }
 
+/// A cut changes what is drawn, and not what the answer says of it.
 TEST_F(SurfaceTest, GivesLogProbabilitiesOfAllTokens) {
   const Json cut = post(
       "/v1/completions",
@@ -352,9 +347,7 @@ TEST_F(SurfaceTest, EndsWhileTheEngineHasStillToTellItsMetrics) {
   ASSERT_TRUE(started.has_value());
   std::unique_ptr<Surface> surface = std::move(*started);
   RawClient generates(surface->endpoint().port), watches(surface->endpoint().port);
-  const std::string body = R"({"prompt": [1], "max_tokens": 1})";
-  generates.say(
-      fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));
+  generates.post("/v1/completions", R"({"prompt": [1], "max_tokens": 1})");
   gate.reached.get_future().wait();
   watches.say("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
   // The server's thread has read what came before.

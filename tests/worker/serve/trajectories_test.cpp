@@ -131,8 +131,7 @@ TEST_F(TrajectoriesTest, AbortsTrajectoriesForAClientThatHasGone) {
   EXPECT_TRUE(is_aborted(16000, [&] {
     const double before = metric("answer_tokens_total");
     RawClient raw(surface_->endpoint().port);
-    ASSERT_TRUE(
-        raw.say(fmt::format("POST /v1/rl/trajectories HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", body.size(), body)));
+    ASSERT_TRUE(raw.post("/v1/rl/trajectories", body));
     ASSERT_TRUE(eventually([&] { return metric("running") > 0 || metric("answer_tokens_total") > before; }));
   }));
 }

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +6,7 @@
 #include <thread>
 
 #include "http/client.h"
+#include "tests/eventually.h"
 #include "tests/http/raw_client.h"
 #include "tests/worker/engine/scripted_versions.h"
 #include "tests/worker/engine/written_models.h"
@@ -57,15 +57,6 @@ class ServedVersions : public testing::Test {
                 R"({"prompts": [[1, 2]], "max_tokens": 2, "param_version": )" + version + "}");
   }
   [[nodiscard]] Json state() const { return Json::parse(call("GET", "/get_weight_version", "").body); }
-  template <typename Done>
-  static bool eventually(const Done& done) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (!done()) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::sleep_for(1ms);
-    }
-    return true;
-  }
   [[nodiscard]] bool says(const std::string& metric) const {
     return call("GET", "/metrics", "").body.find("\nweightcast_worker_" + metric + "\n") != std::string::npos;
   }
@@ -115,9 +106,7 @@ TEST_F(ServedVersions, AreNotWaitedForWhenTheClientHasGone) {
   start(kPatience);
   {
     RawClient raw(surface_->endpoint().port);
-    const std::string body = R"({"prompts": [[1]], "param_version": 9})";
-    ASSERT_TRUE(
-        raw.say(fmt::format("POST /v1/rl/trajectories HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", body.size(), body)));
+    ASSERT_TRUE(raw.post("/v1/rl/trajectories", R"({"prompts": [[1]], "param_version": 9})"));
     EXPECT_TRUE(eventually([this] { return says("waiting_to_begin 1"); }));
   }
   EXPECT_TRUE(eventually([this] { return says("waiting_to_begin 0"); }));
