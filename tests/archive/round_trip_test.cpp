@@ -11,6 +11,7 @@
 #include "archive/directory_objects.h"
 #include "archive/fetch_version.h"
 #include "base/text.h"
+#include "tests/result_matchers.h"
 #include "tests/security/cluster_keys.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
 #include "transport/node/payload/signed_manifests.h"
@@ -354,9 +355,7 @@ TEST_F(RoundTrip, ANodeThatDeletesMeanwhileChangesNothing) {
 }
 
 TEST_F(RoundTrip, ADirectoryThatIsNoNodesIsNamed) {
-  const auto log = read_node_log(real_files(), temp_.path());
-  EXPECT_EQ(log.error().code, Errc::kNotFound);
-  EXPECT_THAT(log.error().detail, HasSubstr("--state"));
+  EXPECT_THAT(read_node_log(real_files(), temp_.path()), FailsWith(Errc::kNotFound, "--state"));
 }
 
 /// The same archive, as a worker's daemon reads it.
