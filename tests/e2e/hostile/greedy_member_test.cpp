@@ -107,16 +107,13 @@ TEST_F(GreedyMembers, FailuresThatAMemberReportsFillNoLog) {
   cluster.start_origin();
   HostileWorker joined(keys, "greedy", cluster.temp().file("greedy"), cluster.address("origin"), Conduct::kHonest);
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.node("origin", "greedy").is_object(); }));
-  wire::Message join;
-  join.mutable_join()->set_protocol(kProtocolVersion);
-  join.mutable_join()->set_name("loud");
-  join.mutable_join()->set_incarnation(7);
   wire::Message failed;
   set_payload(*failed.mutable_install_failed(), Version{1});
   failed.mutable_install_failed()->set_detail(std::string(1000, 'x'));
   std::atomic<int> reports = 0;
   const GreedyMember loud(
-      keys, "loud", cluster.address("origin"), 1, [join](FrameConnection& to) { say(to, join); }, nullptr,
+      keys, "loud", cluster.address("origin"), 1, [](FrameConnection& to) { say(to, join_message("loud", 7)); },
+      nullptr,
       [failed, &reports](FrameConnection& to) {
         if (++reports < 1500) say(to, failed);
       });

@@ -9,6 +9,7 @@
 #include "proto/limits.h"
 #include "tests/e2e/fleet/cluster.h"
 #include "tests/e2e/hostile/hostile_worker.h"
+#include "tests/transport/core/worker_fixture.h"
 
 namespace weightcast {
 namespace {
@@ -136,19 +137,8 @@ class Impostor : public ::testing::Test {
 };
 
 wire::Message join_as(const char* name) {
-  wire::Message message;
-  message.mutable_join()->set_protocol(kProtocolVersion);
-  message.mutable_join()->set_name(name);
-  message.mutable_join()->set_incarnation(7);
+  wire::Message message = join_message(name, 7);
   message.mutable_join()->mutable_listen()->set_port(9);
-  return message;
-}
-
-wire::Message hello_as(const char* name, const nlohmann::json& member) {
-  wire::Message message;
-  message.mutable_hello()->set_protocol(kProtocolVersion);
-  message.mutable_hello()->set_name(name);
-  message.mutable_hello()->set_peer_id(member.at("peer_id").get<std::uint32_t>());
   return message;
 }
 
@@ -159,8 +149,9 @@ TEST_F(Impostor, IsTurnedAwayNamedAndChangesNothingForTheMemberWhoseNameItTakes)
   const std::string at = cluster.address("a");
   hostile.say(cluster.address("origin"), join_as("a"));
   hostile.say(cluster.address("origin"), join_as("origin"));
-  hostile.say(cluster.address("origin"), hello_as("a", cluster.node("origin", "a")));
-  hostile.say(cluster.address("b"), hello_as("a", cluster.node("origin", "a")));
+  for (const char* victim : {"origin", "b"}) {
+    hostile.say(cluster.address(victim), hello_message("a", cluster.node("origin", "a").at("peer_id")));
+  }
   EXPECT_TRUE(Cluster::eventually([&] { return hostile.turned_away() == 4; })) << hostile.turned_away();
   EXPECT_THAT(cluster.node("origin", "hostile").at("offence").get<std::string>(), HasSubstr("tried to join as "));
   EXPECT_EQ(cluster.self("origin").at("refused").value("identity", 0), 3) << cluster.log("origin");

@@ -64,11 +64,8 @@ struct OriginCoreTest : testing::Test {
   void SetUp() override { origin.start(now); }
 
   static wire::Message join_message(const std::string& name) {
-    wire::Message message;
+    wire::Message message = weightcast::join_message(name);
     wire::Join* join = message.mutable_join();
-    join->set_protocol(kProtocolVersion);
-    join->set_name(name);
-    join->set_incarnation(1);
     join->mutable_listen()->set_host(name);
     join->mutable_listen()->set_port(1);
     join->set_uplink_bytes_per_s(12.5e6);
