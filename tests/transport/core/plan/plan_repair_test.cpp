@@ -47,13 +47,6 @@ TEST_F(ThreeChains, ListAncestorsUpToTheOriginAndChildren) {
   EXPECT_TRUE(children_of(plan, PeerId{99}, 0).empty());
 }
 
-TEST_F(ThreeChains, GiveAnOrphanToItsGrandparent) {
-  lose(4);
-  const Plan mended = repair_plan(plan, request);
-  EXPECT_THAT(way(mended, 10), ElementsAre(7, 1, 0));
-  EXPECT_THAT(way(mended, 11), ElementsAre(8, 5, 2, 0));
-}
-
 TEST_F(ThreeChains, GiveThePlaceOfAParentToTheOnlyChildThatIsKeptApartFromIt) {
   request.apart = {{PeerId{4}, PeerId{7}}};
   const Plan mended = repair_plan(plan, request);
