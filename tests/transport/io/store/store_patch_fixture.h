@@ -110,9 +110,7 @@ class StorePatchTest : public StoreBackendFixture {
   PayloadId id() const { return patch.manifest.id(); }
 
   Result<std::filesystem::path> begin_patch() {
-    std::optional<Result<std::filesystem::path>> path;
-    store_->begin_patch(id(), [&](auto r) { path = std::move(r); });
-    return await(path);
+    return called<Result<std::filesystem::path>>([&](auto done) { store_->begin_patch(id(), std::move(done)); });
   }
   Status finish_patch(const Publication& p) {
     std::optional<Status> finished;
