@@ -19,10 +19,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Fault = ObjectServer::Fault;
 
-class ArchiveTest : public ::testing::Test {
+class ArchiveTest : public KeyedFleet {
  protected:
-  ArchiveTest() { cluster.use_keys(keys); }
-
   /// Publishes one more version, and keeps its file.
   void publish() {
     if (!published.empty()) model.step();
@@ -51,10 +49,7 @@ class ArchiveTest : public ::testing::Test {
     if (ran.out.find(": proven") == std::string::npos) return testing::AssertionFailure() << ran.out;
     return right ? testing::AssertionSuccess() : testing::AssertionFailure() << "other bytes";
   }
-
-  ClusterKeys keys;
   std::string key_file = keys.issue("archivist");
-  Cluster cluster;
   Model model{cluster.temp().file("model.safetensors"), 1'000'000};
   std::vector<std::string> published;
   ObjectServer server;

@@ -97,6 +97,14 @@ class Cluster {
   std::map<std::string, Daemon> daemons_;
 };
 
+/// A test with a fleet that encrypts.
+struct KeyedFleet : testing::Test {
+  KeyedFleet() { cluster.use_keys(keys); }
+
+  ClusterKeys keys;
+  Cluster cluster;
+};
+
 /// Writes a safetensors file with one U8 tensor of `bytes` bytes that depend on `seed`.
 std::string write_snapshot(const std::string& path, std::uint64_t bytes, unsigned seed);
 /// The same in a directory, in `shards` files with their index.

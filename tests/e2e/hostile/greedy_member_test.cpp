@@ -15,10 +15,8 @@ using ::testing::HasSubstr;
 
 constexpr std::uint64_t kBytes = 8'000'000;
 
-class GreedyMembers : public ::testing::Test {
+class GreedyMembers : public KeyedFleet {
  protected:
-  GreedyMembers() { cluster.use_keys(keys); }
-
   [[nodiscard]] std::unique_ptr<GreedyMember> subscriber(const std::string& name, std::size_t connections) {
     return take_copies_of(Version{1}, keys, name, cluster.address("origin"), connections);
   }
@@ -32,9 +30,6 @@ class GreedyMembers : public ::testing::Test {
     const auto node = cluster.node("origin", name);
     return node.is_null() ? std::string() : node.at("offence").get<std::string>();
   }
-
-  ClusterKeys keys;
-  Cluster cluster;
 };
 
 TEST_F(GreedyMembers, WhoHasNotJoinedGetsNothingAndIsNamed) {

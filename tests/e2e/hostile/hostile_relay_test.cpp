@@ -31,13 +31,7 @@ struct Case {
   const char* line = "400mbit";  ///< of each node, down and up: so that each publication has the same plan; null: none
 };
 
-class HostileRelay : public ::testing::TestWithParam<Case> {
- protected:
-  HostileRelay() { cluster.use_keys(keys); }
-
-  ClusterKeys keys;
-  Cluster cluster;
-};
+struct HostileRelay : KeyedFleet, ::testing::WithParamInterface<Case> {};
 
 /// Whether the origin's status holds anything against it, if only one member's word.
 bool is_named(const nlohmann::json& node) {
@@ -128,13 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
              (each.param.bytes > kBytes ? "OfLargeChunks" : "");
     });
 
-class Impostor : public ::testing::Test {
- protected:
-  Impostor() { cluster.use_keys(keys); }
-
-  ClusterKeys keys;
-  Cluster cluster;
-};
+using Impostor = KeyedFleet;
 
 wire::Message join_as(const char* name) {
   wire::Message message = join_message(name, 7);

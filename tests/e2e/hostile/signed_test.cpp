@@ -23,10 +23,8 @@ using ::testing::HasSubstr;
 
 constexpr std::uint64_t kBytes = 2'000'000;
 
-class Signed : public ::testing::Test {
+class Signed : public KeyedFleet {
  protected:
-  Signed() { cluster.use_keys(keys); }
-
   std::string snapshot(unsigned seed) {
     return write_snapshot(cluster.temp().file(std::to_string(seed) + ".safetensors"), kBytes, seed);
   }
@@ -53,9 +51,6 @@ class Signed : public ::testing::Test {
     if (cluster.version("a") == 0) return testing::AssertionSuccess();
     return testing::AssertionFailure() << "it is installed all the same";
   }
-
-  ClusterKeys keys;
-  Cluster cluster;
 };
 
 TEST_F(Signed, WhatAWorkerInstalledItCanProve) {

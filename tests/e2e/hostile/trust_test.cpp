@@ -47,13 +47,7 @@ void launch_worker(Cluster& cluster, const std::string& name, const std::string&
   ASSERT_TRUE(Cluster::eventually([&] { return !cluster.self(name).is_null(); })) << cluster.log(name);
 }
 
-class Trust : public ::testing::Test {
- protected:
-  Trust() { cluster.use_keys(keys); }
-
-  ClusterKeys keys;
-  Cluster cluster;
-};
+using Trust = KeyedFleet;
 
 TEST_F(Trust, AFleetWithKeysPublishesRelaysAndPatches) {
   cluster.start_origin({"--topology", "chain", "--uplink", "200mbit"});
