@@ -25,8 +25,7 @@ class ArchiveTest : public KeyedFleet {
   void publish() {
     if (!published.empty()) model.step();
     const std::uint64_t version = published.size() + 1;
-    const Ran ran = cluster.publish(model.path(), version, {});
-    ASSERT_EQ(ran.status, 0) << ran.err;
+    ASSERT_THAT(cluster.publish(model.path(), version, {}), Exits(0));
     published.push_back(cluster.temp().file("published-" + std::to_string(version)));
     fs::copy_file(model.path(), published.back());
   }
@@ -127,8 +126,7 @@ TEST_F(ArchiveTest, AServerThatFailsNowAndThenIsNoMatter) {
   cluster.start_origin();
   publish();
   server.fail_next({Fault::kUnavailable, Fault::kDrop, Fault::kUnavailable});
-  const Ran ran = cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()});
-  ASSERT_EQ(ran.status, 0) << ran.err;
+  ASSERT_THAT(cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()}), Exits(0));
   server.fail_next({Fault::kUnavailable, Fault::kNone, Fault::kNone, Fault::kCut, Fault::kCut});
   EXPECT_TRUE(is_there(server.url(), 1));
 }
@@ -136,14 +134,12 @@ TEST_F(ArchiveTest, AServerThatFailsNowAndThenIsNoMatter) {
 TEST_F(ArchiveTest, SaysWhatIsWrongOnOneLine) {
   cluster.start_origin();
   const Ran empty = cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()});
-  EXPECT_EQ(empty.status, 1);
-  EXPECT_THAT(empty.err, HasSubstr("--follow"));
+  EXPECT_THAT(empty, Exits(1, "--follow"));
   const Ran nowhere = cluster.run({"archive", "--state", cluster.temp().file("none"), "--to", server.url()});
   EXPECT_THAT(nowhere.err, HasSubstr("no state directory"));
   publish();
   const Ran wrong = cluster.run({"archive", "--state", cluster.state("origin"), "--to", "ftp://host/path"});
-  EXPECT_EQ(wrong.status, 2);
-  EXPECT_THAT(wrong.err, HasSubstr("s3://BUCKET/PREFIX"));
+  EXPECT_THAT(wrong, Exits(2, "s3://BUCKET/PREFIX"));
   EXPECT_THAT(fetch(server.url(), 1).err, AllOf(HasSubstr("index.json"), HasSubstr("no such object")));
   server.fail_next({Fault::kForbidden});
   const Ran refused = cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()});
@@ -160,8 +156,7 @@ class JoinerTest : public ArchiveTest {
   void SetUp() override {
     cluster.start_origin({"--pack", "never", "--uplink", "4mbit"});
     publish();
-    const Ran ran = cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()});
-    ASSERT_EQ(ran.status, 0) << ran.err;
+    ASSERT_THAT(cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()}), Exits(0));
   }
   void join(Cluster::Flags more = {}) {
     more.insert(more.end(), {"--archive", server.url()});

@@ -36,16 +36,14 @@ struct OneWorker : testing::Test {
   void expect_refused(const std::string& bytes, const std::string& why) {
     const std::string path = cluster.temp().write("bad.safetensors", bytes);
     const Ran ran = cluster.publish(path, 1);
-    EXPECT_EQ(ran.status, 1) << why;
-    EXPECT_THAT(ran.err, HasSubstr(why));
+    EXPECT_THAT(ran, Exits(1, why)) << why;
     EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
     EXPECT_EQ(cluster.version("origin"), 0u);
     EXPECT_FALSE(std::filesystem::exists(cluster.state("origin") + "/current"));
   }
   void expect_still_works(std::uint64_t version = 1) {
     const std::string source = write_snapshot(cluster.temp().file("good.safetensors"), 10'000, 1);
-    const Ran ran = cluster.publish(source, version);
-    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_THAT(cluster.publish(source, version), Exits(0));
     EXPECT_TRUE(cluster.holds("a", source));
   }
 };
@@ -60,18 +58,16 @@ TEST_F(OneWorker, SnapshotsThatAreNotWhatTheySayAreRefused) {
 }
 
 TEST_F(OneWorker, MissingPathIsRefused) {
-  const Ran ran = cluster.publish(cluster.temp().file("nothing-here"), 1);
-  EXPECT_EQ(ran.status, 1);
-  EXPECT_THAT(ran.err, HasSubstr("nothing-here"));
+  EXPECT_THAT(cluster.publish(cluster.temp().file("nothing-here"), 1), Exits(1, "nothing-here"));
 }
 
 TEST_F(OneWorker, WeightsThatAreNotFiniteNeedConsent) {
   const std::string nan("\x00\x00\xc0\x7f", 4);
   const std::string bytes = safetensors_bytes(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", nan);
   expect_refused(bytes, "--allow-nonfinite");
-  const Ran ran = cluster.publish(cluster.temp().file("bad.safetensors"), 1, {"--wait", "1", "--allow-nonfinite"});
-  EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_TRUE(cluster.holds("a", cluster.temp().file("bad.safetensors")));
+  const std::string file = cluster.temp().file("bad.safetensors");
+  EXPECT_THAT(cluster.publish(file, 1, {"--wait", "1", "--allow-nonfinite"}), Exits(0));
+  EXPECT_TRUE(cluster.holds("a", file));
 }
 
 TEST_F(OneWorker, WeightsThatTurnOutNotToBeFiniteAreTakenBackFromWhoHasSomeOfThem) {
@@ -89,21 +85,18 @@ TEST_F(OneWorker, AnotherModelNeedsConsentAndFilesThatAreLostAreTold) {
   std::ofstream(model + "/config.json") << "{}";
   ASSERT_EQ(cluster.publish(model, 1).status, 0);
   const std::string other = write_snapshot(cluster.temp().file("other.safetensors"), 1000, 2);
-  const Ran refused = cluster.publish(other, 2);
-  EXPECT_EQ(refused.status, 1);
-  EXPECT_THAT(refused.err,
-              HasSubstr("its tensors are not those of version 1: 'weight' is new, 'layers.0.weight' is gone, "
-                        "'layers.1.weight' is gone; publish with --new-model"));
+  EXPECT_THAT(cluster.publish(other, 2),
+              Exits(1,
+                    "its tensors are not those of version 1: 'weight' is new, 'layers.0.weight' is gone, "
+                    "'layers.1.weight' is gone; publish with --new-model"));
   // Another layout of the same tensors is the same model.
   std::filesystem::remove(model + "/config.json");
   const Ran lost = cluster.publish(model, 2);
-  EXPECT_EQ(lost.status, 0) << lost.err;
-  EXPECT_THAT(lost.err, HasSubstr("version 2 goes without files that version 1 had: config.json"));
+  EXPECT_THAT(lost, Exits(0, "version 2 goes without files that version 1 had: config.json"));
   EXPECT_EQ(nlohmann::json::parse(lost.out).at("notice"),
             "version 2 goes without files that version 1 had: config.json");
   EXPECT_THAT(cluster.log("origin"), HasSubstr("goes without files"));
-  const Ran ran = cluster.publish(other, 3, {"--wait", "1", "--new-model"});
-  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(cluster.publish(other, 3, {"--wait", "1", "--new-model"}), Exits(0));
   EXPECT_TRUE(cluster.holds("a", other));
 }
 
@@ -111,9 +104,7 @@ TEST_F(OneWorker, VersionsMustGrow) {
   const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 1000, 1);
   ASSERT_EQ(cluster.publish(source, 5).status, 0);
   for (const std::uint64_t version : {5, 4, 0}) {
-    const Ran ran = cluster.publish(source, version);
-    EXPECT_EQ(ran.status, 1) << version;
-    EXPECT_THAT(ran.err, HasSubstr(std::to_string(version)));
+    EXPECT_THAT(cluster.publish(source, version), Exits(1, std::to_string(version))) << version;
   }
   EXPECT_EQ(cluster.version("a"), 5u);
 }
@@ -141,18 +132,15 @@ TEST_F(OneWorker, PortThatIsTakenIsNamed) {
 }
 
 TEST_F(OneWorker, StateDirectoryOfAnotherDaemonIsLeftAlone) {
-  const Ran ran = cluster.run({"daemon", "--role", "origin", "--insecure", "--state", cluster.state("a")});
-  EXPECT_EQ(ran.status, 1);
-  EXPECT_THAT(ran.err, AllOf(HasSubstr(cluster.state("a")), HasSubstr(std::to_string(cluster.process("a").pid()))));
+  EXPECT_THAT(cluster.run({"daemon", "--role", "origin", "--insecure", "--state", cluster.state("a")}),
+              Exits(1, cluster.state("a"), std::to_string(cluster.process("a").pid())));
   expect_still_works();
 }
 
 TEST(StateDirectory, ThatCannotBeMadeIsNamed) {
   Cluster cluster;
   const std::string file = cluster.temp().write("file", "in the way");
-  const Ran ran = cluster.run({"daemon", "--role", "origin", "--insecure", "--state", file + "/state"});
-  EXPECT_EQ(ran.status, 1);
-  EXPECT_THAT(ran.err, HasSubstr(file));
+  EXPECT_THAT(cluster.run({"daemon", "--role", "origin", "--insecure", "--state", file + "/state"}), Exits(1, file));
 }
 
 TEST(Worker, KeepsDiallingAnOriginThatIsNotThereAndSaysSo) {
@@ -346,9 +334,7 @@ TEST(FullDisk, OriginRefusesThePublicationAndGoesOn) {
   cluster.start_origin({"--versions-in", "disk"});
   cluster.start_worker("a");
   const std::string large = write_snapshot(cluster.temp().file("large.safetensors"), 32 * kMiB, 1);
-  const Ran ran = cluster.publish(large, 1);
-  EXPECT_EQ(ran.status, 1);
-  EXPECT_THAT(ran.err, HasSubstr("room"));
+  EXPECT_THAT(cluster.publish(large, 1), Exits(1, "room"));
   const std::string small = write_snapshot(cluster.temp().file("small.safetensors"), kMiB, 2);
   EXPECT_EQ(cluster.publish(small, 1).status, 0) << "the version was never taken";
 }

@@ -25,8 +25,7 @@ Ran trace_of(const Cluster& cluster, std::uint64_t version, const Cluster::Flags
 
 /// An engine at `worker` pins the version in use; waits until the origin knows of it.
 void take(const Cluster& cluster, const std::string& worker, std::uint64_t version) {
-  const Ran ran = cluster.run({"exec", "--pin", "--state", cluster.state(worker), "--", "true"});
-  ASSERT_EQ(ran.status, 0) << ran.err;
+  ASSERT_THAT(cluster.run({"exec", "--pin", "--state", cluster.state(worker), "--", "true"}), Exits(0));
   ASSERT_TRUE(Cluster::eventually([&] { return !cluster.phases(worker, version).at("engine_s").is_null(); }));
 }
 
@@ -47,8 +46,7 @@ TEST(History, OutlivesTheOriginsProcess) {
   const Json before = history_of(cluster);
   const Json phases = cluster.phases("a", 2);
   ASSERT_FALSE(phases.is_null());
-  const auto trace = trace_of(cluster, 2);
-  ASSERT_EQ(trace.status, 0) << trace.err;
+  ASSERT_THAT(trace_of(cluster, 2), Exits(0));
 
   // Without a word: what had ended is on the disk already.
   ASSERT_TRUE(cluster.end("origin", SIGKILL));

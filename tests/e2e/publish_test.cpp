@@ -50,8 +50,7 @@ TEST_F(ThreeWorkers, FileReachesEveryoneByteForByte) {
 
 TEST_F(ThreeWorkers, ShardedDirectoryReachesEveryoneByteForByte) {
   const std::string source = write_sharded_snapshot(cluster.temp().file("model"), 1'000'003, 3, 5);
-  const Ran ran = cluster.publish(source, 1);
-  ASSERT_EQ(ran.status, 0) << ran.err;
+  ASSERT_THAT(cluster.publish(source, 1), Exits(0));
   for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(cluster.holds(name, source));
 }
 
@@ -258,8 +257,7 @@ TEST(Wait, ThatIsNotReachedEndsInTimeWithStatusOneAndTheNames) {
   cluster.start_worker("slow", {"--downlink", "1mbit"});
   const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 8'000'000, 1);
   const Ran ran = cluster.publish(source, 1, {"--wait", "1", "--timeout", "6"});
-  EXPECT_EQ(ran.status, 1);
-  EXPECT_THAT(ran.err, HasSubstr("1 of 2 workers installed it within 6 s, 100 % were to; missing: slow;"));
+  EXPECT_THAT(ran, Exits(1, "1 of 2 workers installed it within 6 s, 100 % were to; missing: slow;"));
   const auto result = nlohmann::json::parse(ran.out);
   EXPECT_TRUE(result.at("t100_s").is_null());
   EXPECT_EQ(result.at("installed"), 1);
@@ -270,9 +268,7 @@ TEST(Wait, WithoutAnyWorkerIsNotReached) {
   cluster.start_origin();
   const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 1000, 1);
   EXPECT_EQ(cluster.publish(source, 1, {}).status, 0) << "nobody is waited for";
-  const Ran ran = cluster.publish(source, 2, {"--wait", "0.5", "--timeout", "0.5"});
-  EXPECT_EQ(ran.status, 1);
-  EXPECT_THAT(ran.err, HasSubstr("no worker is connected"));
+  EXPECT_THAT(cluster.publish(source, 2, {"--wait", "0.5", "--timeout", "0.5"}), Exits(1, "no worker is connected"));
 }
 
 TEST(Terminate, EndsADaemonWithoutWaitingForWhatItSends) {

@@ -37,13 +37,11 @@ TEST_F(ServeTest, CommandsSayWhoGetsVersions) {
   cluster.start_worker("w2", {"--standby"});
   ASSERT_TRUE(publish(1));
   EXPECT_EQ(state_of("w2"), "standby");
-  const Ran activated = cluster.run({"activate", "w2", "--state", cluster.state("origin")});
-  ASSERT_EQ(activated.status, 0) << activated.err;
-  EXPECT_EQ(activated.out, "w2 gets versions from now on\n");
+  ASSERT_THAT(cluster.run({"activate", "w2", "--state", cluster.state("origin")}),
+              Prints("w2 gets versions from now on\n"));
   EXPECT_TRUE(gets("w2", 1)) << "an activated worker catches up";
-  const Ran released = cluster.run({"release", "w1", "--state", cluster.state("origin")});
-  ASSERT_EQ(released.status, 0) << released.err;
-  EXPECT_EQ(released.out, "w1 is on standby: it gets no versions until it is activated\n");
+  ASSERT_THAT(cluster.run({"release", "w1", "--state", cluster.state("origin")}),
+              Prints("w1 is on standby: it gets no versions until it is activated\n"));
   ASSERT_TRUE(publish(2));
   EXPECT_TRUE(gets("w2", 2));
   EXPECT_EQ(cluster.version("w1"), 1u);
@@ -72,9 +70,7 @@ TEST_F(ServeTest, AForgottenWorkerIsGoneFromStatusAndAfterARestart) {
   EXPECT_THAT(forget().err, HasSubstr("w2 is connected"));
   keys.revoke("w2");
   EXPECT_TRUE(Cluster::eventually([&] { return state_of("w2") == "lost"; }));
-  const Ran forgotten = forget();
-  ASSERT_EQ(forgotten.status, 0) << forgotten.err;
-  EXPECT_EQ(forgotten.out, "w2 is forgotten, and what was held against it\n");
+  ASSERT_THAT(forget(), Prints("w2 is forgotten, and what was held against it\n"));
   EXPECT_EQ(state_of("w2"), "");
   const std::string records = cluster.state("origin") + "/peers.json";
   EXPECT_TRUE(Cluster::eventually([&] {
@@ -95,10 +91,10 @@ TEST_F(ServeTest, TheLocalSocketIsGivenToTheApiGroup) {
   ASSERT_EQ(::stat((cluster.state("origin") + "/api.sock").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0660u);
   EXPECT_EQ(info.st_gid, ::getegid());
-  const Ran unknown = cluster.run({"daemon", "--role", "origin", "--insecure", "--state", cluster.temp().file("x"),
-                                   "--api-group", "no-such-group"});
-  EXPECT_EQ(unknown.status, 1) << "a directory service may know it later";
-  EXPECT_THAT(unknown.err, HasSubstr("--api-group no-such-group: this host has no such group"));
+  EXPECT_THAT(cluster.run({"daemon", "--role", "origin", "--insecure", "--state", cluster.temp().file("x"),
+                           "--api-group", "no-such-group"}),
+              Exits(1, "--api-group no-such-group: this host has no such group"))
+      << "a directory service may know it later";
 }
 
 TEST_F(ServeTest, AWorkerThatIsStoppedIsNoWarning) {

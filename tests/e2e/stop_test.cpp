@@ -37,8 +37,7 @@ TEST(Stop, EndsInTimeAndCleanlyAtEveryPhaseOfAPublication) {
     cluster.restart("origin");
   }
   const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 96 * kMiB, 99);
-  const Ran last = cluster.publish(source, ++version);
-  EXPECT_EQ(last.status, 0) << last.err;
+  EXPECT_THAT(cluster.publish(source, ++version), Exits(0));
   EXPECT_TRUE(cluster.holds("a", source));
 }
 

@@ -107,12 +107,9 @@ TEST_F(TextTest, OfHelpAndVersion) {
 }
 
 TEST_F(TextTest, OfAWordThatIsNoCommand) {
-  const Ran wrong = cluster.run({"publsih", "x"});
-  EXPECT_EQ(wrong.status, 2);
-  EXPECT_THAT(wrong.err, HasSubstr("'publsih' is no command; the nearest is 'publish' (all: daemon, "));
-  const Ran below = cluster.run({"keys", "isue", "w"});
-  EXPECT_EQ(below.status, 2);
-  EXPECT_THAT(below.err, HasSubstr("'isue' is no command of 'keys'; the nearest is 'issue'"));
+  EXPECT_THAT(cluster.run({"publsih", "x"}),
+              Exits(2, "'publsih' is no command; the nearest is 'publish' (all: daemon, "));
+  EXPECT_THAT(cluster.run({"keys", "isue", "w"}), Exits(2, "'isue' is no command of 'keys'; the nearest is 'issue'"));
 }
 
 }  // namespace

@@ -73,8 +73,8 @@ TEST_P(HostileRelay, IsNamedAndLosesItsPlaceAndOthersGetEachVersionBitForBit) {
     const std::string source =
         write_snapshot(cluster.temp().file(std::to_string(version) + ".safetensors"), relay.bytes, version);
     // A relay that is not found out delays its children for longer than that.
-    const Ran ran = cluster.publish(source, version, {"--wait", "1", "--timeout", "60"});
-    ASSERT_EQ(ran.status, 0) << ran.err << cluster.status("origin") << cluster.log("origin");
+    ASSERT_THAT(cluster.publish(source, version, {"--wait", "1", "--timeout", "60"}), Exits(0))
+        << cluster.status("origin") << cluster.log("origin");
     for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(cluster.holds(name, source)) << name << cluster.log(name);
     // A publication without a fault, in which it feeds nobody, may clear its name. Its place it does not get back.
     const int changed_before = std::exchange(changed, hostile.changed());

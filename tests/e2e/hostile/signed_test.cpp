@@ -59,9 +59,7 @@ TEST_F(Signed, WhatAWorkerInstalledItCanProve) {
   ASSERT_TRUE(published(1));
   ASSERT_TRUE(published(2));
   for (const char* name : {"a", "origin"}) {
-    const Ran all = verify(name);
-    EXPECT_EQ(all.status, 0) << all.err;
-    EXPECT_THAT(all.out, HasSubstr("are version 2 of run"));
+    EXPECT_THAT(verify(name), Prints(HasSubstr("are version 2 of run")));
   }
   // Also after a restart, and what is there is not fetched again.
   static_cast<void>(cluster.end("a", SIGKILL));
@@ -71,9 +69,7 @@ TEST_F(Signed, WhatAWorkerInstalledItCanProve) {
   EXPECT_EQ(verify("a").status, 0);
 
   const ClusterKeys others;
-  const Ran stranger = verify(cluster.state("a"), others.issue("a"));
-  EXPECT_EQ(stranger.status, 1);
-  EXPECT_THAT(stranger.err, HasSubstr("another cluster's"));
+  EXPECT_THAT(verify(cluster.state("a"), others.issue("a")), Exits(1, "another cluster's"));
 
   const std::string file = cluster.state("a") + "/current/model.safetensors";
   std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(kBytes / 2).put('!');

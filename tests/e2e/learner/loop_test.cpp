@@ -166,16 +166,14 @@ TEST_F(LoopTest, NobodyTellsWhoeverReachesThem) {
   std::vector<std::string> words = command("a", {"total_training_steps=1"});
   words.insert(words.end(), {"--http", "0.0.0.0:0"});
   const Ran learner = run_program(words, cluster.temp().path());
-  EXPECT_EQ(learner.status, 2);
-  EXPECT_THAT(learner.err, HasSubstr("--http 0.0.0.0:0: everybody who reaches this address"));
+  EXPECT_THAT(learner, Exits(2, "--http 0.0.0.0:0: everybody who reaches this address"));
   std::ofstream(out("token")) << "short\n";
   ASSERT_EQ(::chmod(out("token").c_str(), 0600), 0);
-  const Ran worker =
+  EXPECT_THAT(
       run_program({WEIGHTCAST_WORKER, "run", "--learner", "127.0.0.1:1", "--name", "w", "--state-dir", out("state"),
                    "--spool-dir", out("spool"), "--http", "127.0.0.1:0", "--http-token", out("token")},
-                  cluster.temp().path());
-  EXPECT_EQ(worker.status, 2);
-  EXPECT_THAT(worker.err, HasSubstr("token, of 16 characters at least"));
+                  cluster.temp().path()),
+      Exits(2, "token, of 16 characters at least"));
 }
 
 /// ECHO's asynchronous mode: publications follow drift, and no fixed interval.
