@@ -175,6 +175,16 @@ nlohmann::json Cluster::phases(const std::string& worker, std::uint64_t version)
   return {};
 }
 
+bool Cluster::is_durable(const std::string& name, std::uint64_t version) const {
+  const Ran ran = run({"versions", "--json", "--state", state(name)});
+  if (ran.status != 0) return false;
+  const nlohmann::json reply = nlohmann::json::parse(ran.out);
+  for (const auto& entry : reply.at("versions")) {
+    if (entry.at("version") == version) return entry.at("durable").get<bool>();
+  }
+  return false;
+}
+
 testing::AssertionResult Cluster::holds(const std::string& name, const std::string& snapshot) const {
   std::map<std::string, std::string> expected, found;
   if (fs::is_directory(snapshot)) {

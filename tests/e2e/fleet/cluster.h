@@ -61,6 +61,8 @@ class Cluster {
   /// Where the time of a publication went at a worker, as the origin's `status --version` has it; null if it has not.
   [[nodiscard]] nlohmann::json phases(const std::string& worker, std::uint64_t version) const;
 
+  /// Whether it has that version, and keeps it through a power cut.
+  [[nodiscard]] bool is_durable(const std::string& name, std::uint64_t version) const;
   /// Whether `current` of that node holds exactly the files of `snapshot` (a file or a directory).
   [[nodiscard]] testing::AssertionResult holds(const std::string& name, const std::string& snapshot) const;
 

@@ -126,11 +126,7 @@ TEST_F(Signed, WhatCameWithoutKeysStaysInUseUntilAVersionIsProven) {
   plain.start_worker("a");
   const std::string first = snapshot(1);
   ASSERT_EQ(plain.publish(first, 1, {"--wait", "1", "--timeout", "60"}).status, 0);
-  ASSERT_TRUE(Cluster::eventually([&] {
-    const Ran ran = plain.run({"versions", "--state", plain.state("a"), "--json"});
-    return ran.out.find("\"durable\": true") != std::string::npos ||
-           ran.out.find("\"durable\":true") != std::string::npos;
-  }));
+  ASSERT_TRUE(Cluster::eventually([&] { return plain.is_durable("a", 1); }));
   const std::string file = keys.issue("a");
   EXPECT_THAT(plain.run({"verify", plain.state("a"), "--keys", file}).err, HasSubstr("it is not signed"));
   for (const char* name : {"a", "origin"}) EXPECT_EQ(plain.end(name, SIGTERM), 0);

@@ -23,11 +23,8 @@ struct DamageTest : testing::Test {
     source = write_snapshot(cluster.temp().file("model.safetensors"), 4 * kMiB, 1);
     ASSERT_EQ(cluster.publish(source, 1, {}).status, 0);
     copy = std::filesystem::path(cluster.state("origin")) / "versions/000000000001/model.safetensors";
-    ASSERT_TRUE(Cluster::eventually([&] {
-      const Ran versions = cluster.run({"versions", "--state", cluster.state("origin"), "--json"});
-      return versions.out.find("\"durable\":true") != std::string::npos ||
-             versions.out.find("\"durable\": true") != std::string::npos;
-    })) << "what is not durable is looked at when the origin starts";
+    ASSERT_TRUE(Cluster::eventually([&] { return cluster.is_durable("origin", 1); }))
+        << "what is not durable is looked at when the origin starts";
   }
 
   void expect_that_version_2_is_not_held_up() {

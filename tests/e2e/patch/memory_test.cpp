@@ -22,21 +22,11 @@ struct MemoryTest : PatchTest {
   std::uint64_t written(const std::string& name) {
     return cluster.self(name).at("disk_bytes_written").get<std::uint64_t>();
   }
-  /// Whether that version is there, and survives a power cut.
-  bool is_durable(const std::string& name, std::uint64_t version) {
-    const Ran ran = cluster.run({"versions", "--json", "--state", cluster.state(name)});
-    if (ran.status != 0) return false;
-    const nlohmann::json reply = nlohmann::json::parse(ran.out);
-    for (const auto& entry : reply.at("versions")) {
-      if (entry.at("version") == version) return entry.at("durable").get<bool>();
-    }
-    return false;
-  }
   void step_to(std::uint64_t version) {
     model.step();
     publish(version);
     for (const char* name : {"origin", "a"}) {
-      ASSERT_TRUE(Cluster::eventually([&] { return is_durable(name, version); })) << name << cluster.log(name);
+      ASSERT_TRUE(Cluster::eventually([&] { return cluster.is_durable(name, version); })) << name << cluster.log(name);
     }
   }
 
@@ -48,7 +38,7 @@ TEST_F(MemoryTest, AStepWritesItsPatchAndALostMemoryCostsNothing) {
   cluster.start_worker("a", in_memory());
   publish(1);
   for (const char* name : {"origin", "a"}) {
-    ASSERT_TRUE(Cluster::eventually([&] { return is_durable(name, 1); })) << name << cluster.log(name);
+    ASSERT_TRUE(Cluster::eventually([&] { return cluster.is_durable(name, 1); })) << name << cluster.log(name);
     EXPECT_EQ(cluster.self(name).at("versions_in"), "memory");
   }
   const std::uint64_t at_origin = written("origin"), at_worker = written("a");
@@ -127,7 +117,7 @@ TEST_F(MemoryTest, TheOnlyCopyLiesWhereOneFits) {
   EXPECT_THAT(cluster.self("small").at("versions_in_why"),
               testing::StartsWith("3 copies of 7.6 MiB take 25.2 MiB, and --memory-max allows 10.0 MiB; with "
                                   "--single-copy one copy of 7.6 MiB"));
-  ASSERT_TRUE(Cluster::eventually([&] { return is_durable("a", 1); })) << cluster.log("a");
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.is_durable("a", 1); })) << cluster.log("a");
   const std::uint64_t before = written("a");
   for (std::uint64_t version = 2; version <= 5; ++version) ASSERT_NO_FATAL_FAILURE(step_to(version));
   EXPECT_LT(written("a") - before, model.file_bytes()) << "each step in its only file would be a model";
@@ -213,7 +203,7 @@ TEST_F(MemoryTest, AVersionAfterStepsOfChangedCellsIsProvenByTheAnchorAndTheSign
   trainer.publish(tensors, {}, 30s);
   EXPECT_TRUE(trainer.wait(1, {.fraction = 1, .on_progress = {}}, 60s).reached);
   for (const char* name : {"origin", "a"}) {
-    ASSERT_TRUE(Cluster::eventually([&] { return is_durable(name, 1); })) << name << cluster.log(name);
+    ASSERT_TRUE(Cluster::eventually([&] { return cluster.is_durable(name, 1); })) << name << cluster.log(name);
   }
   const auto step_to = [&](std::uint64_t version) {
     std::vector<std::uint32_t> indices;
@@ -231,7 +221,7 @@ TEST_F(MemoryTest, AVersionAfterStepsOfChangedCellsIsProvenByTheAnchorAndTheSign
     EXPECT_EQ(trainer.publish_sparse(version - 1, changes, {}, 30s), version);
     EXPECT_TRUE(trainer.wait(version, {.fraction = 1, .on_progress = {}}, 60s).reached);
     for (const char* name : {"origin", "a"}) {
-      ASSERT_TRUE(Cluster::eventually([&] { return is_durable(name, version); })) << name << cluster.log(name);
+      ASSERT_TRUE(Cluster::eventually([&] { return cluster.is_durable(name, version); })) << name << cluster.log(name);
     }
   };
   for (std::uint64_t version = 2; version <= 5; ++version) ASSERT_NO_FATAL_FAILURE(step_to(version));
