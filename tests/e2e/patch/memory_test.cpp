@@ -3,8 +3,8 @@
 #include <signal.h>
 
 #include <filesystem>
-#include <fstream>
 
+#include "tests/damage_file.h"
 #include "tests/e2e/patch/patch_fixture.h"
 #include "weightcast/weightcast.hpp"
 
@@ -175,20 +175,8 @@ TEST_F(MemoryTest, VersionsInMemoryAreProvenByteForByte) {
   const Cluster::Flags verify{"verify", cluster.state("a"), "--keys", keys.file_of("a"), "--threads", "1"};
   EXPECT_THAT(cluster.run(verify), Prints(testing::HasSubstr("000000000001: proven")));
   const fs::path file = memory / fs::read_symlink(cluster.state("a") + "/current") / "model.safetensors";
-  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(1'000'000).put('!');
-  const Ran forged = cluster.run(verify);
-  EXPECT_EQ(forged.status, 1);
-  EXPECT_THAT(forged.err, testing::HasSubstr("its bytes are not those that were published"));
-}
-
-/// Flips a bit.
-void damage(const fs::path& path, std::uint64_t offset) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(offset));
-  const char byte = static_cast<char>(file.get() ^ 1);
-  ASSERT_TRUE(file.good()) << path << " has no byte " << offset;
-  file.seekp(static_cast<std::streamoff>(offset));
-  file.put(byte);
+  overwrite(file, 1'000'000, "!");
+  EXPECT_THAT(cluster.run(verify), Exits(1, "its bytes are not those that were published"));
 }
 
 TEST_F(MemoryTest, AVersionAfterStepsOfChangedCellsIsProvenByTheAnchorAndTheSignedPatches) {
@@ -237,11 +225,11 @@ TEST_F(MemoryTest, AVersionAfterStepsOfChangedCellsIsProvenByTheAnchorAndTheSign
   }
   const fs::path state = cluster.state("a");
   const auto finds = [&](const fs::path& path, std::uint64_t offset, const std::string& said) {
-    damage(path, offset);
+    flip_bit(path, offset);
     const Ran ran = verify("a");
     EXPECT_THAT(ran, Exits(1, said)) << path;
     EXPECT_THAT(ran.out, testing::HasSubstr("not proven")) << path;
-    damage(path, offset);
+    flip_bit(path, offset);
   };
   EXPECT_TRUE(cluster.end("a", SIGTERM).has_value()) << "it would find the rot, and get the version again";
   const fs::path current = fs::canonical(state / "current");

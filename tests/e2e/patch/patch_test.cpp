@@ -7,12 +7,12 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <random>
 #include <thread>
 
 #include "base/units.h"
 #include "patch/snapshot/mapped_file.h"
+#include "tests/damage_file.h"
 #include "tests/e2e/patch/patch_fixture.h"
 #include "tests/real_files.h"
 #include "weightcast/weightcast.hpp"
@@ -91,12 +91,7 @@ TEST_F(PatchTest, WorkerWithADamagedBaseRepairsItself) {
   cluster.start_worker("a");
   cluster.start_worker("b");
   publish(1);
-  {  // in place: the file stays the one that the daemon has open
-    std::fstream file(cluster.state("a") + "/current/model.safetensors",
-                      std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(5'000'000);
-    file.write("damage", 6);
-  }
+  overwrite(cluster.state("a") + "/current/model.safetensors", 5'000'000, "damage");
   model.step();
   publish(2);
   // Who finds it while the patch is under way is away for a moment, and publish() no longer waits for it.
@@ -118,12 +113,7 @@ TEST_F(PatchTest, OriginWithADamagedShadowStillPublishesTheRightBytes) {
   cluster.start_origin();
   cluster.start_worker("a");
   publish(1);
-  {
-    std::fstream file(cluster.state("origin") + "/current/model.safetensors",
-                      std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(5'000'000);
-    file.write("damage", 6);
-  }
+  overwrite(cluster.state("origin") + "/current/model.safetensors", 5'000'000, "damage");
   model.step();
   publish(2);
   EXPECT_TRUE(cluster.holds("a", model.path()));

@@ -10,6 +10,7 @@
 
 #include "patch/changes/change_names.h"
 #include "patch/snapshot/safetensors.h"
+#include "tests/damage_file.h"
 #include "tests/patch/cells.h"
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/result_matchers.h"
@@ -18,8 +19,6 @@
 
 namespace weightcast {
 namespace {
-
-using testing::HasSubstr;
 
 /// A tensor with its bytes before and after a step.
 struct Tensor {
@@ -353,7 +352,7 @@ TEST_F(ChainOfChangesTest, FindsTheChangesOfAWholeSnapshot) {
 TEST_F(ChainOfChangesTest, DoesNotCompareWithFilesThatHaveRotted) {
   go_on();
   go_on();
-  damage(spare_file(), 3'000'000);
+  flip_bit(spare_file(), 3'000'000);
   step(model_, 0.01, random_);
   const std::string after = write_model(model_, true, 5);
   const Version next{version_.value + 1};
@@ -369,15 +368,11 @@ TEST_F(ChainOfChangesTest, WritesTheChangedCellsAlone) {
   go_on();
   const std::filesystem::path file = spare_file();
   constexpr std::uint64_t kInHeader = 40;  // which no list changes
-  damage(file, kInHeader);
-  step(model_, 0.01, random_);
-  ChangesRequest request = request_of(changes_of(model_, 1000, false));
-  request.base = version_;
-  request.version = Version{version_.value + 1};
-  const Result<MadePayload> made = apply(std::move(request));
+  flip_bit(file, kInHeader);
+  const Result<MadePayload> made = apply(next_request());
   ASSERT_TRUE(made.has_value()) << made.error().message();
   const std::filesystem::path installed = store_->find(made->manifest->version)->path / "model-1.safetensors";
-  damage(installed, kInHeader);
+  flip_bit(installed, kInHeader);
   EXPECT_TRUE(content(installed) ==
               content(std::filesystem::path(write_model(model_, true, 5)) / "model-1.safetensors"));
 }
@@ -387,11 +382,9 @@ TEST_F(ChainOfChangesTest, NoticesABaseThatIsDamagedWhereItIsCopied) {
   ChangesRequest request = next_request();
   std::filesystem::remove_all(layout().spare());
   std::filesystem::create_directories(layout().spare());
-  damage(store_->find(version_)->path / "model-1.safetensors", 3'000'000);
-  const Result<MadePayload> made = apply(std::move(request));
-  ASSERT_FALSE(made.has_value());
-  EXPECT_EQ(made.error().code, Errc::kCorrupt);
-  EXPECT_THAT(made.error().message(), HasSubstr("is damaged on this disk (its bytes are not those of its digest)"));
+  flip_bit(store_->find(version_)->path / "model-1.safetensors", 3'000'000);
+  EXPECT_THAT(apply(std::move(request)),
+              FailsWith(Errc::kCorrupt, "is damaged on this disk (its bytes are not those of its digest)"));
 }
 
 struct BothWays : ApplyChangesTest {
@@ -453,14 +446,14 @@ TEST_F(ApplyChangesTest, DoNotTurnADamagedBaseIntoAnotherVersion) {
   const std::filesystem::path file = store_->find(Version{1})->path / "model.safetensors";
   const std::uint64_t bytes = std::filesystem::file_size(file);
   for (const std::uint64_t at : {std::uint64_t{0}, bytes / 2, bytes - 1}) {
-    damage(file, at);
+    flip_bit(file, at);
     const Result<MadePayload> made = apply(request_of(changes));
     ASSERT_FALSE(made.has_value()) << at;
     if (at > 0) {
       EXPECT_THAT(made, FailsWith(Errc::kCorrupt, "is damaged on this disk"));
     }
     EXPECT_EQ(store_->find(Version{2}), nullptr);
-    damage(file, at);
+    flip_bit(file, at);
   }
   EXPECT_TRUE(apply(request_of(changes)).has_value()) << "after all of these";
 }

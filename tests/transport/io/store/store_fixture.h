@@ -218,15 +218,6 @@ class OneStore : public testing::Test {
     return stream == p.stream && static_cast<std::size_t>(count) == p.manifest.files.size();
   }
 
-  /// Changes a byte, or changes it back.
-  static void damage(const std::filesystem::path& path, std::uint64_t at) {
-    const FileRef file = *real_files().open(path, {.write = true});
-    std::byte byte{};
-    ASSERT_TRUE(read_fully(*file, at, {&byte, 1}, "file").has_value());
-    byte ^= std::byte{4};
-    ASSERT_TRUE(write_fully(*file, at, {&byte, 1}, "file").has_value());
-  }
-
   TempDir temp_;
   std::shared_ptr<void> outlives_loop_;  ///< for a test: what callbacks that never run may still hold
   UvLoop loop_;

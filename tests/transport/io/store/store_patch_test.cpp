@@ -11,6 +11,7 @@
 #include <random>
 
 #include "patch/snapshot/mapped_file.h"
+#include "tests/damage_file.h"
 #include "tests/result_matchers.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
 #include "transport/io/store/store.h"
@@ -328,7 +329,7 @@ class StoreSpareUpdateTest : public StorePatchTest {
   [[nodiscard]] Publication patch_to_last() const { return patch_of(versions_.end()[-2], versions_.back()); }
   [[nodiscard]] fs::path base() const { return directory() / "current" / "model.safetensors"; }
   /// In a cell that no later version changes: next_of() changes the first byte of a cell alone.
-  static void damage_middle(const fs::path& path) { damage(path, kBytes / 2 + 1); }
+  static void damage_middle(const fs::path& path) { flip_bit(path, kBytes / 2 + 1); }
 
   std::vector<Publication> versions_;
 };
@@ -383,7 +384,7 @@ TEST_P(StorePatchTest, RotInTheNewestVersionIsFoundAndTheVersionGivenUp) {
     const Publication next = next_of(last, version);
     ASSERT_TRUE(install(patch_of(last, next)).has_value());
     const fs::path file = layout().complete(Version{version}) / "model.safetensors";
-    damage(file, kBytes - 3);
+    flip_bit(file, kBytes - 3);
     const Instant limit = loop_.now() + std::chrono::seconds(2);
     ASSERT_TRUE(eventually([&] { return lost.has_value() || loop_.now() > limit; }));
     if (lost) {
@@ -391,7 +392,7 @@ TEST_P(StorePatchTest, RotInTheNewestVersionIsFoundAndTheVersionGivenUp) {
       EXPECT_EQ(store_->current(), Version{version - 1});
       EXPECT_EQ(store_->find(Version{version}), nullptr);
     } else {
-      damage(file, kBytes - 3);
+      flip_bit(file, kBytes - 3);
       await_durable(Version{version});
     }
     last = next;

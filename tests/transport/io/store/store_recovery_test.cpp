@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "tests/damage_file.h"
 #include "tests/result_matchers.h"
 #include "tests/transport/io/store/store_fixture.h"
 #include "transport/io/store/files/version_record.h"
@@ -76,7 +77,7 @@ TEST_F(StoreRecovery, RecordOfAnotherReleaseIsNamedAndNothingIsTouched) {
 TEST_F(StoreRecovery, ArrivingHoldsOnlyChunksThatMatch) {
   make_files(layout().incoming(Version{5}), new_, true);
   make_record(new_);
-  damage(layout().incoming(Version{5}) / "b", 30'000);  // byte 40,001 of the stream, in chunk 9
+  flip_bit(layout().incoming(Version{5}) / "b", 30'000);  // byte 40,001 of the stream, in chunk 9
   open();
   ASSERT_EQ(store_->partial().size(), 1u);
   const ChunkSet held = store_->partial()[0].held;
