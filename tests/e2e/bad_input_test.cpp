@@ -27,10 +27,7 @@ using testing::HasSubstr;
 
 struct OneWorker : testing::Test {
   Cluster cluster;
-  void SetUp() override {
-    cluster.start_origin();
-    cluster.start_worker("a");
-  }
+  void SetUp() override { cluster.start_fleet({"a"}); }
 
   /// Publishes a file of these bytes, which must be refused in one line that says `why`; nothing of it may remain.
   void expect_refused(const std::string& bytes, const std::string& why) {
@@ -331,8 +328,7 @@ TEST(FullDisk, OriginRefusesThePublicationAndGoesOn) {
   Cluster cluster;
   const SmallDisk disk(cluster.state("origin"), 16);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
-  cluster.start_origin({"--versions-in", "disk"});
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"}, {"--versions-in", "disk"});
   const std::string large = write_snapshot(cluster.temp().file("large.safetensors"), 32 * kMiB, 1);
   EXPECT_THAT(cluster.publish(large, 1), Exits(1, "room"));
   const std::string small = write_snapshot(cluster.temp().file("small.safetensors"), kMiB, 2);

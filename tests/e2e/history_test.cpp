@@ -31,9 +31,7 @@ void take(const Cluster& cluster, const std::string& worker, std::uint64_t versi
 
 TEST(History, OutlivesTheOriginsProcess) {
   Cluster cluster;
-  cluster.start_origin();
-  cluster.start_worker("a");
-  cluster.start_worker("b");
+  cluster.start_fleet({"a", "b"});
   for (std::uint64_t version : {1, 2}) {
     const std::string path = write_snapshot(cluster.temp().file("model.safetensors"), kMiB, unsigned(version));
     ASSERT_EQ(cluster.publish(path, version).status, 0);
@@ -66,9 +64,7 @@ TEST(History, OutlivesTheOriginsProcess) {
 
 TEST(History, ATraceHasThePhasesOfAllNodes) {
   Cluster cluster;
-  cluster.start_origin();
-  cluster.start_worker("a");
-  cluster.start_worker("b");
+  cluster.start_fleet({"a", "b"});
   ASSERT_EQ(cluster.publish(write_snapshot(cluster.temp().file("model.safetensors"), 4 * kMiB, 1), 1).status, 0);
   EXPECT_TRUE(cluster.phases("a", 1).at("engine_s").is_null()) << "no engine has taken it";
   ASSERT_NO_FATAL_FAILURE(take(cluster, "a", 1));

@@ -27,10 +27,7 @@ std::set<std::string> keys_of(const nlohmann::json& object) {
 
 struct ThreeWorkers : testing::Test {
   Cluster cluster;
-  void SetUp() override {
-    cluster.start_origin();
-    for (const char* name : {"a", "b", "c"}) cluster.start_worker(name);
-  }
+  void SetUp() override { cluster.start_fleet({"a", "b", "c"}); }
 };
 
 TEST_F(ThreeWorkers, FileReachesEveryoneByteForByte) {
@@ -56,8 +53,7 @@ TEST_F(ThreeWorkers, ShardedDirectoryReachesEveryoneByteForByte) {
 
 TEST(Takeover, ChunksLeaveBeforeItIsDone) {
   Cluster cluster;
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   wc::Client client(cluster.state("origin"));
   // On a busy host the worker may be too late to ask for a chunk in time, but not every time.
   bool early = false;
@@ -252,8 +248,7 @@ TEST(ExitStatus, IsOneWithOneLineOnFailureAndTwoOnUsage) {
 
 TEST(Wait, ThatIsNotReachedEndsInTimeWithStatusOneAndTheNames) {
   Cluster cluster;
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   cluster.start_worker("slow", {"--downlink", "1mbit"});
   const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 8'000'000, 1);
   const Ran ran = cluster.publish(source, 1, {"--wait", "1", "--timeout", "6"});

@@ -40,8 +40,7 @@ struct ReloadTest : testing::Test {
 
 TEST_F(ReloadTest, AnotherUplinkHoldsForTheNextPublication) {
   configure("uplink = \"100kbit\"\n");  // at which a version would take 160 s
-  cluster.start_origin({"--config", file, "--pack", "never", "--no-patches"});
-  cluster.start_worker("w");
+  cluster.start_fleet({"w"}, {"--config", file, "--pack", "never", "--no-patches"});
   EXPECT_EQ(uplink(), 12'500);
   configure("uplink = \"1gbit\"\n");
   ASSERT_THAT(reload(), Prints("uplink: 100kbit -> 1gbit\n"));
@@ -76,8 +75,7 @@ TEST_F(ReloadTest, ABadFileChangesNothingAndIsNamed) {
 TEST_F(ReloadTest, ALowerUplinkSlowsATransferThatIsUnderWay) {
   constexpr double kSlow = 100e3, kChunk = 1e6;  // a chunk counts when it has left
   configure("uplink = \"16mbit\"\n");
-  cluster.start_origin({"--config", file, "--pack", "never", "--no-patches"});
-  cluster.start_worker("w");
+  cluster.start_fleet({"w"}, {"--config", file, "--pack", "never", "--no-patches"});
   const std::string path = write_snapshot(cluster.temp().file("snapshot"), 10 * kBytes, 1);  // 10 s at 16 Mbit/s
   auto published = std::async(std::launch::async, [&] { return cluster.publish(path, 1); });
   const auto sent = [&] { return cluster.self("origin").at("bytes_sent").get<double>(); };
@@ -102,8 +100,7 @@ TEST_F(ReloadTest, ALowerUplinkSlowsATransferThatIsUnderWay) {
 TEST_F(ReloadTest, OtherKeysCountForNewConnections) {
   const ClusterKeys keys;
   cluster.use_keys(keys);
-  cluster.start_origin();
-  cluster.start_worker("w");
+  cluster.start_fleet({"w"});
   const auto expires = [](const nlohmann::json& node) { return node.at("keys_expire_unix_s").get<std::int64_t>(); };
   const std::int64_t before = expires(cluster.self("w"));
   EXPECT_EQ(reload("w").out, "nothing has changed\n");
@@ -140,8 +137,7 @@ TEST_F(ReloadTest, KeysThatDoNotFitAreRefusedAndThoseBeforeCount) {
   const ClusterKeys keys;
   cluster.use_keys(keys);
   configure("uplink = \"100mbit\"\n");
-  cluster.start_origin({"--config", file});
-  cluster.start_worker("w");
+  cluster.start_fleet({"w"}, {"--config", file});
   const std::string mine = read_owner_only(keys.origin_file())->text();
   configure("uplink = \"10mbit\"\n");
   const auto expect_refused = [&](std::string_view text, const std::string& why) {

@@ -32,8 +32,7 @@ struct ServeTest : testing::Test {
 };
 
 TEST_F(ServeTest, CommandsSayWhoGetsVersions) {
-  cluster.start_origin();
-  cluster.start_worker("w1");
+  cluster.start_fleet({"w1"});
   cluster.start_worker("w2", {"--standby"});
   ASSERT_TRUE(publish(1));
   EXPECT_EQ(state_of("w2"), "standby");
@@ -49,22 +48,17 @@ TEST_F(ServeTest, CommandsSayWhoGetsVersions) {
 }
 
 TEST_F(ServeTest, CommandsThatCannotBeFollowedSayWhy) {
-  cluster.start_origin();
-  cluster.start_worker("w1");
-  const Ran unknown = cluster.run({"release", "w2", "--state", cluster.state("origin")});
-  EXPECT_EQ(unknown.status, 1);
-  EXPECT_THAT(unknown.err, HasSubstr("'w2' is no worker that this origin has heard of; the nearest is 'w1'"));
-  const Ran elsewhere = cluster.run({"release", "w1", "--state", cluster.state("w1")});
-  EXPECT_EQ(elsewhere.status, 1);
-  EXPECT_THAT(elsewhere.err, HasSubstr("this node is a worker; activate and release on the origin"));
+  cluster.start_fleet({"w1"});
+  EXPECT_THAT(cluster.run({"release", "w2", "--state", cluster.state("origin")}),
+              Exits(1, "'w2' is no worker that this origin has heard of; the nearest is 'w1'"));
+  EXPECT_THAT(cluster.run({"release", "w1", "--state", cluster.state("w1")}),
+              Exits(1, "this node is a worker; activate and release on the origin"));
 }
 
 TEST_F(ServeTest, AForgottenWorkerIsGoneFromStatusAndAfterARestart) {
   const ClusterKeys keys;
   cluster.use_keys(keys);
-  cluster.start_origin();
-  cluster.start_worker("w1");
-  cluster.start_worker("w2");
+  cluster.start_fleet({"w1", "w2"});
   ASSERT_TRUE(publish(1));
   const auto forget = [&] { return cluster.run({"forget", "w2", "--state", cluster.state("origin")}); };
   EXPECT_THAT(forget().err, HasSubstr("w2 is connected"));
@@ -98,16 +92,14 @@ TEST_F(ServeTest, TheLocalSocketIsGivenToTheApiGroup) {
 }
 
 TEST_F(ServeTest, AWorkerThatIsStoppedIsNoWarning) {
-  cluster.start_origin();
-  cluster.start_worker("w1");
+  cluster.start_fleet({"w1"});
   EXPECT_EQ(cluster.end("w1", SIGTERM), 0);
   EXPECT_TRUE(Cluster::eventually([&] { return cluster.log("origin").find("lost worker w1") != std::string::npos; }));
   EXPECT_THAT(cluster.log("origin"), testing::Not(HasSubstr("warning")));
 }
 
 TEST_F(ServeTest, WhileAProgramProvisionsNoStandbyWorkerIsPromoted) {
-  cluster.start_origin();
-  for (const char* name : {"w1", "w2", "w3"}) cluster.start_worker(name);
+  cluster.start_fleet({"w1", "w2", "w3"});
   cluster.start_worker("s", {"--standby"});
   ASSERT_TRUE(publish(1));
   {

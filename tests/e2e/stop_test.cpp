@@ -20,8 +20,7 @@ constexpr auto kStopLimit = std::chrono::duration_cast<std::chrono::milliseconds
 
 TEST(Stop, EndsInTimeAndCleanlyAtEveryPhaseOfAPublication) {
   Cluster cluster;
-  cluster.start_origin({"--pack", "always"});
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"}, {"--pack", "always"});
   std::uint64_t version = 0;
   // From before the source is opened, over copying and packing, until it is being sent.
   for (const auto moment : {0ms, 3ms, 10ms, 30ms, 60ms, 100ms, 150ms, 220ms, 350ms, 600ms}) {

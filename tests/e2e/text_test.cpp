@@ -28,8 +28,7 @@ struct TextTest : testing::Test {
 };
 
 TEST_F(TextTest, OfCommandsThatAskADaemon) {
-  cluster.start_origin();
-  cluster.start_worker("w");
+  cluster.start_fleet({"w"});
   const std::string snapshot = write_snapshot(file("snapshot"), 100'000, 1);
   const std::string origin = cluster.state("origin"), worker = cluster.state("w");
   EXPECT_THAT(text({"publish", snapshot, "--version", "7", "--wait", "1", "--state", origin}),
@@ -54,8 +53,7 @@ TEST_F(TextTest, OfCommandsThatAskADaemon) {
 TEST_F(TextTest, OfVersionsThatAreProven) {
   const ClusterKeys keys;
   cluster.use_keys(keys);
-  cluster.start_origin();
-  cluster.start_worker("w");
+  cluster.start_fleet({"w"});
   const std::string snapshot = write_snapshot(file("snapshot"), 100'000, 1);
   text({"publish", snapshot, "--version", "7", "--wait", "1", "--state", cluster.state("origin")});
   EXPECT_THAT(

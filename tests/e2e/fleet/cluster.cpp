@@ -118,6 +118,11 @@ void Cluster::start_worker(const std::string& name, const Flags& flags) {
   ASSERT_TRUE(eventually(has_joined)) << log(name);
 }
 
+void Cluster::start_fleet(const std::vector<std::string>& workers, const Flags& of_origin) {
+  start_origin(of_origin);
+  for (const std::string& worker : workers) start_worker(worker);
+}
+
 std::optional<int> Cluster::end(const std::string& name, int number, std::chrono::milliseconds limit) {
   process(name).signal(number);
   return process(name).wait(limit);

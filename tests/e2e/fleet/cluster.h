@@ -30,6 +30,8 @@ class Cluster {
   /// --pack nor --uplink packs nothing.
   void start_origin(const Flags& flags = {});
   void start_worker(const std::string& name, const Flags& flags = {});
+  /// An origin, and workers without flags.
+  void start_fleet(const std::vector<std::string>& workers, const Flags& of_origin = {});
   /// Starts one without waiting for it, under any flags.
   void launch(const std::string& name, const Flags& flags);
 

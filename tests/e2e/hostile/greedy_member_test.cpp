@@ -33,8 +33,7 @@ class GreedyMembers : public KeyedFleet {
 };
 
 TEST_F(GreedyMembers, WhoHasNotJoinedGetsNothingAndIsNamed) {
-  cluster.start_origin({"--uplink", "100mbit"});
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"}, {"--uplink", "100mbit"});
   publish(1);
   const auto greedy = subscriber("greedy", 64);
   ASSERT_TRUE(Cluster::eventually([&] { return greedy->closed() > 0; }));
@@ -64,8 +63,7 @@ TEST_F(GreedyMembers, WhoTakesAVersionAgainAndAgainLeavesMostOfTheUplinkToOthers
 }
 
 TEST_F(GreedyMembers, LargeMessagesAreReadAtTheirSendersShareAndItIsNamed) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   publish(1);
   const HostileWorker joined(keys, "greedy", cluster.temp().file("greedy"), cluster.address("origin"),
                              Conduct::kHonest);

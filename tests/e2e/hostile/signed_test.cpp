@@ -54,8 +54,7 @@ class Signed : public KeyedFleet {
 };
 
 TEST_F(Signed, WhatAWorkerInstalledItCanProve) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   ASSERT_TRUE(published(1));
   ASSERT_TRUE(published(2));
   for (const char* name : {"a", "origin"}) {
@@ -97,8 +96,7 @@ TEST_F(Signed, WorkerRefusesAVersionThatIsOlderThanItWasTold) {
 
 // An origin's state of some time ago, under the same keys: everything in it is signed.
 TEST_F(Signed, WorkerRefusesWhatIsReplayed) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   ASSERT_TRUE(published(1));
   EXPECT_EQ(cluster.end("origin", SIGTERM), 0);
   const std::string state = cluster.state("origin"), old = cluster.temp().file("old");
@@ -121,8 +119,7 @@ TEST_F(Signed, WorkerRefusesWhatIsReplayed) {
 
 TEST_F(Signed, WhatCameWithoutKeysStaysInUseUntilAVersionIsProven) {
   Cluster plain;
-  plain.start_origin();
-  plain.start_worker("a");
+  plain.start_fleet({"a"});
   const std::string first = snapshot(1);
   ASSERT_EQ(plain.publish(first, 1, {"--wait", "1", "--timeout", "60"}).status, 0);
   ASSERT_TRUE(Cluster::eventually([&] { return plain.is_durable("a", 1); }));
@@ -142,8 +139,7 @@ TEST_F(Signed, WhatCameWithoutKeysStaysInUseUntilAVersionIsProven) {
 }
 
 TEST_F(Signed, VersionsOfAKeyThatIsRevokedEndWhereTheyAre) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   ASSERT_TRUE(published(1));
   const int pid = cluster.process("a").pid();
   // As after the theft of an origin: all keys of that name end, the one that signs, too.

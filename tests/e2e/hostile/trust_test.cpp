@@ -81,8 +81,7 @@ TEST_F(Trust, AnotherSigningKeyAndAnotherAuthorityComeWithoutNewKeysForEverybody
     EXPECT_EQ(ran.status, 0) << ran.err;
     return source;
   };
-  cluster.start_origin({"--topology", "chain"});
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"}, {"--topology", "chain"});
   publish(1, "1");
   rotate({});
   publish(2, "1");
@@ -125,8 +124,7 @@ TEST_F(Trust, AWorkersKeysDoNotMakeAnOrigin) {
       cluster.run({"daemon", "--role", "origin", "--state", cluster.state("false"), "--keys", keys.issue("false")}),
       Exits(2, "they are for worker false"));
   // Where a worker answers at the origin's address, nobody joins.
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   launch_worker(cluster, "b", cluster.address("a"), {});
   EXPECT_TRUE(says(cluster, "b", "is worker a, not the origin"));
 }
@@ -153,8 +151,7 @@ TEST_F(Trust, AWorkerWithKeysDoesNotFallBackToPlain) {
 }
 
 TEST_F(Trust, ANameIsTakenOverByItsOwnKeysOnly) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   const std::string first = cluster.address("a");
   const std::string others = keys.issue("a", 365, true);  // a second set of keys for that name
   cluster.process("a").signal(SIGSTOP);                   // silent, but not gone
@@ -172,9 +169,7 @@ TEST_F(Trust, ANameIsTakenOverByItsOwnKeysOnly) {
 }
 
 TEST_F(Trust, ARevokedWorkerIsClosedAndDoesNotComeBack) {
-  cluster.start_origin();
-  cluster.start_worker("a");
-  cluster.start_worker("b");
+  cluster.start_fleet({"a", "b"});
   keys.revoke("a");
   EXPECT_TRUE(Cluster::eventually([&] { return cluster.node("origin", "a").at("state") == "lost"; }));
   EXPECT_TRUE(says(cluster, "a", "as revoked"));
@@ -290,8 +285,7 @@ TEST_F(Trust, AnOriginEnrolsNobodyUnlessItIsTold) {
 
 TEST_F(Trust, EachRefusalIsCountedAndLogged) {
   const ClusterKeys other;
-  cluster.start_origin({"--enroll", keys.directory()});
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"}, {"--enroll", keys.directory()});
   const auto refused = [&](const std::string& node, const char* reason) {
     return cluster.self(node).at("refused").value(reason, 0u);
   };
@@ -376,8 +370,7 @@ UniqueFd connect_to(const std::string& address) {
 }
 
 TEST_F(Trust, HalfOpenConnectionsAreClosedAndHoldNothingUp) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   std::vector<UniqueFd> half_open;
   for (int i = 0; i < 300; ++i) {
     half_open.push_back(connect_to(cluster.address("origin")));

@@ -54,8 +54,7 @@ struct LearnerE2eTest : testing::Test, LearnerRuns {
 };
 
 TEST_F(LearnerE2eTest, AWorkerInstallsTheLearnersBits) {
-  cluster.start_origin();
-  cluster.start_worker("w1");
+  cluster.start_fleet({"w1"});
   // BF16 weights at a small learning rate change in few cells, so that lists of changes are published, too.
   const Ran ran = run("a", {"publish_state=" + cluster.state("origin"), "dtype=bfloat16", "learning_rate=1e-5",
                             "total_training_steps=12"});
@@ -85,8 +84,7 @@ TEST_F(LearnerE2eTest, AWorkerInstallsTheLearnersBits) {
 }
 
 TEST_F(LearnerE2eTest, AnAdaptersPublicationsAreDirectoriesOfPeft) {
-  cluster.start_origin();
-  cluster.start_worker("w1");
+  cluster.start_fleet({"w1"});
   const Ran ran = run("a", {"publish_state=" + cluster.state("origin"), "lora_rank=4", "lora_alpha=12",
                             "lora_publish=adapter", "lora_target_modules=q_proj,down_proj", "total_training_steps=3"});
   ASSERT_EQ(ran.status, 0) << ran.err;
@@ -113,8 +111,7 @@ TEST_F(LearnerE2eTest, AnAdaptersPublicationsAreDirectoriesOfPeft) {
 }
 
 TEST_F(LearnerE2eTest, TrainsOnWhileTheDaemonIsGone) {
-  cluster.start_origin();
-  cluster.start_worker("w1");
+  cluster.start_fleet({"w1"});
   Process learner = start(
       "a", {"publish_state=" + cluster.state("origin"), "total_training_steps=1000000", "rollout_batch_size=128"});
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("w1") >= 3; }))

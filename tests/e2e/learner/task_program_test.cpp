@@ -86,8 +86,7 @@ serve(Crashing())
 }
 
 TEST_F(TaskProgramE2eTest, AWorkersProgramScoresForItsLearner) {
-  cluster.start_origin();
-  cluster.start_worker("w1");
+  cluster.start_fleet({"w1"});
   const auto words = letters("a", {"total_training_steps=6", "publish_state=" + cluster.state("origin"),
                                    "rollout_source=http", "rollout_listen=127.0.0.1:0"});
   Process learner(words, out("a.out"), out("a.err"));

@@ -63,8 +63,7 @@ TEST_F(MemoryTest, AStepWritesItsPatchAndALostMemoryCostsNothing) {
 }
 
 TEST_F(MemoryTest, TheFirstVersionDecidesWhereVersionsLieAndAKillLosesNothing) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   cluster.start_worker("small", {"--memory-max", "1MiB"});
   EXPECT_EQ(cluster.self("a").at("versions_in"), "auto");
   publish(1);

@@ -25,8 +25,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 TEST_F(PatchTest, StepTravelsAsAPatchAndIsInstalledBitForBit) {
-  cluster.start_origin();
-  for (const char* name : {"a", "b", "c"}) cluster.start_worker(name);
+  cluster.start_fleet({"a", "b", "c"});
   EXPECT_EQ(publish(1).at("kind"), "full");
   for (std::uint64_t version = 2; version <= 4; ++version) {
     model.step();
@@ -47,8 +46,7 @@ TEST_F(PatchTest, StepTravelsAsAPatchAndIsInstalledBitForBit) {
 }
 
 TEST_F(PatchTest, LateJoinerGetsTheWholeVersionAndTheNextPatch) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   publish(1), model.step(), publish(2);
   cluster.start_worker("late");
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("late") == 2; }));
@@ -87,9 +85,7 @@ TEST_F(PatchTest, WorkerBeyondTheAnchorIntervalGetsTheWholeVersion) {
 }
 
 TEST_F(PatchTest, WorkerWithADamagedBaseRepairsItself) {
-  cluster.start_origin();
-  cluster.start_worker("a");
-  cluster.start_worker("b");
+  cluster.start_fleet({"a", "b"});
   publish(1);
   overwrite(cluster.state("a") + "/current/model.safetensors", 5'000'000, "damage");
   model.step();
@@ -110,8 +106,7 @@ TEST_F(PatchTest, WorkerWithADamagedBaseRepairsItself) {
 }
 
 TEST_F(PatchTest, OriginWithADamagedShadowStillPublishesTheRightBytes) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   publish(1);
   overwrite(cluster.state("origin") + "/current/model.safetensors", 5'000'000, "damage");
   model.step();
@@ -120,8 +115,7 @@ TEST_F(PatchTest, OriginWithADamagedShadowStillPublishesTheRightBytes) {
 }
 
 TEST_F(PatchTest, RestartedOriginGoesOnWithPatches) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   publish(1), model.step(), publish(2);
   ASSERT_EQ(cluster.end("origin", SIGKILL), 128 + SIGKILL);
   cluster.restart("origin");
@@ -135,15 +129,13 @@ TEST_F(PatchTest, RestartedOriginGoesOnWithPatches) {
 }
 
 TEST_F(PatchTest, NoPatchesSendsEveryVersionWhole) {
-  cluster.start_origin({"--no-patches"});
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"}, {"--no-patches"});
   publish(1), model.step();
   EXPECT_EQ(publish(2).at("kind"), "full");
 }
 
 TEST_F(PatchTest, NaNIsRefusedBeforeAnythingIsCompared) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   publish(1);
   model.step();
   model.cell(77) = 0x7fc0;
