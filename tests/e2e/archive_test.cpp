@@ -162,9 +162,6 @@ class JoinerTest : public ArchiveTest {
     more.insert(more.end(), {"--archive", server.url()});
     cluster.start_worker("joiner", more);
   }
-  [[nodiscard]] bool is_installed() {
-    return Cluster::eventually([&] { return cluster.version("joiner") == 1; });
-  }
   [[nodiscard]] std::uint64_t archive_bytes() const { return cluster.self("joiner").at("archive_bytes"); }
   [[nodiscard]] std::string trouble() const { return cluster.self("joiner").at("archive_trouble"); }
   [[nodiscard]] std::ptrdiff_t lines_of_archive() const {
@@ -177,8 +174,7 @@ class JoinerTest : public ArchiveTest {
 
 TEST_F(JoinerTest, ReadsBesideItsOrigin) {
   join();
-  ASSERT_TRUE(is_installed());
-  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+  ASSERT_TRUE(cluster.gets("joiner", 1, published[0]));
   EXPECT_GT(archive_bytes(), 500'000u);
   EXPECT_EQ(trouble(), "");
   EXPECT_EQ(lines_of_archive(), 0);
@@ -190,8 +186,7 @@ TEST_F(JoinerTest, CompletesWithoutPeers) {
   join({"--archive-rate", "4mbit"});
   ASSERT_TRUE(Cluster::eventually([&] { return archive_bytes() > 0; }));
   EXPECT_EQ(cluster.end("origin", SIGKILL), 128 + SIGKILL);
-  ASSERT_TRUE(is_installed());
-  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+  ASSERT_TRUE(cluster.gets("joiner", 1, published[0]));
 }
 
 TEST_F(JoinerTest, AnArchiveThatLiesChangesNothing) {
@@ -201,8 +196,7 @@ TEST_F(JoinerTest, AnArchiveThatLiesChangesNothing) {
     server.put(name, bytes);
   }
   join();
-  ASSERT_TRUE(is_installed());
-  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+  ASSERT_TRUE(cluster.gets("joiner", 1, published[0]));
   EXPECT_EQ(archive_bytes(), 0u);
   EXPECT_THAT(trouble(), HasSubstr("not what was published"));
   EXPECT_EQ(lines_of_archive(), 1);
@@ -218,8 +212,7 @@ TEST_F(JoinerTest, AnArchiveWithoutTheVersionIsSaidOnceAndAskedAgain) {
   ASSERT_TRUE(Cluster::eventually([&] { return trouble().find("does not have version 1") != std::string::npos; }))
       << cluster.log("joiner");
   server.put("index.json", whole);
-  ASSERT_TRUE(is_installed());
-  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+  ASSERT_TRUE(cluster.gets("joiner", 1, published[0]));
   EXPECT_EQ(lines_of_archive(), 1);
 }
 
@@ -246,8 +239,7 @@ class JoinerFaults : public JoinerTest, public testing::WithParamInterface<Fault
 TEST_P(JoinerFaults, PeersBringAllTheSame) {
   for (int i = 0; i < 4; ++i) server.fail_on("GET", "0001.0000", GetParam());
   join();
-  ASSERT_TRUE(is_installed());
-  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+  ASSERT_TRUE(cluster.gets("joiner", 1, published[0]));
   EXPECT_LE(lines_of_archive(), 1);
   if (GetParam() != Fault::kStill) {
     EXPECT_EQ(lines_of_archive(), 1) << cluster.log("joiner");

@@ -50,10 +50,8 @@ TEST(Crash, AtRandomMomentsLeavesEveryReaderWithWholeVersions) {
         ASSERT_THAT(cluster.publish(source, version, {}), Exits(0));
       }
       for (const char* name : {"a", "b", "c"}) {
-        ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == version; }))
-            << name << " after " << victim << " was killed " << moment.count() << " ms into version " << version << '\n'
-            << cluster.log(name);
-        EXPECT_TRUE(cluster.holds(name, source));
+        ASSERT_TRUE(cluster.gets(name, version, source)) << name << " after " << victim << " was killed "
+                                                         << moment.count() << " ms into version " << version << '\n';
       }
       for (const Reader* reader : {&origin_reader, &a_reader, &c_reader}) reader->read_once_more();
     }
@@ -78,8 +76,7 @@ TEST(Crash, OfAWorkerInTheMiddleCostsNoVerifiedChunk) {
   const auto before = cluster.self("a").at("bytes_received").get<std::uint64_t>();
   ASSERT_EQ(cluster.end("a", SIGKILL), 128 + SIGKILL);
   cluster.restart("a");
-  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 1; }));
-  EXPECT_TRUE(cluster.holds("a", source));
+  ASSERT_TRUE(cluster.gets("a", 1, source));
   const auto after = cluster.self("a").at("bytes_received").get<std::uint64_t>();
   // What was verified and not yet written when it died is at most what may wait for the disk.
   EXPECT_LE(after, 32 * kMiB + 4096 - before + 2 * kMiB) << before << " bytes had come before";
@@ -95,8 +92,7 @@ TEST(Crash, OfTheOriginLosesNoVersionThatItPublished) {
   cluster.restart("origin");
   EXPECT_EQ(cluster.version("origin"), 3u);
   cluster.start_worker("late");
-  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("late") == 3; }));
-  EXPECT_TRUE(cluster.holds("late", source));
+  EXPECT_TRUE(cluster.gets("late", 3, source));
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.self("a").at("state") == "idle"; }));
   EXPECT_EQ(cluster.publish(source, 4).status, 0);
 }

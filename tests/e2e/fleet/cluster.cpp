@@ -209,4 +209,13 @@ testing::AssertionResult Cluster::holds(const std::string& name, const std::stri
   return failure;
 }
 
+testing::AssertionResult Cluster::gets(const std::string& name, std::uint64_t version,
+                                       const std::string& snapshot) const {
+  if (!eventually([&] { return this->version(name) == version; })) {
+    return testing::AssertionFailure() << name << " has version " << this->version(name) << '\n' << log(name);
+  }
+  testing::AssertionResult held = holds(name, snapshot);
+  return held ? held : held << '\n' << log(name);
+}
+
 }  // namespace weightcast

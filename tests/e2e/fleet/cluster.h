@@ -68,6 +68,10 @@ class Cluster {
   /// Whether `current` of that node holds exactly the files of `snapshot` (a file or a directory).
   [[nodiscard]] testing::AssertionResult holds(const std::string& name, const std::string& snapshot) const;
 
+  /// Whether that node comes to have `version`, and then holds exactly `snapshot`.
+  [[nodiscard]] testing::AssertionResult gets(const std::string& name, std::uint64_t version,
+                                              const std::string& snapshot) const;
+
   /// Waits for it. The limit is for what never comes, not for a host that is slow.
   template <typename Condition>
   [[nodiscard]] static bool eventually(Condition condition,

@@ -90,8 +90,7 @@ TEST_F(MemoryTest, TheFirstVersionDecidesWhereVersionsLieAndAKillLosesNothing) {
     EXPECT_EQ(cluster.self(name).at("versions_in"), std::string(name) == "small" ? "disk" : "memory");
   }
   for (std::uint64_t version = 2; version <= 3; ++version) ASSERT_NO_FATAL_FAILURE(step_to(version));
-  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("small") == 3; }));
-  EXPECT_TRUE(cluster.holds("small", model.path()));
+  EXPECT_TRUE(cluster.gets("small", 3, model.path()));
 
   // Of a memory that is lost the first start decides anew, by the size that the log tells.
   EXPECT_TRUE(cluster.end("a", SIGKILL).has_value());
@@ -146,8 +145,7 @@ TEST_F(MemoryTest, TheOnlyCopyLiesWhereOneFits) {
   EXPECT_EQ(read_file(cluster.state("a") + "/current/model.safetensors"), in_use);
   EXPECT_TRUE(cluster.end("a", SIGTERM).has_value());
   cluster.start_worker("a", {"--single-copy", "--versions-in", "disk"});
-  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 7; })) << cluster.log("a");
-  EXPECT_TRUE(cluster.holds("a", model.path()));
+  ASSERT_TRUE(cluster.gets("a", 7, model.path()));
 }
 
 TEST_F(MemoryTest, AJoinerGetsAVersionWholeFromAnOriginWhoseMemoryWasLost) {
@@ -161,8 +159,7 @@ TEST_F(MemoryTest, AJoinerGetsAVersionWholeFromAnOriginWhoseMemoryWasLost) {
   }
   cluster.restart("origin");
   cluster.start_worker("b");
-  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("b") == 2; })) << cluster.log("origin");
-  EXPECT_TRUE(cluster.holds("b", model.path()));
+  ASSERT_TRUE(cluster.gets("b", 2, model.path())) << cluster.log("origin");
 }
 
 TEST_F(MemoryTest, VersionsInMemoryAreProvenByteForByte) {

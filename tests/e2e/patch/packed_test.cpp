@@ -66,8 +66,7 @@ TEST_F(PackedTest, RestartedOriginPacksAgainForWhoIsInTheMiddle) {
   cluster.end("origin", SIGKILL);
   cluster.restart("origin");
   for (const char* name : {"a", "b"}) {
-    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == 1; })) << cluster.log(name);
-    EXPECT_TRUE(cluster.holds(name, model.path()));
+    ASSERT_TRUE(cluster.gets(name, 1, model.path()));
     EXPECT_LT(received(name), 7 * model.file_bytes() / 10);
   }
 }

@@ -49,8 +49,7 @@ TEST_F(PatchTest, LateJoinerGetsTheWholeVersionAndTheNextPatch) {
   cluster.start_fleet({"a"});
   publish(1), model.step(), publish(2);
   cluster.start_worker("late");
-  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("late") == 2; }));
-  EXPECT_TRUE(cluster.holds("late", model.path()));
+  ASSERT_TRUE(cluster.gets("late", 2, model.path()));
   const std::uint64_t before = received("late");
   EXPECT_GE(before, model.file_bytes());
   model.step();
@@ -91,8 +90,7 @@ TEST_F(PatchTest, WorkerWithADamagedBaseRepairsItself) {
   model.step();
   publish(2);
   // Who finds it while the patch is under way is away for a moment, and publish() no longer waits for it.
-  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 2; })) << cluster.log("a");
-  EXPECT_TRUE(cluster.holds("a", model.path()));
+  EXPECT_TRUE(cluster.gets("a", 2, model.path()));
   // By the segment where the damaged cell changed, by who makes version 1 durable, or by who reads all the time.
   EXPECT_THAT(cluster.log("a"),
               testing::AnyOf(HasSubstr("are not those that it was made from"), HasSubstr("do not match the snapshot's"),
@@ -151,8 +149,7 @@ TEST_F(PatchTest, TrainerThatPublishesFasterThanLinksCarryStillReachesEveryone) 
   for (const char* name : {"a", "b"}) cluster.start_worker(name, {"--uplink", "20mbit", "--downlink", "20mbit"});
   for (std::uint64_t version = 1; version <= 12; ++version) model.step(), publish(version, {});
   for (const char* name : {"a", "b"}) {
-    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == 12; })) << cluster.log(name);
-    EXPECT_TRUE(cluster.holds(name, model.path()));
+    ASSERT_TRUE(cluster.gets(name, 12, model.path()));
   }
 }
 
