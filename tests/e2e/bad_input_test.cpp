@@ -98,8 +98,7 @@ TEST_F(OneWorker, AnotherModelNeedsConsentAndFilesThatAreLostAreTold) {
 }
 
 TEST_F(OneWorker, VersionsMustGrow) {
-  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 1000, 1);
-  ASSERT_EQ(cluster.publish(source, 5).status, 0);
+  const std::string source = cluster.publish_bytes(5, 1000);
   for (const std::uint64_t version : {5, 4, 0}) {
     EXPECT_THAT(cluster.publish(source, version), Exits(1, std::to_string(version))) << version;
   }
@@ -284,8 +283,7 @@ TEST(FullDisk, WorkerSaysSoKeepsServingAndRecoversWhenThereIsRoom) {
   cluster.start_origin();
   cluster.start_worker("a", {"--versions-in", "disk"});
   cluster.start_worker("b");
-  const std::string first = write_snapshot(cluster.temp().file("first.safetensors"), 4 * kMiB, 1);
-  ASSERT_EQ(cluster.publish(first, 1).status, 0);
+  const std::string first = cluster.publish_bytes(1, 4 * kMiB);
 
   const std::string filler = cluster.state("a") + "/filler";
   write_snapshot(filler, 16 * kMiB, 2);
@@ -305,10 +303,8 @@ TEST(FullDisk, AVersionThatFindsNoRoomInMemoryIsRefusedAndTheOneBeforeStays) {
   Cluster cluster;
   const SmallDisk memory(cluster.memory(), 24);
   if (!memory.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
-  cluster.start_origin({"--versions-in", "disk"});
-  cluster.start_worker("a");
-  const std::string first = write_snapshot(cluster.temp().file("first.safetensors"), 4 * kMiB, 1);
-  ASSERT_EQ(cluster.publish(first, 1).status, 0);
+  cluster.start_fleet({"a"}, {"--versions-in", "disk"});
+  const std::string first = cluster.publish_bytes(1, 4 * kMiB);
   EXPECT_EQ(cluster.self("a").at("versions_in"), "memory") << cluster.log("a");
   const std::string second = write_snapshot(cluster.temp().file("second.safetensors"), 24 * kMiB, 2);
   EXPECT_EQ(cluster.publish(second, 2, {"--wait", "1", "--timeout", "2", "--new-model"}).status, 1);

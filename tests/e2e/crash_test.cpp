@@ -68,10 +68,8 @@ TEST(Crash, AtRandomMomentsLeavesEveryReaderWithWholeVersions) {
 
 TEST(Crash, OfAWorkerInTheMiddleCostsNoVerifiedChunk) {
   Cluster cluster;
-  cluster.start_origin({"--uplink", "100mbit"});
-  cluster.start_worker("a");
-  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 32 * kMiB, 1);
-  ASSERT_EQ(cluster.publish(source, 1, {}).status, 0);
+  cluster.start_fleet({"a"}, {"--uplink", "100mbit"});
+  const std::string source = cluster.publish_bytes(1, 32 * kMiB, {});
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.self("a").at("bytes_received") > 16 * kMiB; }));
   const auto before = cluster.self("a").at("bytes_received").get<std::uint64_t>();
   ASSERT_EQ(cluster.end("a", SIGKILL), 128 + SIGKILL);
@@ -84,10 +82,8 @@ TEST(Crash, OfAWorkerInTheMiddleCostsNoVerifiedChunk) {
 
 TEST(Crash, OfTheOriginLosesNoVersionThatItPublished) {
   Cluster cluster;
-  cluster.start_origin();
-  cluster.start_worker("a");
-  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 1 * kMiB, 1);
-  ASSERT_EQ(cluster.publish(source, 3).status, 0);
+  cluster.start_fleet({"a"});
+  const std::string source = cluster.publish_bytes(3, 1 * kMiB);
   ASSERT_EQ(cluster.end("origin", SIGKILL), 128 + SIGKILL);
   cluster.restart("origin");
   EXPECT_EQ(cluster.version("origin"), 3u);

@@ -33,8 +33,7 @@ TEST(History, OutlivesTheOriginsProcess) {
   Cluster cluster;
   cluster.start_fleet({"a", "b"});
   for (std::uint64_t version : {1, 2}) {
-    const std::string path = write_snapshot(cluster.temp().file("model.safetensors"), kMiB, unsigned(version));
-    ASSERT_EQ(cluster.publish(path, version).status, 0);
+    cluster.publish_bytes(version, kMiB);
   }
   const std::string directory = cluster.state("origin") + "/history";
   ASSERT_TRUE(Cluster::eventually([&] { return std::filesystem::exists(directory + "/2"); }));
@@ -56,8 +55,7 @@ TEST(History, OutlivesTheOriginsProcess) {
   }
   EXPECT_EQ(cluster.phases("a", 2), phases);
 
-  const std::string path = write_snapshot(cluster.temp().file("model.safetensors"), kMiB, 3);
-  ASSERT_EQ(cluster.publish(path, 3).status, 0);
+  cluster.publish_bytes(3, kMiB);
   EXPECT_EQ(history_of(cluster)["publications"].size(), 3u);
   EXPECT_THAT(trace_of(cluster, 4).err, HasSubstr("this origin remembers versions 1 to 3"));
 }

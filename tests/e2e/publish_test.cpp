@@ -78,10 +78,8 @@ TEST(Takeover, HasTheThreadsThatItWasGiven) {
   std::ptrdiff_t threads[2] = {};
   for (const int many : {0, 1}) {
     Cluster cluster;
-    cluster.start_origin({"--threads", many != 0 ? "7" : "1"});
-    cluster.start_worker("a");
-    const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 16 * kMiB, 1);
-    ASSERT_EQ(cluster.publish(source, 1).status, 0) << cluster.log("origin");
+    cluster.start_fleet({"a"}, {"--threads", many != 0 ? "7" : "1"});
+    const std::string source = cluster.publish_bytes(1, 16 * kMiB);
     EXPECT_TRUE(cluster.holds("a", source));
     threads[many] = threads_of(cluster.process("origin"));
   }
@@ -89,8 +87,7 @@ TEST(Takeover, HasTheThreadsThatItWasGiven) {
 }
 
 TEST_F(ThreeWorkers, StatusTellsOfEveryNode) {
-  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 100'000, 1);
-  ASSERT_EQ(cluster.publish(source, 1).status, 0);
+  cluster.publish_bytes(1, 100'000);
   const nlohmann::json status = cluster.status("origin");
   ASSERT_EQ(status.at("nodes").size(), 4u);
   for (const nlohmann::json& node : status.at("nodes")) {
@@ -127,8 +124,7 @@ TEST_F(ThreeWorkers, PublishJsonHasTheDocumentedKeysAndNullForWhatWasNotReached)
 
 TEST_F(ThreeWorkers, OldVersionsAreForgottenAndTheCurrentOneIsListed) {
   for (unsigned v = 1; v <= 4; ++v) {
-    const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 50'000, v);
-    ASSERT_EQ(cluster.publish(source, v).status, 0);
+    cluster.publish_bytes(v, 50'000);
   }
   for (const char* name : {"origin", "a"}) {
     nlohmann::json list;
@@ -268,11 +264,8 @@ TEST(Wait, WithoutAnyWorkerIsNotReached) {
 
 TEST(Terminate, EndsADaemonWithoutWaitingForWhatItSends) {
   Cluster cluster;
-  cluster.start_origin({"--uplink", "20mbit"});
-  cluster.start_worker("idle");
-  cluster.start_worker("busy");
-  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 192 * kMiB, 1);
-  ASSERT_EQ(cluster.publish(source, 1, {}).status, 0);
+  cluster.start_fleet({"idle", "busy"}, {"--uplink", "20mbit"});
+  cluster.publish_bytes(1, 192 * kMiB, {});
   // To send it takes 80 s; to end takes a moment, and more of them on a busy host.
   for (const char* name : {"busy", "idle", "origin"}) EXPECT_EQ(cluster.end(name, SIGTERM, 20s), 0) << name;
 }

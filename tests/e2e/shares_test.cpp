@@ -54,9 +54,7 @@ TEST_F(SharesTest, AWorkerBesideOneThatTakesCopyAfterCopyOnManyConnectionsWaitsT
                                              Conduct::kHonest);
   });
   ASSERT_TRUE(Cluster::eventually([&] { return !cluster.node("origin", "greedy").is_null(); }));
-  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), kBytes, 1);
-  const Ran ran = cluster.publish(source, 1);
-  ASSERT_EQ(ran.status, 0) << ran.err << cluster.log("origin");
+  cluster.publish_bytes(1, kBytes);
   std::vector<double> alone_s, beside_s;
   for (unsigned pair = 0; pair < kPairs; ++pair) {
     alone_s.push_back(join(2 + 2 * pair));

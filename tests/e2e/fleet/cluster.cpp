@@ -149,6 +149,13 @@ Ran Cluster::publish(const std::string& path, std::uint64_t version, const Flags
   return run(arguments);
 }
 
+std::string Cluster::publish_bytes(std::uint64_t version, std::uint64_t bytes, const Flags& flags) const {
+  const std::string path =
+      write_snapshot(temp_.file(std::to_string(version) + ".safetensors"), bytes, static_cast<unsigned>(version));
+  EXPECT_THAT(publish(path, version, flags), Exits(0)) << log("origin");
+  return path;
+}
+
 nlohmann::json Cluster::status(const std::string& name) const {
   const Ran ran = run({"status", "--state", state(name), "--json"});
   return ran.status == 0 ? nlohmann::json::parse(ran.out) : nlohmann::json();

@@ -53,6 +53,8 @@ class Cluster {
   [[nodiscard]] Ran run(const Flags& arguments, std::chrono::milliseconds limit = std::chrono::minutes(4)) const;
   /// Publishes from the origin with --json; `flags` may say more.
   [[nodiscard]] Ran publish(const std::string& path, std::uint64_t version, const Flags& flags = {"--wait", "1"}) const;
+  /// The same with a snapshot of so many bytes, which is written for it; they depend on the version. Returns its path.
+  std::string publish_bytes(std::uint64_t version, std::uint64_t bytes, const Flags& flags = {"--wait", "1"}) const;
   /// `status --json` of one daemon; null if it does not answer.
   [[nodiscard]] nlohmann::json status(const std::string& name) const;
   /// A node's entry in its own status.

@@ -20,12 +20,7 @@ class GreedyMembers : public KeyedFleet {
   [[nodiscard]] std::unique_ptr<GreedyMember> subscriber(const std::string& name, std::size_t connections) {
     return take_copies_of(Version{1}, keys, name, cluster.address("origin"), connections);
   }
-  void publish(std::uint64_t version) {
-    const std::string source =
-        write_snapshot(cluster.temp().file(std::to_string(version)), kBytes, static_cast<unsigned>(version));
-    const Ran ran = cluster.publish(source, version, {"--wait", "1", "--timeout", "60"});
-    ASSERT_EQ(ran.status, 0) << ran.err << cluster.log("origin");
-  }
+  void publish(std::uint64_t version) { cluster.publish_bytes(version, kBytes, {"--wait", "1", "--timeout", "60"}); }
   [[nodiscard]] std::string offence(const std::string& name) {
     const auto node = cluster.node("origin", name);
     return node.is_null() ? std::string() : node.at("offence").get<std::string>();

@@ -145,9 +145,7 @@ TEST_F(Impostor, IsTurnedAwayNamedAndChangesNothingForTheMemberWhoseNameItTakes)
   EXPECT_EQ(cluster.self("origin").at("refused").value("identity", 0), 3) << cluster.log("origin");
   EXPECT_EQ(cluster.self("b").at("refused").value("identity", 0), 1) << cluster.log("b");
   EXPECT_EQ(cluster.node("origin", "a").at("address"), at);
-  const std::string source = write_snapshot(cluster.temp().file("1.safetensors"), kBytes, 1);
-  const Ran ran = cluster.publish(source, 1, {"--wait", "1", "--timeout", "60"});
-  ASSERT_EQ(ran.status, 0) << ran.err << cluster.log("origin");
+  const std::string source = cluster.publish_bytes(1, kBytes, {"--wait", "1", "--timeout", "60"});
   for (const char* name : {"a", "b"}) EXPECT_TRUE(cluster.holds(name, source)) << name << cluster.log(name);
 }
 

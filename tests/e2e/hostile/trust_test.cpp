@@ -75,11 +75,7 @@ TEST_F(Trust, AnotherSigningKeyAndAnotherAuthorityComeWithoutNewKeysForEverybody
     cluster.restart("origin");
   };
   const auto publish = [&](std::uint64_t version, const std::string& waits_for) {
-    const std::string source =
-        write_snapshot(cluster.temp().file(std::to_string(version)), kBytes, static_cast<unsigned>(version));
-    const Ran ran = cluster.publish(source, version, {"--wait", waits_for, "--timeout", "60"});
-    EXPECT_EQ(ran.status, 0) << ran.err;
-    return source;
+    return cluster.publish_bytes(version, kBytes, {"--wait", waits_for, "--timeout", "60"});
   };
   cluster.start_fleet({"a"}, {"--topology", "chain"});
   publish(1, "1");
@@ -242,8 +238,7 @@ TEST_F(Trust, AMachineEnrolsByATokenAndJoins) {
   // Beside one whose keys were copied, as its parent or its child.
   cluster.start_worker("a");
   cluster.start_worker("new-1", {"--keys", file});
-  const std::string source = write_snapshot(cluster.temp().file("m"), kBytes, 5);
-  EXPECT_EQ(cluster.publish(source, 1).status, 0);
+  const std::string source = cluster.publish_bytes(1, kBytes);
   EXPECT_TRUE(cluster.holds("new-1", source));
 
   // The token is used up, also after the origin's restart.
@@ -375,8 +370,7 @@ TEST_F(Trust, HalfOpenConnectionsAreClosedAndHoldNothingUp) {
     // Some say nothing, some begin a handshake.
     if (i % 2 == 0) (void)!::send(half_open.back().get(), "\x16\x03\x01\x02\x00\x01", 6, MSG_NOSIGNAL);
   }
-  const std::string source = write_snapshot(cluster.temp().file("m"), kBytes, 5);
-  EXPECT_EQ(cluster.publish(source, 1).status, 0);
+  const std::string source = cluster.publish_bytes(1, kBytes);
   cluster.start_worker("b");
   EXPECT_TRUE(Cluster::eventually([&] { return cluster.holds("b", source); }));
   // Each is closed by the other end within its bound.
