@@ -1,8 +1,6 @@
 // What goes wrong on a bad day, and what the person or the daemon is told about it.
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
@@ -14,8 +12,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/settings/endpoint.h"
 #include "proto/frame.h"
 #include "tests/e2e/fleet/cluster.h"
+#include "tests/http/raw_client.h"
 #include "tests/patch/safetensors_bytes.h"
 
 namespace weightcast {
@@ -157,38 +157,8 @@ TEST(Worker, KeepsDiallingAnOriginThatIsNotThereAndSaysSo) {
 
 // ---- peers that do not keep to the protocol
 
-/// A TCP connection to a daemon, with nothing of ours on it.
-class RawPeer {
- public:
-  explicit RawPeer(const std::string& address) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-    ::inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
-    WC_CHECK(::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
-    const timeval limit{60, 0};
-    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  }
-  ~RawPeer() { ::close(fd_); }
-  RawPeer(const RawPeer&) = delete;
-  RawPeer& operator=(const RawPeer&) = delete;
-
-  bool send(std::string_view bytes) {
-    return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == ssize_t(bytes.size());
-  }
-  /// Whether the daemon ended the connection within a minute; what it says before is passed over.
-  bool is_closed() {
-    char buffer[4096];
-    for (;;) {
-      const ssize_t n = ::recv(fd_, buffer, sizeof buffer, 0);
-      if (n == 0 || (n < 0 && errno == ECONNRESET)) return true;
-      if (n < 0) return false;
-    }
-  }
-
- private:
-  int fd_;
-};
+/// A connection to a daemon, with nothing of ours on it.
+RawClient dial(const std::string& address) { return RawClient(Endpoint::parse(address).value().port); }
 
 std::string frame_header(std::uint32_t body_bytes) {
   FrameHeader header;
@@ -200,42 +170,42 @@ std::string frame_header(std::uint32_t body_bytes) {
 TEST_F(OneWorker, PeersThatSendNonsenseAreClosedAndTheDaemonGoesOn) {
   for (const char* name : {"origin", "a"}) {
     SCOPED_TRACE(name);
-    RawPeer garbage(cluster.address(name));
-    garbage.send(std::string(4096, '\x5a'));
-    EXPECT_TRUE(garbage.is_closed());
+    RawClient garbage = dial(cluster.address(name));
+    garbage.say(std::string(4096, '\x5a'));
+    EXPECT_TRUE(garbage.ended());
 
-    RawPeer http(cluster.address(name));
-    http.send("GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a\r\n\r\n");
-    EXPECT_TRUE(http.is_closed());
+    RawClient http = dial(cluster.address(name));
+    http.say("GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a\r\n\r\n");
+    EXPECT_TRUE(http.ended());
 
-    RawPeer huge(cluster.address(name));
-    huge.send(frame_header(0xffffffff));
-    EXPECT_TRUE(huge.is_closed());
+    RawClient huge = dial(cluster.address(name));
+    huge.say(frame_header(0xffffffff));
+    EXPECT_TRUE(huge.ended());
 
-    RawPeer not_a_message(cluster.address(name));
-    not_a_message.send(frame_header(4) + "\xff\xff\xff\xff");
-    EXPECT_TRUE(not_a_message.is_closed());
+    RawClient not_a_message = dial(cluster.address(name));
+    not_a_message.say(frame_header(4) + "\xff\xff\xff\xff");
+    EXPECT_TRUE(not_a_message.ended());
 
-    RawPeer half(cluster.address(name));
-    half.send(frame_header(100).substr(0, 11));
+    RawClient half = dial(cluster.address(name));
+    half.say(frame_header(100).substr(0, 11));
   }
   expect_still_works();
 }
 
 TEST_F(OneWorker, PeersThatNeverFinishAFrameOrSayNothingAreClosedInTime) {
-  RawPeer silent(cluster.address("origin"));
-  RawPeer endless(cluster.address("origin"));
-  endless.send(frame_header(1'000'000) + "the start of something");
-  RawPeer silent_at_worker(cluster.address("a"));
+  RawClient silent = dial(cluster.address("origin"));
+  RawClient endless = dial(cluster.address("origin"));
+  endless.say(frame_header(1'000'000) + "the start of something");
+  RawClient silent_at_worker = dial(cluster.address("a"));
   expect_still_works();
-  EXPECT_TRUE(silent.is_closed());
-  EXPECT_TRUE(endless.is_closed());
-  EXPECT_TRUE(silent_at_worker.is_closed());
+  EXPECT_TRUE(silent.ended());
+  EXPECT_TRUE(endless.ended());
+  EXPECT_TRUE(silent_at_worker.ended());
 }
 
 TEST_F(OneWorker, ManyPeersThatSayNothingDoNotKeepOthersOut) {
-  std::vector<std::unique_ptr<RawPeer>> peers;
-  for (int i = 0; i < 200; ++i) peers.push_back(std::make_unique<RawPeer>(cluster.address("origin")));
+  std::vector<RawClient> peers;
+  for (int i = 0; i < 200; ++i) peers.push_back(dial(cluster.address("origin")));
   cluster.start_worker("b");
   expect_still_works();
   EXPECT_TRUE(cluster.holds("b", cluster.temp().file("good.safetensors")));
