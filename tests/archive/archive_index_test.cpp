@@ -5,10 +5,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/result_matchers.h"
+
 namespace weightcast {
 namespace {
 
-using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 ArchiveIndex sample() {
@@ -44,9 +45,7 @@ constexpr const char* kText = R"({
 
 TEST(ArchiveIndex, TextIsTheFormsOwn) {
   EXPECT_EQ(to_json(sample()), kText);
-  const auto read = parse_index(kText);
-  ASSERT_TRUE(read.has_value()) << read.error().message();
-  EXPECT_EQ(*read, sample());
+  EXPECT_THAT(parse_index(kText), Gives(sample()));
 }
 
 TEST(ArchiveIndex, ARunWithoutANameIsRead) {
@@ -91,10 +90,7 @@ TEST(ArchiveIndex, RefusesWhatIsOutOfRange) {
 TEST(ArchiveIndex, AnotherFormIsOfAnotherRelease) {
   Json json = Json::parse(kText);
   json["form"] = 2;
-  const auto read = parse_index(json.dump());
-  ASSERT_FALSE(read.has_value());
-  EXPECT_EQ(read.error().code, Errc::kUnsupported);
-  EXPECT_THAT(read.error().detail, HasSubstr("form 2"));
+  EXPECT_THAT(parse_index(json.dump()), FailsWith(Errc::kUnsupported, "form 2"));
 }
 
 TEST(ArchiveIndex, NamesBeginWithTheRun) {

@@ -42,22 +42,23 @@ std::vector<PayloadId> way(const ArchiveIndex& index, std::uint64_t version) {
 
 PayloadId step(std::uint64_t version, std::uint64_t base) { return patch_of(Version{version}, Version{base}); }
 
-TEST(ArchivePlan, BeginsWithTheOldestWholeVersionAndGoesOnByPatches) {
+struct ArchivePlanTest : testing::Test {
   ArchiveIndex index;
+};
+
+TEST_F(ArchivePlanTest, BeginsWithTheOldestWholeVersionAndGoesOnByPatches) {
   EXPECT_THAT(taken(index, {whole(3), patch(4, 3), whole(5), patch(5, 4), patch(6, 5)}),
               ElementsAre(Version{3}, step(4, 3), step(5, 4), step(6, 5)));
   EXPECT_EQ(newest_in(index), Version{6});
   EXPECT_THAT(way(index, 5), ElementsAre(Version{3}, step(4, 3), step(5, 4)));
 }
 
-TEST(ArchivePlan, TakesNothingWithoutAVersionThatCanBeProven) {
-  ArchiveIndex index;
+TEST_F(ArchivePlanTest, TakesNothingWithoutAVersionThatCanBeProven) {
   EXPECT_TRUE(taken(index, {whole(3, false), patch(4, 3)}).empty());
   EXPECT_THAT(taken(index, {whole(3, false), patch(4, 3), whole(4)}), ElementsAre(Version{4}));
 }
 
-TEST(ArchivePlan, EveryNthVersionIsWholeOrTheFirstAfterItThatCanBeProven) {
-  ArchiveIndex index;
+TEST_F(ArchivePlanTest, EveryNthVersionIsWholeOrTheFirstAfterItThatCanBeProven) {
   std::vector<LoggedPayload> log{whole(1)};
   std::vector<PayloadId> wholes;
   for (std::uint64_t version = 2; version <= 20; ++version) {
@@ -73,14 +74,12 @@ TEST(ArchivePlan, EveryNthVersionIsWholeOrTheFirstAfterItThatCanBeProven) {
   EXPECT_THAT(way(index, 5), ElementsAre(Version{1}, step(2, 1), step(3, 2), step(4, 3), step(5, 4)));
 }
 
-TEST(ArchivePlan, VersionsMayBeNumberedWithGaps) {
-  ArchiveIndex index;
+TEST_F(ArchivePlanTest, VersionsMayBeNumberedWithGaps) {
   EXPECT_THAT(taken(index, {whole(100), patch(200, 100), patch(300, 200), whole(300)}, 2),
               ElementsAre(Version{100}, step(200, 100), step(300, 200), Version{300}));
 }
 
-TEST(ArchivePlan, AVersionThatNoPatchLeadsToComesWhole) {
-  ArchiveIndex index;
+TEST_F(ArchivePlanTest, AVersionThatNoPatchLeadsToComesWhole) {
   static_cast<void>(taken(index, {whole(1)}));
   EXPECT_TRUE(taken(index, {whole(7, true, true)}).empty()) << "its patch may come";
   EXPECT_THAT(taken(index, {whole(7, true, true), patch(7, 1)}), ElementsAre(step(7, 1)));
@@ -88,20 +87,17 @@ TEST(ArchivePlan, AVersionThatNoPatchLeadsToComesWhole) {
   EXPECT_TRUE(way(index, 8).empty());
 }
 
-TEST(ArchivePlan, OtherFilesBeginAnew) {
-  ArchiveIndex index;
+TEST_F(ArchivePlanTest, OtherFilesBeginAnew) {
   const std::vector<LoggedPayload> log{whole(1), patch(2, 1, "other"), {Version{2}, "other", true}};
   EXPECT_THAT(taken(index, log), ElementsAre(Version{1}, Version{2}));
 }
 
-TEST(ArchivePlan, OlderVersionsAreNotTakenAnyMore) {
-  ArchiveIndex index;
+TEST_F(ArchivePlanTest, OlderVersionsAreNotTakenAnyMore) {
   static_cast<void>(taken(index, {whole(5)}));
   EXPECT_TRUE(taken(index, {whole(3), patch(4, 3), whole(5)}).empty());
 }
 
-TEST(ArchivePlan, OfTwoPatchesToAVersionTheShorterStepIsTaken) {
-  ArchiveIndex index;
+TEST_F(ArchivePlanTest, OfTwoPatchesToAVersionTheShorterStepIsTaken) {
   EXPECT_THAT(taken(index, {whole(1), patch(2, 1), patch(3, 1), patch(3, 2)}),
               ElementsAre(Version{1}, step(2, 1), step(3, 2)));
 }
@@ -115,8 +111,7 @@ TEST(ArchivePlan, SaysWhatThereIsWhereAVersionIsMissing) {
 }
 
 // An index of somebody else's: patches without a base, in circles of none.
-TEST(ArchivePlan, PatchesThatBeginNowhereLeadNowhere) {
-  ArchiveIndex index;
+TEST_F(ArchivePlanTest, PatchesThatBeginNowhereLeadNowhere) {
   index.payloads = {{step(6, 5), 1, 4096, kFiles}, {step(7, 6), 1, 4096, kFiles}};
   EXPECT_EQ(newest_in(index), kNoVersion);
   EXPECT_FALSE(way_to(index, Version{7}).has_value());

@@ -8,6 +8,7 @@
 #include "archive/s3_requests.h"
 #include "base/text.h"
 #include "tests/archive/object_server.h"
+#include "tests/result_matchers.h"
 
 namespace weightcast {
 namespace {
@@ -86,8 +87,7 @@ TEST_F(HttpObjectsTest, WritesAndReads) {
 
 TEST_F(HttpObjectsTest, WhatMayPassIsTriedAgain) {
   server_.fail_next({Fault::kUnavailable, Fault::kDrop});
-  const Status written = objects_.write("thing", bytes_of("text"));
-  ASSERT_TRUE(written.has_value()) << written.error().message();
+  ASSERT_THAT(objects_.write("thing", bytes_of("text")), Succeeds());
   server_.fail_next({Fault::kUnavailable, Fault::kUnavailable});
   EXPECT_EQ(*objects_.read("thing", 10), "text");
   server_.fail_next({Fault::kUnavailable, Fault::kUnavailable, Fault::kUnavailable});
@@ -101,8 +101,7 @@ TEST_F(HttpObjectsTest, ARangeThatIsCutGoesOnWhereItWas) {
   server_.put("thing", text);
   // More often than one that does not come further may fail.
   server_.fail_next({Fault::kCut, Fault::kCut, Fault::kCut, Fault::kCut, Fault::kCut});
-  const Status status = read(100, 399'000, text.size());
-  ASSERT_TRUE(status.has_value()) << status.error().message();
+  ASSERT_THAT(read(100, 399'000, text.size()), Succeeds());
   EXPECT_EQ(got_, text.substr(100, 399'000));
   const auto requests = server_.requests();
   ASSERT_EQ(requests.size(), 6u);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/result_matchers.h"
+
 namespace weightcast {
 namespace {
 
@@ -21,10 +23,7 @@ struct AdmissionTest : testing::Test {
 
 TEST_F(AdmissionTest, IdentifiedConnectionsFillTheLimitAndNoMore) {
   for (int i = 0; i < 4; ++i) add_identified("a"), add_identified("b");
-  const Status refused = add("c");
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().code, Errc::kBusy);
-  EXPECT_NE(refused.error().detail.find("RLIMIT_NOFILE"), std::string::npos);
+  EXPECT_THAT(add("c"), FailsWith(Errc::kBusy, "RLIMIT_NOFILE"));
   admission.erase(ConnId{1});
   EXPECT_TRUE(add("c").has_value());
 }

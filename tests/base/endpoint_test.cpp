@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/result_matchers.h"
+
 namespace weightcast {
 namespace {
 
@@ -20,9 +22,7 @@ TEST(Endpoint, ReadsNamesAndBothKindsOfAddress) {
 TEST(Endpoint, RefusesEverythingElse) {
   for (const char* text : {"", ":", "host", "host:", ":7000", "host:port", "host:-1", "host:65536", "host:70 00",
                            "::1:7000", "[::1]", "[::1:7000", "[]:7000"}) {
-    const auto endpoint = Endpoint::parse(text);
-    ASSERT_FALSE(endpoint.has_value()) << text;
-    EXPECT_EQ(endpoint.error().code, Errc::kInvalidArgument);
+    EXPECT_THAT(Endpoint::parse(text), FailsWith(Errc::kInvalidArgument)) << text;
   }
 }
 

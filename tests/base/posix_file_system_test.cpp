@@ -9,11 +9,10 @@
 #include <thread>
 
 #include "tests/patch/temp_dir.h"
+#include "tests/result_matchers.h"
 
 namespace weightcast {
 namespace {
-
-using testing::HasSubstr;
 
 TEST(PosixFileSystem, RefusesAtOnceWhatIsNoRegularFile) {
   PosixFileSystem files;
@@ -25,11 +24,9 @@ TEST(PosixFileSystem, RefusesAtOnceWhatIsNoRegularFile) {
   for (const char* name : {"fifo", "directory", "device"}) {
     for (const bool write : {false, true}) {
       if (write && std::string_view(name) == "directory") continue;  // the kernel's own words
-      const auto opened = files.open(dir.file(name), {.write = write});
-      ASSERT_FALSE(opened.has_value()) << name;
-      EXPECT_EQ(opened.error().code, Errc::kInvalidArgument) << opened.error().message();
-      EXPECT_THAT(opened.error().message(), HasSubstr(dir.file(name) + ": it is a"));
-      EXPECT_THAT(opened.error().message(), HasSubstr("regular file"));
+      EXPECT_THAT(files.open(dir.file(name), {.write = write}),
+                  FailsWith(Errc::kInvalidArgument, dir.file(name) + ": it is a", "regular file"))
+          << name;
     }
     EXPECT_FALSE(read_file(files, dir.file(name), 100).has_value()) << name;
   }
@@ -58,10 +55,7 @@ TEST(PosixFileSystem, ReadsNoFileBeyondItsLimitAndSaysIt) {
   const TempDir dir;
   dir.write("large", "");
   std::filesystem::resize_file(dir.file("large"), std::uint64_t{1} << 40);  // nothing but a hole
-  const auto read = read_file(files, dir.file("large"), 4096);
-  ASSERT_FALSE(read.has_value());
-  EXPECT_EQ(read.error().code, Errc::kTooLarge);
-  EXPECT_THAT(read.error().message(), HasSubstr("4.0 KiB at most"));
+  EXPECT_THAT(read_file(files, dir.file("large"), 4096), FailsWith(Errc::kTooLarge, "4.0 KiB at most"));
 }
 
 TEST(PosixFileSystem, ADirectoryOpensPathsBelowItAndFollowsNoLinkOnTheWay) {
@@ -73,8 +67,7 @@ TEST(PosixFileSystem, ADirectoryOpensPathsBelowItAndFollowsNoLinkOnTheWay) {
   ASSERT_TRUE(directory.has_value());
   {
     const OpenOptions options{.write = true, .create = Create::kNew, .permissions = 0755};
-    const auto made = (*directory)->open("a/b/c", options);
-    ASSERT_TRUE(made.has_value()) << made.error().message();
+    ASSERT_THAT((*directory)->open("a/b/c", options), Succeeds());
   }
   const auto info = (*directory)->info("a/b/c");
   ASSERT_TRUE(info.has_value());

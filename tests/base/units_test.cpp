@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/result_matchers.h"
+
 namespace weightcast {
 namespace {
 
@@ -16,9 +18,7 @@ TEST(ParseRate, RefusesWhatIsNotARateAndNamesIt) {
   for (const char* text :
        {"", "fast", "12", "12 mbit", "-1mbit", "0mbit", "nanmbit", "1e999mbit", "12MiB", "/s", "1/s"}) {
     const auto rate = parse_rate(text);
-    ASSERT_FALSE(rate.has_value()) << text;
-    EXPECT_EQ(rate.error().code, Errc::kInvalidArgument);
-    EXPECT_NE(rate.error().message().find("'" + std::string(text) + "'"), std::string::npos);
+    EXPECT_THAT(rate, FailsWith(Errc::kInvalidArgument, "'" + std::string(text) + "'")) << text;
   }
 }
 

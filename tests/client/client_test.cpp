@@ -12,6 +12,7 @@
 #include "client/local_channel.h"
 #include "tests/client/code_of.h"
 #include "tests/client/scripted_daemon.h"
+#include "tests/result_matchers.h"
 
 namespace weightcast {
 namespace {
@@ -33,8 +34,7 @@ struct ClientTest : testing::Test {
 
 TEST(Client, WithoutADaemonSaysSo) {
   const auto client = attempt([] { return wc::Client("/nowhere"); });
-  ASSERT_FALSE(client.has_value());
-  EXPECT_EQ(client.error().code, Errc::kNotFound);
+  ASSERT_THAT(client, FailsWith(Errc::kNotFound));
   EXPECT_EQ(client.error().op, Op::kConnect);
   EXPECT_THAT(client.error().message(), HasSubstr("cannot connect: /nowhere/api.sock: no daemon runs there"));
 }
@@ -128,8 +128,7 @@ TEST_F(ClientTest, StatusIsPutTogetherFromItsParts) {
 TEST_F(ClientTest, AnErrorOfTheDaemonComesAsItIs) {
   daemon.answer(error_reply(Errc::kAlreadyExists, "version 3: not greater"));
   const auto refused = attempt([&] { return client.publish_path("/weights", {.version = 3}, 5s); });
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().code, Errc::kAlreadyExists);
+  ASSERT_THAT(refused, FailsWith(Errc::kAlreadyExists));
   EXPECT_EQ(refused.error().detail, "version 3: not greater");
 }
 

@@ -4,7 +4,7 @@
 
 #include "bench/fleet/network.h"
 #include "tests/e2e/fleet/cluster.h"
-#include "tests/e2e/fleet/on_host.h"
+#include "tests/e2e/fleet/hosts.h"
 
 namespace weightcast {
 namespace {
@@ -13,14 +13,11 @@ using namespace std::chrono_literals;
 
 constexpr bench::NodeIndex kOrigin = 0, kMoving = 2;
 
-struct AddressTest : testing::Test {
+struct AddressTest : testing::Test, Hosts {
   void SetUp() override {
     const auto rate = Rate::bits(80e6);
-    auto made = bench::make_namespace_network(std::vector<bench::LinkRates>(4, {rate, rate}));
-    // Only root may make network namespaces.
-    if (!made.has_value() && made.error().code == Errc::kNotAllowed) GTEST_SKIP() << made.error().message();
-    ASSERT_TRUE(made.has_value()) << made.error().message();
-    network = std::move(*made);
+    make_hosts(std::vector<bench::LinkRates>(4, {rate, rate}));
+    if (network == nullptr) return;
     cluster.put_on_host("origin", on(kOrigin));
     cluster.start_origin({"--listen", network->endpoint(kOrigin).host + ":0"});
     for (bench::NodeIndex host = 1; host < 4; ++host) {
@@ -29,7 +26,6 @@ struct AddressTest : testing::Test {
       cluster.start_worker(worker, {"--listen", "0.0.0.0:7402"});
     }
   }
-  [[nodiscard]] Cluster::Flags on(bench::NodeIndex host) const { return on_host(*network, host); }
   [[nodiscard]] bool ip(const std::vector<std::string>& words) const {
     std::vector<std::string> arguments = on(kMoving);
     arguments.insert(arguments.end(), {"ip", "addr"});
@@ -39,8 +35,7 @@ struct AddressTest : testing::Test {
   void publish_to_all() {
     const std::string source =
         write_snapshot(cluster.temp().file("model.safetensors"), 4 << 20, static_cast<unsigned>(++version));
-    const Ran published = cluster.publish(source, version, {"--wait", "1"});
-    EXPECT_EQ(published.status, 0) << published.err << cluster.log("origin");
+    EXPECT_THAT(cluster.publish(source, version, {"--wait", "1"}), Exits(0)) << cluster.log("origin");
     for (const char* worker : {"w1", "w2", "w3"}) EXPECT_TRUE(cluster.holds(worker, source)) << worker;
   }
   [[nodiscard]] std::string address_of_moving() const {
@@ -57,7 +52,6 @@ struct AddressTest : testing::Test {
     return count;
   }
 
-  std::unique_ptr<bench::Network> network;
   Cluster cluster;
   std::uint64_t version = 0;
 };

@@ -19,16 +19,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Fault = ObjectServer::Fault;
 
-class ArchiveTest : public ::testing::Test {
+class ArchiveTest : public KeyedFleet {
  protected:
-  ArchiveTest() { cluster.use_keys(keys); }
-
   /// Publishes one more version, and keeps its file.
   void publish() {
     if (!published.empty()) model.step();
     const std::uint64_t version = published.size() + 1;
-    const Ran ran = cluster.publish(model.path(), version, {});
-    ASSERT_EQ(ran.status, 0) << ran.err;
+    ASSERT_THAT(cluster.publish(model.path(), version, {}), Exits(0));
     published.push_back(cluster.temp().file("published-" + std::to_string(version)));
     fs::copy_file(model.path(), published.back());
   }
@@ -51,10 +48,7 @@ class ArchiveTest : public ::testing::Test {
     if (ran.out.find(": proven") == std::string::npos) return testing::AssertionFailure() << ran.out;
     return right ? testing::AssertionSuccess() : testing::AssertionFailure() << "other bytes";
   }
-
-  ClusterKeys keys;
   std::string key_file = keys.issue("archivist");
-  Cluster cluster;
   Model model{cluster.temp().file("model.safetensors"), 1'000'000};
   std::vector<std::string> published;
   ObjectServer server;
@@ -132,8 +126,7 @@ TEST_F(ArchiveTest, AServerThatFailsNowAndThenIsNoMatter) {
   cluster.start_origin();
   publish();
   server.fail_next({Fault::kUnavailable, Fault::kDrop, Fault::kUnavailable});
-  const Ran ran = cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()});
-  ASSERT_EQ(ran.status, 0) << ran.err;
+  ASSERT_THAT(cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()}), Exits(0));
   server.fail_next({Fault::kUnavailable, Fault::kNone, Fault::kNone, Fault::kCut, Fault::kCut});
   EXPECT_TRUE(is_there(server.url(), 1));
 }
@@ -141,14 +134,12 @@ TEST_F(ArchiveTest, AServerThatFailsNowAndThenIsNoMatter) {
 TEST_F(ArchiveTest, SaysWhatIsWrongOnOneLine) {
   cluster.start_origin();
   const Ran empty = cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()});
-  EXPECT_EQ(empty.status, 1);
-  EXPECT_THAT(empty.err, HasSubstr("--follow"));
+  EXPECT_THAT(empty, Exits(1, "--follow"));
   const Ran nowhere = cluster.run({"archive", "--state", cluster.temp().file("none"), "--to", server.url()});
   EXPECT_THAT(nowhere.err, HasSubstr("no state directory"));
   publish();
   const Ran wrong = cluster.run({"archive", "--state", cluster.state("origin"), "--to", "ftp://host/path"});
-  EXPECT_EQ(wrong.status, 2);
-  EXPECT_THAT(wrong.err, HasSubstr("s3://BUCKET/PREFIX"));
+  EXPECT_THAT(wrong, Exits(2, "s3://BUCKET/PREFIX"));
   EXPECT_THAT(fetch(server.url(), 1).err, AllOf(HasSubstr("index.json"), HasSubstr("no such object")));
   server.fail_next({Fault::kForbidden});
   const Ran refused = cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()});
@@ -165,15 +156,11 @@ class JoinerTest : public ArchiveTest {
   void SetUp() override {
     cluster.start_origin({"--pack", "never", "--uplink", "4mbit"});
     publish();
-    const Ran ran = cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()});
-    ASSERT_EQ(ran.status, 0) << ran.err;
+    ASSERT_THAT(cluster.run({"archive", "--state", cluster.state("origin"), "--to", server.url()}), Exits(0));
   }
   void join(Cluster::Flags more = {}) {
     more.insert(more.end(), {"--archive", server.url()});
     cluster.start_worker("joiner", more);
-  }
-  [[nodiscard]] bool is_installed() {
-    return Cluster::eventually([&] { return cluster.version("joiner") == 1; });
   }
   [[nodiscard]] std::uint64_t archive_bytes() const { return cluster.self("joiner").at("archive_bytes"); }
   [[nodiscard]] std::string trouble() const { return cluster.self("joiner").at("archive_trouble"); }
@@ -187,8 +174,7 @@ class JoinerTest : public ArchiveTest {
 
 TEST_F(JoinerTest, ReadsBesideItsOrigin) {
   join();
-  ASSERT_TRUE(is_installed());
-  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+  ASSERT_TRUE(cluster.gets("joiner", 1, published[0]));
   EXPECT_GT(archive_bytes(), 500'000u);
   EXPECT_EQ(trouble(), "");
   EXPECT_EQ(lines_of_archive(), 0);
@@ -200,8 +186,7 @@ TEST_F(JoinerTest, CompletesWithoutPeers) {
   join({"--archive-rate", "4mbit"});
   ASSERT_TRUE(Cluster::eventually([&] { return archive_bytes() > 0; }));
   EXPECT_EQ(cluster.end("origin", SIGKILL), 128 + SIGKILL);
-  ASSERT_TRUE(is_installed());
-  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+  ASSERT_TRUE(cluster.gets("joiner", 1, published[0]));
 }
 
 TEST_F(JoinerTest, AnArchiveThatLiesChangesNothing) {
@@ -211,8 +196,7 @@ TEST_F(JoinerTest, AnArchiveThatLiesChangesNothing) {
     server.put(name, bytes);
   }
   join();
-  ASSERT_TRUE(is_installed());
-  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+  ASSERT_TRUE(cluster.gets("joiner", 1, published[0]));
   EXPECT_EQ(archive_bytes(), 0u);
   EXPECT_THAT(trouble(), HasSubstr("not what was published"));
   EXPECT_EQ(lines_of_archive(), 1);
@@ -228,8 +212,7 @@ TEST_F(JoinerTest, AnArchiveWithoutTheVersionIsSaidOnceAndAskedAgain) {
   ASSERT_TRUE(Cluster::eventually([&] { return trouble().find("does not have version 1") != std::string::npos; }))
       << cluster.log("joiner");
   server.put("index.json", whole);
-  ASSERT_TRUE(is_installed());
-  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+  ASSERT_TRUE(cluster.gets("joiner", 1, published[0]));
   EXPECT_EQ(lines_of_archive(), 1);
 }
 
@@ -256,8 +239,7 @@ class JoinerFaults : public JoinerTest, public testing::WithParamInterface<Fault
 TEST_P(JoinerFaults, PeersBringAllTheSame) {
   for (int i = 0; i < 4; ++i) server.fail_on("GET", "0001.0000", GetParam());
   join();
-  ASSERT_TRUE(is_installed());
-  EXPECT_TRUE(cluster.holds("joiner", published[0]));
+  ASSERT_TRUE(cluster.gets("joiner", 1, published[0]));
   EXPECT_LE(lines_of_archive(), 1);
   if (GetParam() != Fault::kStill) {
     EXPECT_EQ(lines_of_archive(), 1) << cluster.log("joiner");

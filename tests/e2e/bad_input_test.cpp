@@ -1,8 +1,6 @@
 // What goes wrong on a bad day, and what the person or the daemon is told about it.
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
@@ -14,8 +12,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/settings/endpoint.h"
 #include "proto/frame.h"
 #include "tests/e2e/fleet/cluster.h"
+#include "tests/http/raw_client.h"
 #include "tests/patch/safetensors_bytes.h"
 
 namespace weightcast {
@@ -27,25 +27,20 @@ using testing::HasSubstr;
 
 struct OneWorker : testing::Test {
   Cluster cluster;
-  void SetUp() override {
-    cluster.start_origin();
-    cluster.start_worker("a");
-  }
+  void SetUp() override { cluster.start_fleet({"a"}); }
 
   /// Publishes a file of these bytes, which must be refused in one line that says `why`; nothing of it may remain.
   void expect_refused(const std::string& bytes, const std::string& why) {
     const std::string path = cluster.temp().write("bad.safetensors", bytes);
     const Ran ran = cluster.publish(path, 1);
-    EXPECT_EQ(ran.status, 1) << why;
-    EXPECT_THAT(ran.err, HasSubstr(why));
+    EXPECT_THAT(ran, Exits(1, why)) << why;
     EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
     EXPECT_EQ(cluster.version("origin"), 0u);
     EXPECT_FALSE(std::filesystem::exists(cluster.state("origin") + "/current"));
   }
   void expect_still_works(std::uint64_t version = 1) {
     const std::string source = write_snapshot(cluster.temp().file("good.safetensors"), 10'000, 1);
-    const Ran ran = cluster.publish(source, version);
-    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_THAT(cluster.publish(source, version), Exits(0));
     EXPECT_TRUE(cluster.holds("a", source));
   }
 };
@@ -60,18 +55,16 @@ TEST_F(OneWorker, SnapshotsThatAreNotWhatTheySayAreRefused) {
 }
 
 TEST_F(OneWorker, MissingPathIsRefused) {
-  const Ran ran = cluster.publish(cluster.temp().file("nothing-here"), 1);
-  EXPECT_EQ(ran.status, 1);
-  EXPECT_THAT(ran.err, HasSubstr("nothing-here"));
+  EXPECT_THAT(cluster.publish(cluster.temp().file("nothing-here"), 1), Exits(1, "nothing-here"));
 }
 
 TEST_F(OneWorker, WeightsThatAreNotFiniteNeedConsent) {
   const std::string nan("\x00\x00\xc0\x7f", 4);
   const std::string bytes = safetensors_bytes(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", nan);
   expect_refused(bytes, "--allow-nonfinite");
-  const Ran ran = cluster.publish(cluster.temp().file("bad.safetensors"), 1, {"--wait", "1", "--allow-nonfinite"});
-  EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_TRUE(cluster.holds("a", cluster.temp().file("bad.safetensors")));
+  const std::string file = cluster.temp().file("bad.safetensors");
+  EXPECT_THAT(cluster.publish(file, 1, {"--wait", "1", "--allow-nonfinite"}), Exits(0));
+  EXPECT_TRUE(cluster.holds("a", file));
 }
 
 TEST_F(OneWorker, WeightsThatTurnOutNotToBeFiniteAreTakenBackFromWhoHasSomeOfThem) {
@@ -89,31 +82,25 @@ TEST_F(OneWorker, AnotherModelNeedsConsentAndFilesThatAreLostAreTold) {
   std::ofstream(model + "/config.json") << "{}";
   ASSERT_EQ(cluster.publish(model, 1).status, 0);
   const std::string other = write_snapshot(cluster.temp().file("other.safetensors"), 1000, 2);
-  const Ran refused = cluster.publish(other, 2);
-  EXPECT_EQ(refused.status, 1);
-  EXPECT_THAT(refused.err,
-              HasSubstr("its tensors are not those of version 1: 'weight' is new, 'layers.0.weight' is gone, "
-                        "'layers.1.weight' is gone; publish with --new-model"));
+  EXPECT_THAT(cluster.publish(other, 2),
+              Exits(1,
+                    "its tensors are not those of version 1: 'weight' is new, 'layers.0.weight' is gone, "
+                    "'layers.1.weight' is gone; publish with --new-model"));
   // Another layout of the same tensors is the same model.
   std::filesystem::remove(model + "/config.json");
   const Ran lost = cluster.publish(model, 2);
-  EXPECT_EQ(lost.status, 0) << lost.err;
-  EXPECT_THAT(lost.err, HasSubstr("version 2 goes without files that version 1 had: config.json"));
+  EXPECT_THAT(lost, Exits(0, "version 2 goes without files that version 1 had: config.json"));
   EXPECT_EQ(nlohmann::json::parse(lost.out).at("notice"),
             "version 2 goes without files that version 1 had: config.json");
   EXPECT_THAT(cluster.log("origin"), HasSubstr("goes without files"));
-  const Ran ran = cluster.publish(other, 3, {"--wait", "1", "--new-model"});
-  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(cluster.publish(other, 3, {"--wait", "1", "--new-model"}), Exits(0));
   EXPECT_TRUE(cluster.holds("a", other));
 }
 
 TEST_F(OneWorker, VersionsMustGrow) {
-  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 1000, 1);
-  ASSERT_EQ(cluster.publish(source, 5).status, 0);
+  const std::string source = cluster.publish_bytes(5, 1000);
   for (const std::uint64_t version : {5, 4, 0}) {
-    const Ran ran = cluster.publish(source, version);
-    EXPECT_EQ(ran.status, 1) << version;
-    EXPECT_THAT(ran.err, HasSubstr(std::to_string(version)));
+    EXPECT_THAT(cluster.publish(source, version), Exits(1, std::to_string(version))) << version;
   }
   EXPECT_EQ(cluster.version("a"), 5u);
 }
@@ -141,18 +128,15 @@ TEST_F(OneWorker, PortThatIsTakenIsNamed) {
 }
 
 TEST_F(OneWorker, StateDirectoryOfAnotherDaemonIsLeftAlone) {
-  const Ran ran = cluster.run({"daemon", "--role", "origin", "--insecure", "--state", cluster.state("a")});
-  EXPECT_EQ(ran.status, 1);
-  EXPECT_THAT(ran.err, AllOf(HasSubstr(cluster.state("a")), HasSubstr(std::to_string(cluster.process("a").pid()))));
+  EXPECT_THAT(cluster.run({"daemon", "--role", "origin", "--insecure", "--state", cluster.state("a")}),
+              Exits(1, cluster.state("a"), std::to_string(cluster.process("a").pid())));
   expect_still_works();
 }
 
 TEST(StateDirectory, ThatCannotBeMadeIsNamed) {
   Cluster cluster;
   const std::string file = cluster.temp().write("file", "in the way");
-  const Ran ran = cluster.run({"daemon", "--role", "origin", "--insecure", "--state", file + "/state"});
-  EXPECT_EQ(ran.status, 1);
-  EXPECT_THAT(ran.err, HasSubstr(file));
+  EXPECT_THAT(cluster.run({"daemon", "--role", "origin", "--insecure", "--state", file + "/state"}), Exits(1, file));
 }
 
 TEST(Worker, KeepsDiallingAnOriginThatIsNotThereAndSaysSo) {
@@ -173,38 +157,8 @@ TEST(Worker, KeepsDiallingAnOriginThatIsNotThereAndSaysSo) {
 
 // ---- peers that do not keep to the protocol
 
-/// A TCP connection to a daemon, with nothing of ours on it.
-class RawPeer {
- public:
-  explicit RawPeer(const std::string& address) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-    ::inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
-    WC_CHECK(::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
-    const timeval limit{60, 0};
-    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  }
-  ~RawPeer() { ::close(fd_); }
-  RawPeer(const RawPeer&) = delete;
-  RawPeer& operator=(const RawPeer&) = delete;
-
-  bool send(std::string_view bytes) {
-    return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == ssize_t(bytes.size());
-  }
-  /// Whether the daemon ended the connection within a minute; what it says before is passed over.
-  bool is_closed() {
-    char buffer[4096];
-    for (;;) {
-      const ssize_t n = ::recv(fd_, buffer, sizeof buffer, 0);
-      if (n == 0 || (n < 0 && errno == ECONNRESET)) return true;
-      if (n < 0) return false;
-    }
-  }
-
- private:
-  int fd_;
-};
+/// A connection to a daemon, with nothing of ours on it.
+RawClient dial(const std::string& address) { return RawClient(Endpoint::parse(address).value().port); }
 
 std::string frame_header(std::uint32_t body_bytes) {
   FrameHeader header;
@@ -216,42 +170,42 @@ std::string frame_header(std::uint32_t body_bytes) {
 TEST_F(OneWorker, PeersThatSendNonsenseAreClosedAndTheDaemonGoesOn) {
   for (const char* name : {"origin", "a"}) {
     SCOPED_TRACE(name);
-    RawPeer garbage(cluster.address(name));
-    garbage.send(std::string(4096, '\x5a'));
-    EXPECT_TRUE(garbage.is_closed());
+    RawClient garbage = dial(cluster.address(name));
+    garbage.say(std::string(4096, '\x5a'));
+    EXPECT_TRUE(garbage.ended());
 
-    RawPeer http(cluster.address(name));
-    http.send("GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a\r\n\r\n");
-    EXPECT_TRUE(http.is_closed());
+    RawClient http = dial(cluster.address(name));
+    http.say("GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a\r\n\r\n");
+    EXPECT_TRUE(http.ended());
 
-    RawPeer huge(cluster.address(name));
-    huge.send(frame_header(0xffffffff));
-    EXPECT_TRUE(huge.is_closed());
+    RawClient huge = dial(cluster.address(name));
+    huge.say(frame_header(0xffffffff));
+    EXPECT_TRUE(huge.ended());
 
-    RawPeer not_a_message(cluster.address(name));
-    not_a_message.send(frame_header(4) + "\xff\xff\xff\xff");
-    EXPECT_TRUE(not_a_message.is_closed());
+    RawClient not_a_message = dial(cluster.address(name));
+    not_a_message.say(frame_header(4) + "\xff\xff\xff\xff");
+    EXPECT_TRUE(not_a_message.ended());
 
-    RawPeer half(cluster.address(name));
-    half.send(frame_header(100).substr(0, 11));
+    RawClient half = dial(cluster.address(name));
+    half.say(frame_header(100).substr(0, 11));
   }
   expect_still_works();
 }
 
 TEST_F(OneWorker, PeersThatNeverFinishAFrameOrSayNothingAreClosedInTime) {
-  RawPeer silent(cluster.address("origin"));
-  RawPeer endless(cluster.address("origin"));
-  endless.send(frame_header(1'000'000) + "the start of something");
-  RawPeer silent_at_worker(cluster.address("a"));
+  RawClient silent = dial(cluster.address("origin"));
+  RawClient endless = dial(cluster.address("origin"));
+  endless.say(frame_header(1'000'000) + "the start of something");
+  RawClient silent_at_worker = dial(cluster.address("a"));
   expect_still_works();
-  EXPECT_TRUE(silent.is_closed());
-  EXPECT_TRUE(endless.is_closed());
-  EXPECT_TRUE(silent_at_worker.is_closed());
+  EXPECT_TRUE(silent.ended());
+  EXPECT_TRUE(endless.ended());
+  EXPECT_TRUE(silent_at_worker.ended());
 }
 
 TEST_F(OneWorker, ManyPeersThatSayNothingDoNotKeepOthersOut) {
-  std::vector<std::unique_ptr<RawPeer>> peers;
-  for (int i = 0; i < 200; ++i) peers.push_back(std::make_unique<RawPeer>(cluster.address("origin")));
+  std::vector<RawClient> peers;
+  for (int i = 0; i < 200; ++i) peers.push_back(dial(cluster.address("origin")));
   cluster.start_worker("b");
   expect_still_works();
   EXPECT_TRUE(cluster.holds("b", cluster.temp().file("good.safetensors")));
@@ -299,34 +253,28 @@ TEST(FullDisk, WorkerSaysSoKeepsServingAndRecoversWhenThereIsRoom) {
   cluster.start_origin();
   cluster.start_worker("a", {"--versions-in", "disk"});
   cluster.start_worker("b");
-  const std::string first = write_snapshot(cluster.temp().file("first.safetensors"), 4 * kMiB, 1);
-  ASSERT_EQ(cluster.publish(first, 1).status, 0);
+  const std::string first = cluster.publish_bytes(1, 4 * kMiB);
 
   const std::string filler = cluster.state("a") + "/filler";
   write_snapshot(filler, 16 * kMiB, 2);
   const std::string second = write_snapshot(cluster.temp().file("second.safetensors"), 6 * kMiB, 3);
-  const Ran ran = cluster.publish(second, 2, {"--wait", "1", "--timeout", "3", "--new-model"});
-  EXPECT_EQ(ran.status, 1);
-  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("b") == 2; })) << "the others are not held up";
-  EXPECT_TRUE(cluster.holds("b", second));
+  EXPECT_THAT(cluster.publish(second, 2, {"--wait", "1", "--timeout", "3", "--new-model"}), Exits(1));
+  EXPECT_TRUE(cluster.gets("b", 2, second)) << "the others are not held up";
   EXPECT_TRUE(Cluster::eventually([&] { return cluster.node("origin", "a").at("state") == "failed"; }));
   EXPECT_TRUE(cluster.holds("a", first)) << "it keeps what it has";
   EXPECT_THAT(cluster.self("a").at("last_error").get<std::string>(), HasSubstr("version 2"));
   EXPECT_THAT(cluster.node("origin", "a").at("last_error").get<std::string>(), HasSubstr("room"));
 
   std::filesystem::remove(filler);
-  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 2; })) << cluster.log("a");
-  EXPECT_TRUE(cluster.holds("a", second));
+  EXPECT_TRUE(cluster.gets("a", 2, second));
 }
 
 TEST(FullDisk, AVersionThatFindsNoRoomInMemoryIsRefusedAndTheOneBeforeStays) {
   Cluster cluster;
   const SmallDisk memory(cluster.memory(), 24);
   if (!memory.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
-  cluster.start_origin({"--versions-in", "disk"});
-  cluster.start_worker("a");
-  const std::string first = write_snapshot(cluster.temp().file("first.safetensors"), 4 * kMiB, 1);
-  ASSERT_EQ(cluster.publish(first, 1).status, 0);
+  cluster.start_fleet({"a"}, {"--versions-in", "disk"});
+  const std::string first = cluster.publish_bytes(1, 4 * kMiB);
   EXPECT_EQ(cluster.self("a").at("versions_in"), "memory") << cluster.log("a");
   const std::string second = write_snapshot(cluster.temp().file("second.safetensors"), 24 * kMiB, 2);
   EXPECT_EQ(cluster.publish(second, 2, {"--wait", "1", "--timeout", "2", "--new-model"}).status, 1);
@@ -335,20 +283,16 @@ TEST(FullDisk, AVersionThatFindsNoRoomInMemoryIsRefusedAndTheOneBeforeStays) {
   EXPECT_TRUE(cluster.holds("a", first));
   EXPECT_EQ(cluster.end("a", SIGTERM), 0);
   cluster.start_worker("a", {"--versions-in", "disk"});
-  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 2; })) << cluster.log("a");
-  EXPECT_TRUE(cluster.holds("a", second));
+  EXPECT_TRUE(cluster.gets("a", 2, second));
 }
 
 TEST(FullDisk, OriginRefusesThePublicationAndGoesOn) {
   Cluster cluster;
   const SmallDisk disk(cluster.state("origin"), 16);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
-  cluster.start_origin({"--versions-in", "disk"});
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"}, {"--versions-in", "disk"});
   const std::string large = write_snapshot(cluster.temp().file("large.safetensors"), 32 * kMiB, 1);
-  const Ran ran = cluster.publish(large, 1);
-  EXPECT_EQ(ran.status, 1);
-  EXPECT_THAT(ran.err, HasSubstr("room"));
+  EXPECT_THAT(cluster.publish(large, 1), Exits(1, "room"));
   const std::string small = write_snapshot(cluster.temp().file("small.safetensors"), kMiB, 2);
   EXPECT_EQ(cluster.publish(small, 1).status, 0) << "the version was never taken";
 }

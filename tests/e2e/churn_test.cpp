@@ -169,9 +169,7 @@ struct ChurnTest : testing::Test {
   std::map<std::string, Cluster::Flags> flags;
 
   void SetUp() override {
-    cluster.start_origin();
-    cluster.start_worker("a");
-    cluster.start_worker("b");
+    cluster.start_fleet({"a", "b"});
     const std::string origin = cluster.address("origin");
     flags["origin"] = {"--role", "origin", "--listen", origin};
     for (const char* name : {"a", "b"}) {

@@ -23,9 +23,7 @@ struct ClockTest : testing::Test {
 
   void start(const Cluster::Flags& origin_flags = {}) {
     for (const char* name : {"origin", "w1", "w2"}) cluster.put_on_host(name, clocks[name].words());
-    cluster.start_origin(origin_flags);
-    cluster.start_worker("w1");
-    cluster.start_worker("w2");
+    cluster.start_fleet({"w1", "w2"}, origin_flags);
   }
   std::string snapshot() {
     return write_snapshot(cluster.temp().file("model.safetensors"), kBytes, static_cast<unsigned>(version + 1));

@@ -15,7 +15,6 @@ namespace weightcast {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
@@ -63,16 +62,14 @@ TEST_F(DeployTest, TheDaemonsStartWithTheKeysThatReadmeMakes) {
   ASSERT_EQ(weightcast({"keys", "init", "--dir", keys}).status, 0);
   ASSERT_EQ(weightcast({"keys", "issue", "worker-1", "--dir", keys}).status, 0);
   Process origin = start("origin", keys + "/origin.pem", "");
-  const Ran origin_ready = weightcast({"ready", "--state", temp.file("origin")});
-  ASSERT_EQ(origin_ready.status, 0) << origin_ready.err << read_file(temp.file("origin.log"));
+  ASSERT_THAT(weightcast({"ready", "--state", temp.file("origin")}), Exits(0)) << read_file(temp.file("origin.log"));
   Process worker = start("worker", keys + "/workers/worker-1.pem", address_of("origin"));
-  const Ran worker_ready = weightcast({"ready", "--state", temp.file("worker")});
-  ASSERT_EQ(worker_ready.status, 0) << worker_ready.err << read_file(temp.file("worker.log"));
+  ASSERT_THAT(weightcast({"ready", "--state", temp.file("worker")}), Exits(0)) << read_file(temp.file("worker.log"));
   // They agree on what they carry, too.
   const std::string snapshot = write_snapshot(temp.file("snapshot"), 10'000, 1);
-  const Ran published =
-      weightcast({"publish", snapshot, "--version", "1", "--wait", "1", "--state", temp.file("origin")});
-  EXPECT_EQ(published.status, 0) << published.err << read_file(temp.file("worker.log"));
+  EXPECT_THAT(weightcast({"publish", snapshot, "--version", "1", "--wait", "1", "--state", temp.file("origin")}),
+              Exits(0))
+      << read_file(temp.file("worker.log"));
 }
 
 TEST_F(DeployTest, EachConfigurationHasAUnitThatReadsIt) {

@@ -25,19 +25,15 @@ Ran trace_of(const Cluster& cluster, std::uint64_t version, const Cluster::Flags
 
 /// An engine at `worker` pins the version in use; waits until the origin knows of it.
 void take(const Cluster& cluster, const std::string& worker, std::uint64_t version) {
-  const Ran ran = cluster.run({"exec", "--pin", "--state", cluster.state(worker), "--", "true"});
-  ASSERT_EQ(ran.status, 0) << ran.err;
+  ASSERT_THAT(cluster.run({"exec", "--pin", "--state", cluster.state(worker), "--", "true"}), Exits(0));
   ASSERT_TRUE(Cluster::eventually([&] { return !cluster.phases(worker, version).at("engine_s").is_null(); }));
 }
 
 TEST(History, OutlivesTheOriginsProcess) {
   Cluster cluster;
-  cluster.start_origin();
-  cluster.start_worker("a");
-  cluster.start_worker("b");
+  cluster.start_fleet({"a", "b"});
   for (std::uint64_t version : {1, 2}) {
-    const std::string path = write_snapshot(cluster.temp().file("model.safetensors"), kMiB, unsigned(version));
-    ASSERT_EQ(cluster.publish(path, version).status, 0);
+    cluster.publish_bytes(version, kMiB);
   }
   const std::string directory = cluster.state("origin") + "/history";
   ASSERT_TRUE(Cluster::eventually([&] { return std::filesystem::exists(directory + "/2"); }));
@@ -47,8 +43,7 @@ TEST(History, OutlivesTheOriginsProcess) {
   const Json before = history_of(cluster);
   const Json phases = cluster.phases("a", 2);
   ASSERT_FALSE(phases.is_null());
-  const auto trace = trace_of(cluster, 2);
-  ASSERT_EQ(trace.status, 0) << trace.err;
+  ASSERT_THAT(trace_of(cluster, 2), Exits(0));
 
   // Without a word: what had ended is on the disk already.
   ASSERT_TRUE(cluster.end("origin", SIGKILL));
@@ -60,17 +55,14 @@ TEST(History, OutlivesTheOriginsProcess) {
   }
   EXPECT_EQ(cluster.phases("a", 2), phases);
 
-  const std::string path = write_snapshot(cluster.temp().file("model.safetensors"), kMiB, 3);
-  ASSERT_EQ(cluster.publish(path, 3).status, 0);
+  cluster.publish_bytes(3, kMiB);
   EXPECT_EQ(history_of(cluster)["publications"].size(), 3u);
   EXPECT_THAT(trace_of(cluster, 4).err, HasSubstr("this origin remembers versions 1 to 3"));
 }
 
 TEST(History, ATraceHasThePhasesOfAllNodes) {
   Cluster cluster;
-  cluster.start_origin();
-  cluster.start_worker("a");
-  cluster.start_worker("b");
+  cluster.start_fleet({"a", "b"});
   ASSERT_EQ(cluster.publish(write_snapshot(cluster.temp().file("model.safetensors"), 4 * kMiB, 1), 1).status, 0);
   EXPECT_TRUE(cluster.phases("a", 1).at("engine_s").is_null()) << "no engine has taken it";
   ASSERT_NO_FATAL_FAILURE(take(cluster, "a", 1));

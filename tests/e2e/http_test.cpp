@@ -14,7 +14,6 @@ namespace weightcast {
 namespace {
 
 using testing::HasSubstr;
-using testing::StartsWith;
 using Json = nlohmann::json;
 
 constexpr Duration kCallLimit = std::chrono::minutes(1);
@@ -164,9 +163,7 @@ TEST(Http, BeyondLoopbackADaemonWantsATokenOrKeys) {
     all.insert(all.end(), flags.begin(), flags.end());
     return cluster.run(all, std::chrono::seconds(20));
   };
-  const Ran open = daemon({});
-  EXPECT_EQ(open.status, 2);
-  EXPECT_THAT(open.err, HasSubstr("--http-token FILE"));
+  EXPECT_THAT(daemon({}), Exits(2, "--http-token FILE"));
   EXPECT_EQ(daemon({"--insecure"}).status, 2) << "that is of the nodes' connections";
 
   const std::string token = cluster.temp().write("token", "correct horse battery staple\n");
@@ -192,8 +189,7 @@ TEST(Http, ATakenPortEndsTheDaemonWithAReason) {
   const Ran second = cluster.run({"daemon", "--role", "origin", "--state", cluster.state("second"), "--http",
                                   http_of(cluster, "origin").to_string()},
                                  std::chrono::seconds(20));
-  EXPECT_EQ(second.status, 1);
-  EXPECT_THAT(second.err, HasSubstr(http_of(cluster, "origin").to_string()));
+  EXPECT_THAT(second, Exits(1, http_of(cluster, "origin").to_string()));
 }
 
 }  // namespace

@@ -20,8 +20,7 @@ Rates rates_of(const nlohmann::json& node) {
 
 TEST(LinkRates, AreMeasuredAndOutliveEachDaemon) {
   Cluster cluster;
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   const auto of_a = [&] { return rates_of(cluster.node("origin", "a")); };
   const auto of_origin = [&] { return rates_of(cluster.self("origin")).up; };
   ASSERT_TRUE(Cluster::eventually([&] { return of_a().known() && of_origin() > 0; })) << cluster.log("origin");

@@ -27,8 +27,7 @@ struct PathTest : testing::Test {
   std::string source(std::uint64_t version) { return cluster.temp().file("v" + std::to_string(version)); }
   void publish(std::uint64_t version) {
     write_sharded_snapshot(source(version), 20'000, kShards, static_cast<unsigned>(100 * version));
-    const Ran ran = cluster.publish(source(version), version);
-    ASSERT_EQ(ran.status, 0) << ran.err;
+    ASSERT_THAT(cluster.publish(source(version), version), Exits(0));
   }
   /// The seven shards, one after another.
   static std::string bytes_of(const std::string& directory) {
@@ -105,9 +104,8 @@ TEST_F(PathTest, ExecForwardsSignalsAndTheExitStatus) {
   EXPECT_EQ(traps.wait(std::chrono::minutes(1)), 9);
   EXPECT_EQ(exec("kill -KILL $$").wait(std::chrono::minutes(1)), 128 + SIGKILL);
   EXPECT_EQ(exec("exit 5", {}).wait(std::chrono::minutes(1)), 5) << "without a pin";
-  const Ran missing = cluster.run({"exec", "--pin", "--state", cluster.state("w"), "--", "./no-such-program"});
-  EXPECT_EQ(missing.status, 127);
-  EXPECT_THAT(missing.err, HasSubstr("./no-such-program"));
+  EXPECT_THAT(cluster.run({"exec", "--pin", "--state", cluster.state("w"), "--", "./no-such-program"}),
+              Exits(127, "./no-such-program"));
 }
 
 TEST_F(PathTest, PathNamesTheDirectoryOfAVersion) {
@@ -125,9 +123,7 @@ TEST_F(PathTest, PathNamesTheDirectoryOfAVersion) {
   EXPECT_TRUE(fs::path(directory).is_absolute());
   EXPECT_EQ(bytes_of(directory), bytes_of(source(1)));
   EXPECT_EQ(path({"--version", "1"}).out, first.out);
-  const Ran other = path({"--version", "9"});
-  EXPECT_EQ(other.status, 1);
-  EXPECT_THAT(other.err, HasSubstr("version 9: it is not on this host, which has 1"));
+  EXPECT_THAT(path({"--version", "9"}), Exits(1, "version 9: it is not on this host, which has 1"));
 }
 
 TEST_F(PathTest, TheEnvironmentNamesTheStateDirectory) {

@@ -27,10 +27,7 @@ std::set<std::string> keys_of(const nlohmann::json& object) {
 
 struct ThreeWorkers : testing::Test {
   Cluster cluster;
-  void SetUp() override {
-    cluster.start_origin();
-    for (const char* name : {"a", "b", "c"}) cluster.start_worker(name);
-  }
+  void SetUp() override { cluster.start_fleet({"a", "b", "c"}); }
 };
 
 TEST_F(ThreeWorkers, FileReachesEveryoneByteForByte) {
@@ -50,15 +47,13 @@ TEST_F(ThreeWorkers, FileReachesEveryoneByteForByte) {
 
 TEST_F(ThreeWorkers, ShardedDirectoryReachesEveryoneByteForByte) {
   const std::string source = write_sharded_snapshot(cluster.temp().file("model"), 1'000'003, 3, 5);
-  const Ran ran = cluster.publish(source, 1);
-  ASSERT_EQ(ran.status, 0) << ran.err;
+  ASSERT_THAT(cluster.publish(source, 1), Exits(0));
   for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(cluster.holds(name, source));
 }
 
 TEST(Takeover, ChunksLeaveBeforeItIsDone) {
   Cluster cluster;
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   wc::Client client(cluster.state("origin"));
   // On a busy host the worker may be too late to ask for a chunk in time, but not every time.
   bool early = false;
@@ -83,10 +78,8 @@ TEST(Takeover, HasTheThreadsThatItWasGiven) {
   std::ptrdiff_t threads[2] = {};
   for (const int many : {0, 1}) {
     Cluster cluster;
-    cluster.start_origin({"--threads", many != 0 ? "7" : "1"});
-    cluster.start_worker("a");
-    const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 16 * kMiB, 1);
-    ASSERT_EQ(cluster.publish(source, 1).status, 0) << cluster.log("origin");
+    cluster.start_fleet({"a"}, {"--threads", many != 0 ? "7" : "1"});
+    const std::string source = cluster.publish_bytes(1, 16 * kMiB);
     EXPECT_TRUE(cluster.holds("a", source));
     threads[many] = threads_of(cluster.process("origin"));
   }
@@ -94,8 +87,7 @@ TEST(Takeover, HasTheThreadsThatItWasGiven) {
 }
 
 TEST_F(ThreeWorkers, StatusTellsOfEveryNode) {
-  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 100'000, 1);
-  ASSERT_EQ(cluster.publish(source, 1).status, 0);
+  cluster.publish_bytes(1, 100'000);
   const nlohmann::json status = cluster.status("origin");
   ASSERT_EQ(status.at("nodes").size(), 4u);
   for (const nlohmann::json& node : status.at("nodes")) {
@@ -132,8 +124,7 @@ TEST_F(ThreeWorkers, PublishJsonHasTheDocumentedKeysAndNullForWhatWasNotReached)
 
 TEST_F(ThreeWorkers, OldVersionsAreForgottenAndTheCurrentOneIsListed) {
   for (unsigned v = 1; v <= 4; ++v) {
-    const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 50'000, v);
-    ASSERT_EQ(cluster.publish(source, v).status, 0);
+    cluster.publish_bytes(v, 50'000);
   }
   for (const char* name : {"origin", "a"}) {
     nlohmann::json list;
@@ -253,13 +244,11 @@ TEST(ExitStatus, IsOneWithOneLineOnFailureAndTwoOnUsage) {
 
 TEST(Wait, ThatIsNotReachedEndsInTimeWithStatusOneAndTheNames) {
   Cluster cluster;
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   cluster.start_worker("slow", {"--downlink", "1mbit"});
   const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 8'000'000, 1);
   const Ran ran = cluster.publish(source, 1, {"--wait", "1", "--timeout", "6"});
-  EXPECT_EQ(ran.status, 1);
-  EXPECT_THAT(ran.err, HasSubstr("1 of 2 workers installed it within 6 s, 100 % were to; missing: slow;"));
+  EXPECT_THAT(ran, Exits(1, "1 of 2 workers installed it within 6 s, 100 % were to; missing: slow;"));
   const auto result = nlohmann::json::parse(ran.out);
   EXPECT_TRUE(result.at("t100_s").is_null());
   EXPECT_EQ(result.at("installed"), 1);
@@ -270,18 +259,13 @@ TEST(Wait, WithoutAnyWorkerIsNotReached) {
   cluster.start_origin();
   const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 1000, 1);
   EXPECT_EQ(cluster.publish(source, 1, {}).status, 0) << "nobody is waited for";
-  const Ran ran = cluster.publish(source, 2, {"--wait", "0.5", "--timeout", "0.5"});
-  EXPECT_EQ(ran.status, 1);
-  EXPECT_THAT(ran.err, HasSubstr("no worker is connected"));
+  EXPECT_THAT(cluster.publish(source, 2, {"--wait", "0.5", "--timeout", "0.5"}), Exits(1, "no worker is connected"));
 }
 
 TEST(Terminate, EndsADaemonWithoutWaitingForWhatItSends) {
   Cluster cluster;
-  cluster.start_origin({"--uplink", "20mbit"});
-  cluster.start_worker("idle");
-  cluster.start_worker("busy");
-  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 192 * kMiB, 1);
-  ASSERT_EQ(cluster.publish(source, 1, {}).status, 0);
+  cluster.start_fleet({"idle", "busy"}, {"--uplink", "20mbit"});
+  cluster.publish_bytes(1, 192 * kMiB, {});
   // To send it takes 80 s; to end takes a moment, and more of them on a busy host.
   for (const char* name : {"busy", "idle", "origin"}) EXPECT_EQ(cluster.end(name, SIGTERM, 20s), 0) << name;
 }

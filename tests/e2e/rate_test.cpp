@@ -42,8 +42,7 @@ TEST(Rate, APublicationBesideLargeMessagesOfAMemberTakesHalfAgainAsLongAtMost) {
   const ClusterKeys keys;
   Cluster cluster;
   cluster.use_keys(keys);
-  cluster.start_origin({"--topology", "star"});
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"}, {"--topology", "star"});
   const HostileWorker joined(keys, "greedy", cluster.temp().file("greedy"), cluster.address("origin"),
                              Conduct::kHonest);
   ASSERT_TRUE(Cluster::eventually([&] { return !cluster.node("origin", "greedy").is_null(); }));

@@ -40,13 +40,10 @@ struct ReloadTest : testing::Test {
 
 TEST_F(ReloadTest, AnotherUplinkHoldsForTheNextPublication) {
   configure("uplink = \"100kbit\"\n");  // at which a version would take 160 s
-  cluster.start_origin({"--config", file, "--pack", "never", "--no-patches"});
-  cluster.start_worker("w");
+  cluster.start_fleet({"w"}, {"--config", file, "--pack", "never", "--no-patches"});
   EXPECT_EQ(uplink(), 12'500);
   configure("uplink = \"1gbit\"\n");
-  const Ran faster = reload();
-  ASSERT_EQ(faster.status, 0) << faster.err;
-  EXPECT_EQ(faster.out, "uplink: 100kbit -> 1gbit\n");
+  ASSERT_THAT(reload(), Prints("uplink: 100kbit -> 1gbit\n"));
   EXPECT_EQ(uplink(), 125e6);
   EXPECT_LT(publish(1), 120);
   configure("uplink = \"4mbit\"\n");
@@ -78,8 +75,7 @@ TEST_F(ReloadTest, ABadFileChangesNothingAndIsNamed) {
 TEST_F(ReloadTest, ALowerUplinkSlowsATransferThatIsUnderWay) {
   constexpr double kSlow = 100e3, kChunk = 1e6;  // a chunk counts when it has left
   configure("uplink = \"16mbit\"\n");
-  cluster.start_origin({"--config", file, "--pack", "never", "--no-patches"});
-  cluster.start_worker("w");
+  cluster.start_fleet({"w"}, {"--config", file, "--pack", "never", "--no-patches"});
   const std::string path = write_snapshot(cluster.temp().file("snapshot"), 10 * kBytes, 1);  // 10 s at 16 Mbit/s
   auto published = std::async(std::launch::async, [&] { return cluster.publish(path, 1); });
   const auto sent = [&] { return cluster.self("origin").at("bytes_sent").get<double>(); };
@@ -97,23 +93,19 @@ TEST_F(ReloadTest, ALowerUplinkSlowsATransferThatIsUnderWay) {
   EXPECT_EQ(published.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   configure("uplink = \"1gbit\"\n");
   ASSERT_EQ(reload().status, 0);
-  const Ran ran = published.get();
-  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(published.get(), Exits(0));
   EXPECT_TRUE(cluster.holds("w", path));
 }
 
 TEST_F(ReloadTest, OtherKeysCountForNewConnections) {
   const ClusterKeys keys;
   cluster.use_keys(keys);
-  cluster.start_origin();
-  cluster.start_worker("w");
+  cluster.start_fleet({"w"});
   const auto expires = [](const nlohmann::json& node) { return node.at("keys_expire_unix_s").get<std::int64_t>(); };
   const std::int64_t before = expires(cluster.self("w"));
   EXPECT_EQ(reload("w").out, "nothing has changed\n");
   static_cast<void>(keys.issue("w", 30, true));
-  const Ran renewed = reload("w");
-  ASSERT_EQ(renewed.status, 0) << renewed.err;
-  EXPECT_THAT(renewed.out, MatchesRegex("certificate: [0-9a-f]+ until .* -> [0-9a-f]+ until .*\n"));
+  ASSERT_THAT(reload("w"), Prints(MatchesRegex("certificate: [0-9a-f]+ until .* -> [0-9a-f]+ until .*\n")));
   const std::int64_t after = expires(cluster.self("w"));
   EXPECT_LT(after, before);
   EXPECT_EQ(expires(cluster.node("origin", "w")), before) << "the connection is that of before";
@@ -122,11 +114,8 @@ TEST_F(ReloadTest, OtherKeysCountForNewConnections) {
   const auto signed_by = [&] { return read_certificate(keys.origin().signing_certificate.get())->serial; };
   const std::string old_key = signed_by();
   ASSERT_EQ(cluster.run({"keys", "rotate", "--dir", keys.directory()}).status, 0);
-  const Ran rotated = reload();
-  ASSERT_EQ(rotated.status, 0) << rotated.err;
-  EXPECT_THAT(rotated.out, HasSubstr("signing key: " + old_key.substr(0, 8)));
-  const std::string path = write_snapshot(cluster.temp().file("snapshot"), kBytes, 1);
-  ASSERT_EQ(cluster.publish(path, 1).status, 0);
+  ASSERT_THAT(reload(), Prints(HasSubstr("signing key: " + old_key.substr(0, 8))));
+  const std::string path = cluster.publish_bytes(1, kBytes);
   EXPECT_TRUE(cluster.holds("w", path));
   EXPECT_THAT(cluster.run({"verify", cluster.state("w"), "--keys", keys.file_of("w")}).out,
               HasSubstr("signing certificate " + signed_by()));
@@ -145,8 +134,7 @@ TEST_F(ReloadTest, KeysThatDoNotFitAreRefusedAndThoseBeforeCount) {
   const ClusterKeys keys;
   cluster.use_keys(keys);
   configure("uplink = \"100mbit\"\n");
-  cluster.start_origin({"--config", file});
-  cluster.start_worker("w");
+  cluster.start_fleet({"w"}, {"--config", file});
   const std::string mine = read_owner_only(keys.origin_file())->text();
   configure("uplink = \"10mbit\"\n");
   const auto expect_refused = [&](std::string_view text, const std::string& why) {
@@ -191,9 +179,8 @@ TEST_F(ReloadTest, AWorkerTakesLimitsTooUnlessItsListOfRevokedKeysIsDamaged) {
   EXPECT_EQ(cluster.self("w").at("downlink_bytes_per_s").get<double>(), 0) << "nothing is half taken";
   std::filesystem::remove(revoked);
   configure("snapshot-max = \"1MiB\"\ndownlink = \"1gbit\"\nversion-age-max = 3600\n");
-  const Ran ran = reload("w");
-  ASSERT_EQ(ran.status, 0) << ran.err;
-  EXPECT_EQ(ran.out, "downlink: unlimited -> 1gbit\nsnapshot-max: 1GiB -> 1MiB\nversion-age-max: 0 -> 3600\n");
+  ASSERT_THAT(reload("w"),
+              Prints("downlink: unlimited -> 1gbit\nsnapshot-max: 1GiB -> 1MiB\nversion-age-max: 0 -> 3600\n"));
   EXPECT_EQ(cluster.self("w").at("downlink_bytes_per_s").get<double>(), 125e6);
   const std::string path = write_snapshot(cluster.temp().file("snapshot"), kBytes, 1);
   EXPECT_NE(cluster.publish(path, 1, {"--wait", "1", "--timeout", "20"}).status, 0);

@@ -23,11 +23,8 @@ std::optional<wc::Event> next_installed(wc::Subscription& engine) {
 
 TEST(AnotherRun, TakesThePlaceOfAGreaterVersionOfTheRunBefore) {
   Cluster cluster;
-  cluster.start_origin();
-  cluster.start_worker("a");
-  cluster.start_worker("b");
-  const std::string old = write_snapshot(cluster.temp().file("old.safetensors"), kMiB, 1);
-  ASSERT_EQ(cluster.publish(old, 7).status, 0);
+  cluster.start_fleet({"a", "b"});
+  const std::string old = cluster.publish_bytes(7, kMiB);
   const std::string first_run = cluster.status("origin").at("run");
   EXPECT_EQ(first_run.size(), 16u);
   EXPECT_EQ(cluster.status("a").at("run"), first_run);
@@ -52,8 +49,7 @@ TEST(AnotherRun, TakesThePlaceOfAGreaterVersionOfTheRunBefore) {
   const std::string fresh = write_snapshot(cluster.temp().file("fresh.safetensors"), kMiB, 2);
   ASSERT_EQ(cluster.publish(fresh, 1, {}).status, 0) << "nobody is waited for";
   for (const char* name : {"a", "b"}) {
-    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == 1; })) << cluster.log(name);
-    EXPECT_TRUE(cluster.holds(name, fresh));
+    ASSERT_TRUE(cluster.gets(name, 1, fresh));
     EXPECT_EQ(cluster.status(name).at("run"), cluster.status("origin").at("run"));
   }
   do event = next_installed(engine);

@@ -32,18 +32,15 @@ struct ServeTest : testing::Test {
 };
 
 TEST_F(ServeTest, CommandsSayWhoGetsVersions) {
-  cluster.start_origin();
-  cluster.start_worker("w1");
+  cluster.start_fleet({"w1"});
   cluster.start_worker("w2", {"--standby"});
   ASSERT_TRUE(publish(1));
   EXPECT_EQ(state_of("w2"), "standby");
-  const Ran activated = cluster.run({"activate", "w2", "--state", cluster.state("origin")});
-  ASSERT_EQ(activated.status, 0) << activated.err;
-  EXPECT_EQ(activated.out, "w2 gets versions from now on\n");
+  ASSERT_THAT(cluster.run({"activate", "w2", "--state", cluster.state("origin")}),
+              Prints("w2 gets versions from now on\n"));
   EXPECT_TRUE(gets("w2", 1)) << "an activated worker catches up";
-  const Ran released = cluster.run({"release", "w1", "--state", cluster.state("origin")});
-  ASSERT_EQ(released.status, 0) << released.err;
-  EXPECT_EQ(released.out, "w1 is on standby: it gets no versions until it is activated\n");
+  ASSERT_THAT(cluster.run({"release", "w1", "--state", cluster.state("origin")}),
+              Prints("w1 is on standby: it gets no versions until it is activated\n"));
   ASSERT_TRUE(publish(2));
   EXPECT_TRUE(gets("w2", 2));
   EXPECT_EQ(cluster.version("w1"), 1u);
@@ -51,30 +48,23 @@ TEST_F(ServeTest, CommandsSayWhoGetsVersions) {
 }
 
 TEST_F(ServeTest, CommandsThatCannotBeFollowedSayWhy) {
-  cluster.start_origin();
-  cluster.start_worker("w1");
-  const Ran unknown = cluster.run({"release", "w2", "--state", cluster.state("origin")});
-  EXPECT_EQ(unknown.status, 1);
-  EXPECT_THAT(unknown.err, HasSubstr("'w2' is no worker that this origin has heard of; the nearest is 'w1'"));
-  const Ran elsewhere = cluster.run({"release", "w1", "--state", cluster.state("w1")});
-  EXPECT_EQ(elsewhere.status, 1);
-  EXPECT_THAT(elsewhere.err, HasSubstr("this node is a worker; activate and release on the origin"));
+  cluster.start_fleet({"w1"});
+  EXPECT_THAT(cluster.run({"release", "w2", "--state", cluster.state("origin")}),
+              Exits(1, "'w2' is no worker that this origin has heard of; the nearest is 'w1'"));
+  EXPECT_THAT(cluster.run({"release", "w1", "--state", cluster.state("w1")}),
+              Exits(1, "this node is a worker; activate and release on the origin"));
 }
 
 TEST_F(ServeTest, AForgottenWorkerIsGoneFromStatusAndAfterARestart) {
   const ClusterKeys keys;
   cluster.use_keys(keys);
-  cluster.start_origin();
-  cluster.start_worker("w1");
-  cluster.start_worker("w2");
+  cluster.start_fleet({"w1", "w2"});
   ASSERT_TRUE(publish(1));
   const auto forget = [&] { return cluster.run({"forget", "w2", "--state", cluster.state("origin")}); };
   EXPECT_THAT(forget().err, HasSubstr("w2 is connected"));
   keys.revoke("w2");
   EXPECT_TRUE(Cluster::eventually([&] { return state_of("w2") == "lost"; }));
-  const Ran forgotten = forget();
-  ASSERT_EQ(forgotten.status, 0) << forgotten.err;
-  EXPECT_EQ(forgotten.out, "w2 is forgotten, and what was held against it\n");
+  ASSERT_THAT(forget(), Prints("w2 is forgotten, and what was held against it\n"));
   EXPECT_EQ(state_of("w2"), "");
   const std::string records = cluster.state("origin") + "/peers.json";
   EXPECT_TRUE(Cluster::eventually([&] {
@@ -95,23 +85,21 @@ TEST_F(ServeTest, TheLocalSocketIsGivenToTheApiGroup) {
   ASSERT_EQ(::stat((cluster.state("origin") + "/api.sock").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0660u);
   EXPECT_EQ(info.st_gid, ::getegid());
-  const Ran unknown = cluster.run({"daemon", "--role", "origin", "--insecure", "--state", cluster.temp().file("x"),
-                                   "--api-group", "no-such-group"});
-  EXPECT_EQ(unknown.status, 1) << "a directory service may know it later";
-  EXPECT_THAT(unknown.err, HasSubstr("--api-group no-such-group: this host has no such group"));
+  EXPECT_THAT(cluster.run({"daemon", "--role", "origin", "--insecure", "--state", cluster.temp().file("x"),
+                           "--api-group", "no-such-group"}),
+              Exits(1, "--api-group no-such-group: this host has no such group"))
+      << "a directory service may know it later";
 }
 
 TEST_F(ServeTest, AWorkerThatIsStoppedIsNoWarning) {
-  cluster.start_origin();
-  cluster.start_worker("w1");
+  cluster.start_fleet({"w1"});
   EXPECT_EQ(cluster.end("w1", SIGTERM), 0);
   EXPECT_TRUE(Cluster::eventually([&] { return cluster.log("origin").find("lost worker w1") != std::string::npos; }));
   EXPECT_THAT(cluster.log("origin"), testing::Not(HasSubstr("warning")));
 }
 
 TEST_F(ServeTest, WhileAProgramProvisionsNoStandbyWorkerIsPromoted) {
-  cluster.start_origin();
-  for (const char* name : {"w1", "w2", "w3"}) cluster.start_worker(name);
+  cluster.start_fleet({"w1", "w2", "w3"});
   cluster.start_worker("s", {"--standby"});
   ASSERT_TRUE(publish(1));
   {

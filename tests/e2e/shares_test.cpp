@@ -7,7 +7,7 @@
 #include "bench/fleet/network.h"
 #include "bench/times.h"
 #include "tests/e2e/fleet/cluster.h"
-#include "tests/e2e/fleet/on_host.h"
+#include "tests/e2e/fleet/hosts.h"
 #include "tests/e2e/hostile/greedy_member.h"
 
 namespace weightcast {
@@ -17,18 +17,12 @@ constexpr unsigned kPairs = 3;
 constexpr unsigned kConnections = 60;
 constexpr std::uint64_t kBytes = 12'000'000;
 
-struct SharesTest : testing::Test {
+struct SharesTest : KeyedFleet, Hosts {
   void SetUp() override {
     // The origin, who is greedy, and the others.
     const auto rate = Rate::bits(100e6);
-    auto made = bench::make_namespace_network(std::vector<bench::LinkRates>(2 + 2 * kPairs, {rate, rate}));
-    // Only root may make network namespaces.
-    if (!made.has_value() && made.error().code == Errc::kNotAllowed) GTEST_SKIP() << made.error().message();
-    ASSERT_TRUE(made.has_value()) << made.error().message();
-    network = std::move(*made);
-    cluster.use_keys(keys);
+    make_hosts(std::vector<bench::LinkRates>(2 + 2 * kPairs, {rate, rate}));
   }
-  [[nodiscard]] Cluster::Flags on(bench::NodeIndex host) const { return on_host(*network, host); }
   template <typename Make>
   void on_greedy_host(Make make) {
     ASSERT_TRUE(network
@@ -49,10 +43,6 @@ struct SharesTest : testing::Test {
     const std::size_t at = log.find(words);
     return at == std::string::npos ? 0 : std::stod(log.substr(at + words.size()));
   }
-
-  ClusterKeys keys;
-  Cluster cluster;
-  std::unique_ptr<bench::Network> network;
 };
 
 TEST_F(SharesTest, AWorkerBesideOneThatTakesCopyAfterCopyOnManyConnectionsWaitsTwiceAsLongAtMost) {
@@ -64,9 +54,7 @@ TEST_F(SharesTest, AWorkerBesideOneThatTakesCopyAfterCopyOnManyConnectionsWaitsT
                                              Conduct::kHonest);
   });
   ASSERT_TRUE(Cluster::eventually([&] { return !cluster.node("origin", "greedy").is_null(); }));
-  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), kBytes, 1);
-  const Ran ran = cluster.publish(source, 1);
-  ASSERT_EQ(ran.status, 0) << ran.err << cluster.log("origin");
+  cluster.publish_bytes(1, kBytes);
   std::vector<double> alone_s, beside_s;
   for (unsigned pair = 0; pair < kPairs; ++pair) {
     alone_s.push_back(join(2 + 2 * pair));

@@ -20,8 +20,7 @@ constexpr auto kStopLimit = std::chrono::duration_cast<std::chrono::milliseconds
 
 TEST(Stop, EndsInTimeAndCleanlyAtEveryPhaseOfAPublication) {
   Cluster cluster;
-  cluster.start_origin({"--pack", "always"});
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"}, {"--pack", "always"});
   std::uint64_t version = 0;
   // From before the source is opened, over copying and packing, until it is being sent.
   for (const auto moment : {0ms, 3ms, 10ms, 30ms, 60ms, 100ms, 150ms, 220ms, 350ms, 600ms}) {
@@ -37,8 +36,7 @@ TEST(Stop, EndsInTimeAndCleanlyAtEveryPhaseOfAPublication) {
     cluster.restart("origin");
   }
   const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 96 * kMiB, 99);
-  const Ran last = cluster.publish(source, ++version);
-  EXPECT_EQ(last.status, 0) << last.err;
+  EXPECT_THAT(cluster.publish(source, ++version), Exits(0));
   EXPECT_TRUE(cluster.holds("a", source));
 }
 

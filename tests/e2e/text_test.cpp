@@ -28,8 +28,7 @@ struct TextTest : testing::Test {
 };
 
 TEST_F(TextTest, OfCommandsThatAskADaemon) {
-  cluster.start_origin();
-  cluster.start_worker("w");
+  cluster.start_fleet({"w"});
   const std::string snapshot = write_snapshot(file("snapshot"), 100'000, 1);
   const std::string origin = cluster.state("origin"), worker = cluster.state("w");
   EXPECT_THAT(text({"publish", snapshot, "--version", "7", "--wait", "1", "--state", origin}),
@@ -54,8 +53,7 @@ TEST_F(TextTest, OfCommandsThatAskADaemon) {
 TEST_F(TextTest, OfVersionsThatAreProven) {
   const ClusterKeys keys;
   cluster.use_keys(keys);
-  cluster.start_origin();
-  cluster.start_worker("w");
+  cluster.start_fleet({"w"});
   const std::string snapshot = write_snapshot(file("snapshot"), 100'000, 1);
   text({"publish", snapshot, "--version", "7", "--wait", "1", "--state", cluster.state("origin")});
   EXPECT_THAT(
@@ -108,12 +106,9 @@ TEST_F(TextTest, OfHelpAndVersion) {
 }
 
 TEST_F(TextTest, OfAWordThatIsNoCommand) {
-  const Ran wrong = cluster.run({"publsih", "x"});
-  EXPECT_EQ(wrong.status, 2);
-  EXPECT_THAT(wrong.err, HasSubstr("'publsih' is no command; the nearest is 'publish' (all: daemon, "));
-  const Ran below = cluster.run({"keys", "isue", "w"});
-  EXPECT_EQ(below.status, 2);
-  EXPECT_THAT(below.err, HasSubstr("'isue' is no command of 'keys'; the nearest is 'issue'"));
+  EXPECT_THAT(cluster.run({"publsih", "x"}),
+              Exits(2, "'publsih' is no command; the nearest is 'publish' (all: daemon, "));
+  EXPECT_THAT(cluster.run({"keys", "isue", "w"}), Exits(2, "'isue' is no command of 'keys'; the nearest is 'issue'"));
 }
 
 }  // namespace

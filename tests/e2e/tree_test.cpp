@@ -116,7 +116,12 @@ void change(const Tree& tree) {
   tree.make_executable("run.sh", false);
 }
 
-class FileTrees : public testing::TestWithParam<const char*> {
+struct FileTree : testing::Test {
+  Cluster cluster;
+  const Tree tree{cluster.temp().file("tree")};
+};
+
+class FileTrees : public FileTree, public testing::WithParamInterface<const char*> {
  protected:
   /// Where the worker keeps versions.
   [[nodiscard]] Cluster::Flags flags() const {
@@ -127,10 +132,8 @@ class FileTrees : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(FileTrees, ChangeByPatchesAndAreTheSameEverywhere) {
-  Cluster cluster;
   cluster.start_origin();
   cluster.start_worker("a", flags());
-  const Tree tree(cluster.temp().file("tree"));
   fill(tree);
   auto result = published(cluster, tree, 1);
   EXPECT_EQ(result.at("kind"), "full");
@@ -172,12 +175,10 @@ TEST_P(FileTrees, ChangeByPatchesAndAreTheSameEverywhere) {
 INSTANTIATE_TEST_SUITE_P(, FileTrees, testing::Values("Disk", "Memory", "SingleCopy"),
                          [](const auto& place) { return std::string(place.param); });
 
-TEST(FileTree, IsRefusedByAWorkerThatWasNotToldToTakeFiles) {
-  Cluster cluster;
+TEST_F(FileTree, IsRefusedByAWorkerThatWasNotToldToTakeFiles) {
   cluster.start_origin();
   cluster.start_worker("willing", kTakesFiles);
   cluster.start_worker("careful");
-  const Tree tree(cluster.temp().file("tree"));
   tree.write("config.json", "{}");  // of a kind that it takes beside weights
   published(cluster, tree, 1, {"--files", "--wait", "0.5"});
   EXPECT_TRUE(Cluster::eventually([&] { return cluster.node("origin", "careful").at("state") == "failed"; }));
@@ -186,13 +187,10 @@ TEST(FileTree, IsRefusedByAWorkerThatWasNotToldToTakeFiles) {
   EXPECT_TRUE(holds(cluster, "willing", tree));
 }
 
-TEST(FileTree, FollowsAModelOnlyWhereThatIsSaid) {
-  Cluster cluster;
+TEST_F(FileTree, FollowsAModelOnlyWhereThatIsSaid) {
   cluster.start_origin();
   cluster.start_worker("a", kTakesFiles);
-  const std::string model = write_snapshot(cluster.temp().file("model.safetensors"), 100'000, 1);
-  ASSERT_EQ(cluster.publish(model, 1).status, 0);
-  const Tree tree(cluster.temp().file("tree"));
+  const std::string model = cluster.publish_bytes(1, 100'000);
   tree.write("bin/tool", "code");
   const Ran files = cluster.publish(tree.path(), 2, kPublishFiles);
   EXPECT_NE(files.status, 0);
@@ -206,10 +204,8 @@ TEST(FileTree, FollowsAModelOnlyWhereThatIsSaid) {
   EXPECT_TRUE(cluster.holds("a", model));
 }
 
-TEST(FileTree, RefusesLinksThatLeadOutOfIt) {
-  Cluster cluster;
+TEST_F(FileTree, RefusesLinksThatLeadOutOfIt) {
   cluster.start_origin();
-  const Tree tree(cluster.temp().file("tree"));
   tree.write("a", "1");
   fs::create_symlink("/etc/hostname", tree.file("b"));
   const Ran ran = cluster.publish(tree.path(), 1, {"--files"});
@@ -217,11 +213,9 @@ TEST(FileTree, RefusesLinksThatLeadOutOfIt) {
   EXPECT_THAT(ran.err, HasSubstr("'b' is a symbolic link to '/etc/hostname'"));
 }
 
-TEST(FileTree, ArrivesThoughItsWorkerIsKilledAgainAndAgain) {
-  Cluster cluster;
+TEST_F(FileTree, ArrivesThoughItsWorkerIsKilledAgainAndAgain) {
   cluster.start_origin();
   cluster.start_worker("a", {"--files", "--downlink", "20mbit"});
-  const Tree tree(cluster.temp().file("tree"));
   fill(tree);
   published(cluster, tree, 1, {"--files"});
   const auto received = [&] { return cluster.self("a").value("chunks_verified", 0); };
@@ -243,10 +237,9 @@ TEST(FileTree, ArrivesThoughItsWorkerIsKilledAgainAndAgain) {
   EXPECT_TRUE(holds(cluster, "a", tree));
 }
 
-TEST(FileTree, IsVerifiedWithItsDirectoriesAndModes) {
-  const ClusterKeys keys;
-  Cluster cluster;
-  cluster.use_keys(keys);
+using EncryptedFileTree = KeyedFleet;
+
+TEST_F(EncryptedFileTree, IsVerifiedWithItsDirectoriesAndModes) {
   cluster.start_origin();
   cluster.start_worker("a", {"--files", "--versions-in", "disk"});
   const Tree tree(cluster.temp().file("tree"));
@@ -265,11 +258,9 @@ TEST(FileTree, IsVerifiedWithItsDirectoriesAndModes) {
   EXPECT_EQ(verify().status, 0);
 }
 
-TEST(FileTree, OfAProgramIsPublishedThroughTheLibrary) {
-  Cluster cluster;
+TEST_F(FileTree, OfAProgramIsPublishedThroughTheLibrary) {
   cluster.start_origin();
   cluster.start_worker("a", kTakesFiles);
-  const Tree tree(cluster.temp().file("tree"));
   tree.write("d/file", "1");
   wc::Client client(cluster.state("origin"));
   const std::uint64_t version = client.publish_path(tree.path(), {.file_tree = true}, std::chrono::minutes(1));

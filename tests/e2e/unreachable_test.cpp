@@ -5,7 +5,7 @@
 #include "bench/fleet/network.h"
 #include "bench/fleet/port_taker.h"
 #include "tests/e2e/fleet/cluster.h"
-#include "tests/e2e/fleet/on_host.h"
+#include "tests/e2e/fleet/hosts.h"
 
 namespace weightcast {
 namespace {
@@ -16,17 +16,12 @@ constexpr unsigned kWorkers = 4;
 constexpr unsigned kBlocked = 2;
 constexpr std::uint64_t kBytes = 24 * kMiB;
 
-struct UnreachableTest : testing::TestWithParam<bool> {
+struct UnreachableTest : testing::TestWithParam<bool>, Hosts {
   void SetUp() override {
     const auto rate = Rate::bits(100e6);
-    auto made = bench::make_namespace_network(std::vector<bench::LinkRates>(kWorkers + 1, {rate, rate}));
-    // Only root may make network namespaces.
-    if (!made.has_value() && made.error().code == Errc::kNotAllowed) GTEST_SKIP() << made.error().message();
-    ASSERT_TRUE(made.has_value()) << made.error().message();
-    network = std::move(*made);
+    make_hosts(std::vector<bench::LinkRates>(kWorkers + 1, {rate, rate}));
   }
   static std::string name_of(unsigned worker) { return "w" + std::to_string(worker); }
-  [[nodiscard]] Cluster::Flags on(bench::NodeIndex host) const { return on_host(*network, host); }
   void start(bool leaf_only) {
     cluster.put_on_host("origin", on(0));
     cluster.start_origin({"--listen", network->endpoint(0).host + ":0", "--topology", "chain", "--uplink", "100mbit"});
@@ -75,6 +70,13 @@ struct UnreachableTest : testing::TestWithParam<bool> {
     for (std::size_t at = 0; (at = log.find("left its parent", at)) != std::string::npos; ++at) ++count;
     return count;
   }
+  void expect_nobody_complains() {
+    for (unsigned worker = 1; worker <= kWorkers; ++worker) {
+      const nlohmann::json node = cluster.node("origin", name_of(worker));
+      EXPECT_EQ(node.at("complaints").get<int>() + node.at("complains").get<int>(), 0) << node;
+      EXPECT_EQ(node.at("offence"), "");
+    }
+  }
   bool feeds_somebody() {
     bool feeds = false;
     const nlohmann::json status = cluster.status("origin");
@@ -84,7 +86,6 @@ struct UnreachableTest : testing::TestWithParam<bool> {
     return feeds;
   }
 
-  std::unique_ptr<bench::Network> network;
   Cluster cluster;
 };
 
@@ -105,11 +106,7 @@ TEST_P(UnreachableTest, IsNamedAndPlannedAroundUntilItCanBeDialledAgain) {
   const double second_s = publish(2);
   EXPECT_EQ(faults(), faults_before) << "nobody loses a dial to it any more";
   EXPECT_FALSE(feeds_somebody());
-  for (unsigned worker = 1; worker <= kWorkers; ++worker) {
-    const nlohmann::json node = cluster.node("origin", name_of(worker));
-    EXPECT_EQ(node.at("complaints").get<int>() + node.at("complains").get<int>(), 0) << node;
-    EXPECT_EQ(node.at("offence"), "");
-  }
+  expect_nobody_complains();
   std::printf("t100 with the port blocked: %.2f s, then %.2f s\n", first_s, second_s);
   block("-D", rejects);
   for (const char* other : {"w1", "w3", "w4"}) {
@@ -146,11 +143,7 @@ TEST_P(MuteRelayTest, CostsItsChildASecondOnceAndIsNamed) {
   const std::size_t faults_before = faults();
   const double second_s = publish(2);
   EXPECT_EQ(faults(), faults_before) << "nobody dials it any more";
-  for (unsigned worker = 1; worker <= kWorkers; ++worker) {
-    const nlohmann::json node = cluster.node("origin", name_of(worker));
-    EXPECT_EQ(node.at("complaints").get<int>() + node.at("complains").get<int>(), 0) << node;
-    EXPECT_EQ(node.at("offence"), "");
-  }
+  expect_nobody_complains();
   std::printf("t100 with a port that shakes no hands: %.2f s, then %.2f s\n", first_s, second_s);
 }
 

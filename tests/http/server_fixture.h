@@ -59,11 +59,15 @@ class ServerTest : public testing::Test {
 
   [[nodiscard]] std::uint16_t port() const { return server_->endpoint().port; }
   [[nodiscard]] RawClient dial(int receive_bytes = 0) const { return RawClient(port(), receive_bytes); }
+  /// A client that has said this.
+  [[nodiscard]] RawClient saying(const std::string& text, int receive_bytes = 0) const {
+    RawClient client = dial(receive_bytes);
+    EXPECT_TRUE(client.say(text));
+    return client;
+  }
   /// A client that has asked for this.
   [[nodiscard]] RawClient ask(const std::string& path, int receive_bytes = 0) const {
-    RawClient client = dial(receive_bytes);
-    EXPECT_TRUE(client.say("GET " + path + " HTTP/1.1\r\n\r\n"));
-    return client;
+    return saying("GET " + path + " HTTP/1.1\r\n\r\n", receive_bytes);
   }
   [[nodiscard]] std::unique_ptr<HttpClient> client() const {
     auto made = HttpClient::make({.server = server_->endpoint(), .trust = {}});

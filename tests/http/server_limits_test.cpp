@@ -104,8 +104,7 @@ TEST_F(ServerTest, RefusesBadRequestsWithTheirReason) {
 
 TEST_F(ServerTest, ARefusalReachesAClientThatStillSends) {
   start(HttpLimits{.body_bytes_max = 100});
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("POST /echo HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n"));
+  RawClient client = saying("POST /echo HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n");
   client.say(std::string(200'000, 'x'));
   EXPECT_THAT(client.hear_all(), StartsWith("HTTP/1.1 413"));
 }
@@ -114,17 +113,14 @@ TEST_F(ServerTest, BoundsAllBodiesTogether) {
   start(HttpLimits{.body_bytes_max = 1000, .bodies_bytes_max = 1900});
   const std::string body(1000, 'x');
   const std::string post = "POST /later HTTP/1.1\r\nContent-Length: 1000\r\n\r\n" + body;
-  RawClient first = dial();
-  ASSERT_TRUE(first.say(post));
+  RawClient first = saying(post);
   Held held = take();
-  RawClient second = dial();
-  ASSERT_TRUE(second.say(post));
+  RawClient second = saying(post);
   EXPECT_THAT(second.hear_all(), StartsWith("HTTP/1.1 503"));
   held.responder.send({.body = "done"});
   EXPECT_THAT(first.hear_until("done"), StartsWith("HTTP/1.1 200"));
   // The first one's room is free again.
-  RawClient third = dial();
-  ASSERT_TRUE(third.say(post));
+  RawClient third = saying(post);
   take().responder.send({.body = "done"});
   EXPECT_THAT(third.hear_until("done"), StartsWith("HTTP/1.1 200"));
 }
@@ -136,11 +132,9 @@ TEST_F(ServerTest, ClosesClientsThatAreTooSlow) {
   EXPECT_TRUE(silent.ended());
   // A busy host may be late between a connection and its first byte: that is not what these are about.
   start(HttpLimits{.header_time_max = milliseconds(50), .body_time_max = milliseconds(50)});
-  RawClient half_header = dial();
-  ASSERT_TRUE(half_header.say("GET /hello HT"));
+  RawClient half_header = saying("GET /hello HT");
   EXPECT_THAT(half_header.hear_all(), StartsWith("HTTP/1.1 408"));
-  RawClient half_body = dial();
-  ASSERT_TRUE(half_body.say("POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf"));
+  RawClient half_body = saying("POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf");
   EXPECT_THAT(half_body.hear_all(), StartsWith("HTTP/1.1 408"));
 }
 

@@ -8,8 +8,11 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-TEST_F(ServerTest, AnswersSeveralRequestsOnOneConnection) {
-  start();
+struct RunningServer : ServerTest {
+  void SetUp() override { start(); }
+};
+
+TEST_F(RunningServer, AnswersSeveralRequestsOnOneConnection) {
   RawClient client = dial();
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(client.say("GET /hello HTTP/1.1\r\nHost: h\r\n\r\n"));
@@ -19,8 +22,7 @@ TEST_F(ServerTest, AnswersSeveralRequestsOnOneConnection) {
   EXPECT_EQ(server_->stats().requests, 3u);
 }
 
-TEST_F(ServerTest, AnswersPipelinedRequestsInOrder) {
-  start();
+TEST_F(RunningServer, AnswersPipelinedRequestsInOrder) {
   RawClient client = dial();
   std::string all;
   for (int i = 0; i < 50; ++i) {
@@ -34,15 +36,13 @@ TEST_F(ServerTest, AnswersPipelinedRequestsInOrder) {
   }
 }
 
-TEST_F(ServerTest, AnswersFromAnotherThread) {
-  start();
+TEST_F(RunningServer, AnswersFromAnotherThread) {
   RawClient client = ask("/later");
   std::thread([held = take()]() mutable { held.responder.send({.body = "at last"}); }).join();
   EXPECT_THAT(client.hear_until("at last"), StartsWith("HTTP/1.1 200"));
 }
 
-TEST_F(ServerTest, AnswersAClientThatHalfCloses) {
-  start();
+TEST_F(RunningServer, AnswersAClientThatHalfCloses) {
   RawClient client = ask("/later");
   Held held = take();
   client.end_writing();
@@ -52,34 +52,27 @@ TEST_F(ServerTest, AnswersAClientThatHalfCloses) {
   EXPECT_TRUE(client.ended());
 }
 
-TEST_F(ServerTest, SendsTheHeadAloneToAHead) {
-  start();
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("HEAD /hello HTTP/1.1\r\nConnection: close\r\n\r\n"));
+TEST_F(RunningServer, SendsTheHeadAloneToAHead) {
+  RawClient client = saying("HEAD /hello HTTP/1.1\r\nConnection: close\r\n\r\n");
   const std::string heard = client.hear_all();
   EXPECT_THAT(heard, HasSubstr("Content-Length: 5\r\n"));
   EXPECT_THAT(heard, testing::EndsWith("\r\n\r\n"));
 }
 
-TEST_F(ServerTest, ClosesAfterTheAnswerToHttp10) {
-  start();
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("GET /hello HTTP/1.0\r\n\r\n"));
+TEST_F(RunningServer, ClosesAfterTheAnswerToHttp10) {
+  RawClient client = saying("GET /hello HTTP/1.0\r\n\r\n");
   EXPECT_THAT(client.hear_all(), HasSubstr("Connection: close\r\n"));
   EXPECT_TRUE(client.ended());
 }
 
-TEST_F(ServerTest, TellsAClientThatWaitsToGoOn) {
-  start();
-  RawClient client = dial();
-  ASSERT_TRUE(client.say("POST /echo HTTP/1.1\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n"));
+TEST_F(RunningServer, TellsAClientThatWaitsToGoOn) {
+  RawClient client = saying("POST /echo HTTP/1.1\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
   EXPECT_EQ(client.hear_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   ASSERT_TRUE(client.say("body"));
   EXPECT_THAT(client.hear_until("body"), StartsWith("HTTP/1.1 200 OK"));
 }
 
-TEST_F(ServerTest, StreamsInChunks) {
-  start();
+TEST_F(RunningServer, StreamsInChunks) {
   RawClient client = ask("/stream");
   HttpStream stream = take().responder.stream({.content_type = "text/event-stream"});
   ASSERT_TRUE(stream.write("data: 1\n\n"));
@@ -93,8 +86,7 @@ TEST_F(ServerTest, StreamsInChunks) {
   EXPECT_THAT(client.hear_until("hello"), StartsWith("HTTP/1.1 200"));
 }
 
-TEST_F(ServerTest, AStreamWithoutNewsCostsNoTime) {
-  start();
+TEST_F(RunningServer, AStreamWithoutNewsCostsNoTime) {
   RawClient client = ask("/stream");
   HttpStream stream = take().responder.stream({});
   ASSERT_TRUE(stream.write("data"));
@@ -104,8 +96,7 @@ TEST_F(ServerTest, AStreamWithoutNewsCostsNoTime) {
   EXPECT_LT(std::clock() - before, CLOCKS_PER_SEC / 20) << "of processor time";
 }
 
-TEST_F(ServerTest, EndsAStreamWithItsHandle) {
-  start();
+TEST_F(RunningServer, EndsAStreamWithItsHandle) {
   const auto http = client();
   std::thread answers([this] {
     HttpStream stream = take().responder.stream({.content_type = "text/plain"});
@@ -117,8 +108,7 @@ TEST_F(ServerTest, EndsAStreamWithItsHandle) {
   EXPECT_EQ(response->body.size(), 5000u);
 }
 
-TEST_F(ServerTest, TellsAHandlerWhoseClientHasGone) {
-  start();
+TEST_F(RunningServer, TellsAHandlerWhoseClientHasGone) {
   RawClient client = ask("/later");
   Held held = take();
   std::atomic<int> calls = 0;
@@ -131,30 +121,26 @@ TEST_F(ServerTest, TellsAHandlerWhoseClientHasGone) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST_F(ServerTest, TellsAStreamWhoseClientHasGone) {
-  start();
+TEST_F(RunningServer, TellsAStreamWhoseClientHasGone) {
   RawClient client = ask("/stream");
   HttpStream stream = take().responder.stream({});
   client.close();
   EXPECT_TRUE(eventually([&] { return !stream.write("data"); }));
 }
 
-TEST_F(ServerTest, AnswersForAHandlerThatDoesNot) {
-  start();
+TEST_F(RunningServer, AnswersForAHandlerThatDoesNot) {
   RawClient client = ask("/forgotten");
   { const Held held = take(); }
   EXPECT_THAT(client.hear_until("\r\n\r\n"), StartsWith("HTTP/1.1 500"));
 }
 
-TEST_F(ServerTest, KeepsLineEndsOutOfHeaders) {
-  start();
+TEST_F(RunningServer, KeepsLineEndsOutOfHeaders) {
   RawClient client = ask("/header");
   take().responder.send({.headers = {{"X-Echo", "a\r\nSet-Cookie: b"}}});
   EXPECT_THAT(client.hear_until("\r\n\r\n"), HasSubstr("X-Echo: a  Set-Cookie: b\r\n"));
 }
 
-TEST_F(ServerTest, StopLetsRequestsEnd) {
-  start();
+TEST_F(RunningServer, StopLetsRequestsEnd) {
   RawClient idle = dial(), busy = ask("/later");
   Held held = take();
   std::thread stops([this] { server_->stop(kCallLimit); });
@@ -164,8 +150,7 @@ TEST_F(ServerTest, StopLetsRequestsEnd) {
   stops.join();
 }
 
-TEST_F(ServerTest, StopEndsStreamsThatGoOn) {
-  start();
+TEST_F(RunningServer, StopEndsStreamsThatGoOn) {
   RawClient client = ask("/stream");
   HttpStream stream = take().responder.stream({});
   ASSERT_TRUE(stream.write("data"));
@@ -175,8 +160,7 @@ TEST_F(ServerTest, StopEndsStreamsThatGoOn) {
   EXPECT_TRUE(client.ended());
 }
 
-TEST_F(ServerTest, RespondersOutliveTheServer) {
-  start();
+TEST_F(RunningServer, RespondersOutliveTheServer) {
   RawClient client = ask("/a");
   Held held = take();
   server_.reset();
@@ -207,8 +191,7 @@ TEST_F(ServerTest, StopsWithoutHavingServed) {
   EXPECT_TRUE(client.ended());
 }
 
-TEST_F(ServerTest, SaysThatItsAddressIsTaken) {
-  start();
+TEST_F(RunningServer, SaysThatItsAddressIsTaken) {
   HttpServerOptions options;
   options.listen = server_->endpoint();
   const auto second = HttpServer::start(options, [](HttpRequest, HttpResponder) {});

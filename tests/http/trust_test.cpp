@@ -1,6 +1,7 @@
 #include "http/trust.h"
 
 #include "tests/http/server_fixture.h"
+#include "tests/result_matchers.h"
 #include "tests/security/cluster_keys.h"
 
 namespace weightcast {
@@ -69,9 +70,7 @@ TEST_F(TrustTest, BodiesOfOnePeerLeaveRoomForOthers) {
 TEST_F(TrustTest, RefusesKeysOfAnotherCluster) {
   const ClusterKeys others;
   const auto http = client_with(others.issue("gpu-1"));
-  const auto response = http->call({.target = "/hello"}, kCallLimit);
-  ASSERT_FALSE(response.has_value());
-  EXPECT_EQ(response.error().code, Errc::kNotAllowed);
+  EXPECT_THAT(http->call({.target = "/hello"}, kCallLimit), FailsWith(Errc::kNotAllowed));
   EXPECT_EQ(server_->stats().requests, 0u);
 }
 
@@ -90,17 +89,13 @@ TEST_F(TrustTest, RefusesARevokedKeyOnAnOpenConnection) {
     const auto response = http->call({.target = "/hello"}, kCallLimit);
     return !response.has_value() || response->status == 403;
   }));
-  const auto anew = client_with(keys_.file_of("gpu-1"))->call({.target = "/hello"}, kCallLimit);
-  ASSERT_FALSE(anew.has_value());
-  EXPECT_EQ(anew.error().code, Errc::kNotAllowed);
+  EXPECT_THAT(client_with(keys_.file_of("gpu-1"))->call({.target = "/hello"}, kCallLimit),
+              FailsWith(Errc::kNotAllowed));
 }
 
 TEST_F(TrustTest, AClientTakesOnlyTheRoleThatItExpects) {
   const auto http = client_with(keys_.issue("gpu-1"), Role::kWorker);
-  const auto response = http->call({.target = "/hello"}, kCallLimit);
-  ASSERT_FALSE(response.has_value());
-  EXPECT_EQ(response.error().code, Errc::kNotAllowed);
-  EXPECT_THAT(response.error().message(), HasSubstr("must be a worker"));
+  EXPECT_THAT(http->call({.target = "/hello"}, kCallLimit), FailsWith(Errc::kNotAllowed, "must be a worker"));
 }
 
 TEST_F(TrustTest, NewConnectionsGetTheKeysThatAreInTheFileByThen) {

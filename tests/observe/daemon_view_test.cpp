@@ -70,6 +70,12 @@ class DaemonViewTest : public testing::Test {
     return error_reply(Errc::kNotAllowed, "this node is a worker");
   }
   [[nodiscard]] RawClient dial(int receive_bytes = 0) const { return RawClient(port_->endpoint().port, receive_bytes); }
+  /// Of the events.
+  [[nodiscard]] RawClient follow(int receive_bytes = 0) const {
+    RawClient client = dial(receive_bytes);
+    EXPECT_TRUE(client.say("GET /events HTTP/1.1\r\n\r\n"));
+    return client;
+  }
   std::string get(const std::string& path) {
     RawClient client = dial();
     EXPECT_TRUE(client.say("GET " + path + " HTTP/1.1\r\nConnection: close\r\n\r\n"));
@@ -126,8 +132,7 @@ TEST_F(DaemonViewTest, APublicationIsAskedForByItsNumber) {
 
 TEST_F(DaemonViewTest, FollowersHearTheStateAndThenWhatChanges) {
   play_fleet();
-  RawClient first = dial(), second = dial();
-  ASSERT_TRUE(first.say("GET /events HTTP/1.1\r\n\r\n"));
+  RawClient first = follow();
   EXPECT_EQ(hear_event(first, "state")["latest_version"], 1);
   version_ = 2;
   const Json change = hear_event(first, "change");
@@ -135,7 +140,7 @@ TEST_F(DaemonViewTest, FollowersHearTheStateAndThenWhatChanges) {
   ASSERT_EQ(change["nodes"].size(), 3u);
   EXPECT_EQ(change["nodes"][0], Json::parse(R"({"name": "w0", "role": "worker", "version": 2})"));
   // One that comes later begins with what the others have by now.
-  ASSERT_TRUE(second.say("GET /events HTTP/1.1\r\n\r\n"));
+  RawClient second = follow();
   EXPECT_EQ(hear_event(second, "state")["latest_version"], 2);
   version_ = 3;
   EXPECT_EQ(hear_event(first, "change")["latest_version"], 3);
@@ -145,8 +150,7 @@ TEST_F(DaemonViewTest, FollowersHearTheStateAndThenWhatChanges) {
 TEST_F(DaemonViewTest, WithoutFollowersTheDaemonIsNotAsked) {
   play_fleet();
   {
-    RawClient follower = dial();
-    ASSERT_TRUE(follower.say("GET /events HTTP/1.1\r\n\r\n"));
+    RawClient follower = follow();
     hear_event(follower, "state");
     version_ = 2;
     hear_event(follower, "change");
@@ -167,9 +171,7 @@ TEST_F(DaemonViewTest, OneThatDoesNotReadIsDroppedAndKeepsNobodyWaiting) {
   workers_ = 100;
   error_bytes_ = 10'000;
   play_fleet();
-  RawClient silent = dial(4096), reader = dial();
-  ASSERT_TRUE(silent.say("GET /events HTTP/1.1\r\n\r\n"));
-  ASSERT_TRUE(reader.say("GET /events HTTP/1.1\r\n\r\n"));
+  RawClient silent = follow(4096), reader = follow();
   hear_event(reader, "state");
   const auto until = std::chrono::steady_clock::now() + 20s;
   for (std::uint64_t version = 2; version < 12 || std::chrono::steady_clock::now() < until; ++version) {
@@ -201,8 +203,7 @@ TEST_F(DaemonViewTest, ToFollowAThousandWorkersCostsAHundredthOfACore) {
   workers_ = 1000;
   version_moves_ = true;
   play_fleet();
-  RawClient follower = dial();
-  ASSERT_TRUE(follower.say("GET /events HTTP/1.1\r\n\r\n"));
+  RawClient follower = follow();
   hear_event(follower, "state");
   const double before = processor_s();
   const auto begin = std::chrono::steady_clock::now();

@@ -18,13 +18,13 @@
 
 namespace weightcast::test {
 
-inline constexpr CellKind kAllKinds[] = {CellKind::kRaw8,   CellKind::kRaw16, CellKind::kRaw32, CellKind::kRaw64,
-                                         CellKind::kBf16,   CellKind::kF16,   CellKind::kF32,   CellKind::kF64,
-                                         CellKind::kF8E4M3, CellKind::kF8E5M2};
+inline const std::vector<CellKind> kAllKinds = {CellKind::kRaw8,   CellKind::kRaw16, CellKind::kRaw32, CellKind::kRaw64,
+                                                CellKind::kBf16,   CellKind::kF16,   CellKind::kF32,   CellKind::kF64,
+                                                CellKind::kF8E4M3, CellKind::kF8E5M2};
 
 enum class Structure { kIndependent, kRows, kDense, kAnything, kNone };
-inline constexpr Structure kAllStructures[] = {Structure::kIndependent, Structure::kRows, Structure::kDense,
-                                               Structure::kAnything, Structure::kNone};
+inline const std::vector<Structure> kAllStructures = {Structure::kIndependent, Structure::kRows, Structure::kDense,
+                                                      Structure::kAnything, Structure::kNone};
 
 struct CellPair {
   std::vector<std::byte> before, after;

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "tests/result_matchers.h"
 #include "tests/security/cluster_keys.h"
 
 namespace weightcast {
@@ -36,46 +37,37 @@ TEST(Authority, WritesFilesForTheirOwnerOnlyWhateverTheUmask) {
   EXPECT_EQ(files, 6u) << "authority, origin, worker, register, list, lock";
 }
 
-TEST(Authority, IsNeverReplaced) {
+struct AuthorityTest : testing::Test {
   const ClusterKeys cluster;
+};
+
+TEST_F(AuthorityTest, IsNeverReplaced) {
   const std::string before = cluster.open().cluster();
-  const auto again = Authority::init(cluster.directory(), "origin", 365, cluster.now_unix_s);
-  ASSERT_FALSE(again.has_value());
-  EXPECT_EQ(again.error().code, Errc::kAlreadyExists);
+  EXPECT_THAT(Authority::init(cluster.directory(), "origin", 365, cluster.now_unix_s), FailsWith(Errc::kAlreadyExists));
   EXPECT_EQ(cluster.open().cluster(), before);
   EXPECT_EQ(cluster.origin().info.cluster, before);
 }
 
 TEST(Authority, MissingOneSaysWhatMakesIt) {
-  const auto opened = Authority::open("/nowhere", unix_now_s());
-  ASSERT_FALSE(opened.has_value());
-  EXPECT_EQ(opened.error().code, Errc::kNotFound);
-  EXPECT_THAT(opened.error().detail, HasSubstr("weightcast keys init"));
+  EXPECT_THAT(Authority::open("/nowhere", unix_now_s()), FailsWith(Errc::kNotFound, "weightcast keys init"));
 }
 
-TEST(Authority, IsUsedByOneCommandAtATime) {
-  const ClusterKeys cluster;
+TEST_F(AuthorityTest, IsUsedByOneCommandAtATime) {
   const Authority first = cluster.open();
-  const auto second = Authority::open(cluster.directory(), cluster.now_unix_s);
-  ASSERT_FALSE(second.has_value());
-  EXPECT_EQ(second.error().code, Errc::kBusy);
+  EXPECT_THAT(Authority::open(cluster.directory(), cluster.now_unix_s), FailsWith(Errc::kBusy));
 }
 
-TEST(Authority, TakesNamesByTheRulesOfNodes) {
-  const ClusterKeys cluster;
+TEST_F(AuthorityTest, TakesNamesByTheRulesOfNodes) {
   for (const std::string& name : {std::string(), std::string("-w"), std::string("a b"), std::string("../x"),
                                   std::string("a\nb"), std::string(256, 'a')}) {
-    const auto path = cluster.open().issue(name, 1, false, cluster.now_unix_s);
-    ASSERT_FALSE(path.has_value()) << name;
-    EXPECT_EQ(path.error().code, Errc::kInvalidArgument);
+    EXPECT_THAT(cluster.open().issue(name, 1, false, cluster.now_unix_s), FailsWith(Errc::kInvalidArgument)) << name;
   }
   const TempDir temp;
   EXPECT_EQ(Authority::init(temp.file("k"), "a b", 1, 0).error().code, Errc::kInvalidArgument);
 }
 
 // Names may hold what a path takes for something else.
-TEST(Authority, KeepsEveryFileBelowItsDirectory) {
-  const ClusterKeys cluster;
+TEST_F(AuthorityTest, KeepsEveryFileBelowItsDirectory) {
   for (const std::string& name :
        {std::string("rack/host"), std::string("a/../../b"), std::string("authority"), "n" + std::string(254, '/')}) {
     const fs::path path = cluster.issue(name);
@@ -85,15 +77,12 @@ TEST(Authority, KeepsEveryFileBelowItsDirectory) {
   EXPECT_EQ(cluster.origin().info.name, "origin");
 }
 
-TEST(Authority, GivesANameToOneNode) {
-  const ClusterKeys cluster;
+TEST_F(AuthorityTest, GivesANameToOneNode) {
   const std::string path = cluster.issue("w1");
   const KeyId first = cluster.read(path).info.key;
   for (const char* name : {"w1", "origin"}) {
-    const auto again = cluster.open().issue(name, 365, false, cluster.now_unix_s);
-    ASSERT_FALSE(again.has_value()) << name;
-    EXPECT_EQ(again.error().code, Errc::kAlreadyExists);
-    EXPECT_THAT(again.error().detail, HasSubstr("--renew"));
+    EXPECT_THAT(cluster.open().issue(name, 365, false, cluster.now_unix_s), FailsWith(Errc::kAlreadyExists, "--renew"))
+        << name;
   }
   EXPECT_EQ(cluster.read(path).info.key, first);
   EXPECT_EQ(cluster.issue("w1", 365, true), path);
@@ -101,15 +90,13 @@ TEST(Authority, GivesANameToOneNode) {
   EXPECT_EQ(cluster.open().issue("w2", 365, true, cluster.now_unix_s).error().code, Errc::kNotFound);
 }
 
-TEST(Authority, RenewsTheOriginAsOrigin) {
-  const ClusterKeys cluster;
+TEST_F(AuthorityTest, RenewsTheOriginAsOrigin) {
   EXPECT_EQ(cluster.issue("origin", 30, true), cluster.origin_file());
   EXPECT_EQ(cluster.origin().role(), Role::kOrigin);
   EXPECT_NE(cluster.origin().signing_key, nullptr);
 }
 
-TEST(Authority, IssuesNothingBeyondItsOwnEnd) {
-  const ClusterKeys cluster;
+TEST_F(AuthorityTest, IssuesNothingBeyondItsOwnEnd) {
   const std::int64_t later = cluster.now_unix_s + 3000 * kDay_s;
   {
     auto authority = Authority::open(cluster.directory(), later);
@@ -118,13 +105,10 @@ TEST(Authority, IssuesNothingBeyondItsOwnEnd) {
     EXPECT_EQ(authority->issued().back().expires_unix_s, cluster.now_unix_s + 3650 * kDay_s);
     EXPECT_EQ(authority->issue("w2", 0, false, later).error().code, Errc::kInvalidArgument);
   }
-  const auto expired = Authority::open(cluster.directory(), cluster.now_unix_s + 3651 * kDay_s);
-  ASSERT_FALSE(expired.has_value());
-  EXPECT_EQ(expired.error().code, Errc::kTimedOut);
+  EXPECT_THAT(Authority::open(cluster.directory(), cluster.now_unix_s + 3651 * kDay_s), FailsWith(Errc::kTimedOut));
 }
 
-TEST(Authority, RevokesAllKeysOfANameAndNoOthers) {
-  const ClusterKeys cluster;
+TEST_F(AuthorityTest, RevokesAllKeysOfANameAndNoOthers) {
   const NodeKeys old = cluster.worker("w1");
   const NodeKeys renewed = cluster.read(cluster.issue("w1", 365, true));
   const NodeKeys other = cluster.worker("w2");
@@ -144,8 +128,7 @@ TEST(Authority, RevokesAllKeysOfANameAndNoOthers) {
   EXPECT_FALSE(list().contains(fresh.info.serial, cluster.now_unix_s));
 }
 
-TEST(Authority, ForgetsWhatHasExpiredFromTheList) {
-  const ClusterKeys cluster;
+TEST_F(AuthorityTest, ForgetsWhatHasExpiredFromTheList) {
   const NodeKeys old = cluster.read(cluster.issue("w1", 1));
   cluster.revoke("w1");
   const std::int64_t later = cluster.now_unix_s + 30 * kDay_s;
@@ -156,8 +139,7 @@ TEST(Authority, ForgetsWhatHasExpiredFromTheList) {
   EXPECT_FALSE(cluster.revocations(old).contains(old.info.serial, later));
 }
 
-TEST(Authority, DamagedFilesAreRefusedByName) {
-  const ClusterKeys cluster;
+TEST_F(AuthorityTest, DamagedFilesAreRefusedByName) {
   const fs::path issued = fs::path(cluster.directory()) / "issued.json";
   for (const std::string& text :
        {std::string("{"), std::string(R"({"form":2,"keys":[]})"), std::string(R"({"form":1})"),
@@ -173,8 +155,7 @@ TEST(Authority, DamagedFilesAreRefusedByName) {
   EXPECT_EQ(Authority::open(cluster.directory(), cluster.now_unix_s).error().code, Errc::kCorrupt);
 }
 
-TEST(Authority, IssuesKeysWithAddresses) {
-  const ClusterKeys cluster;
+TEST_F(AuthorityTest, IssuesKeysWithAddresses) {
   const auto issue = [&](const std::string& name, const std::vector<std::string>& hosts) {
     return cluster.open().issue(name, 30, false, cluster.now_unix_s, hosts);
   };

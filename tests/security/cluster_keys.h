@@ -9,6 +9,7 @@
 #include "security/node_keys.h"
 #include "security/revocations.h"
 #include "tests/patch/temp_dir.h"
+#include "tests/result_matchers.h"
 
 namespace weightcast {
 
@@ -16,8 +17,7 @@ namespace weightcast {
 class ClusterKeys {
  public:
   explicit ClusterKeys(std::int64_t now_s = unix_now_s()) : now_unix_s(now_s) {
-    const auto made = Authority::init(directory(), "origin", 365, now_unix_s);
-    EXPECT_TRUE(made.has_value()) << made.error().message();
+    EXPECT_THAT(Authority::init(directory(), "origin", 365, now_unix_s), Succeeds());
   }
 
   [[nodiscard]] std::string directory() const { return temp_.file("keys"); }
@@ -40,10 +40,7 @@ class ClusterKeys {
   [[nodiscard]] bool has(const std::string& name) const {
     return std::ranges::any_of(open().issued(), [&](const IssuedKeys& keys) { return keys.name == name; });
   }
-  void revoke(const std::string& name) const {
-    const auto path = open().revoke(name, now_unix_s);
-    EXPECT_TRUE(path.has_value()) << path.error().message();
-  }
+  void revoke(const std::string& name) const { EXPECT_THAT(open().revoke(name, now_unix_s), Succeeds()); }
   /// The list of revoked keys, as `node` reads it.
   [[nodiscard]] Revocations revocations(const NodeKeys& node) const {
     const auto text = read_owner_only(revoked_file());

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/result_matchers.h"
 #include "tests/security/cluster_keys.h"
 
 namespace weightcast {
@@ -29,11 +30,8 @@ TEST(NodeKeys, AreReadFromTheFileThatWasIssued) {
 }
 
 TEST(NodeKeys, MissingFileSaysWhatMakesIt) {
-  const auto keys = read_node_keys("/nowhere/w1.pem", unix_now_s());
-  ASSERT_FALSE(keys.has_value());
-  EXPECT_EQ(keys.error().code, Errc::kNotFound);
-  EXPECT_THAT(keys.error().detail, HasSubstr("/nowhere/w1.pem"));
-  EXPECT_THAT(keys.error().detail, HasSubstr("weightcast keys issue"));
+  EXPECT_THAT(read_node_keys("/nowhere/w1.pem", unix_now_s()),
+              FailsWith(Errc::kNotFound, "/nowhere/w1.pem", "weightcast keys issue"));
 }
 
 TEST(NodeKeys, FileThatOthersMayUseIsRefused) {
@@ -41,10 +39,8 @@ TEST(NodeKeys, FileThatOthersMayUseIsRefused) {
   const std::string path = cluster.issue("w1");
   for (const mode_t mode : {0640, 0604, 0620, 0602, 0644, 0660}) {
     ASSERT_EQ(::chmod(path.c_str(), mode), 0);
-    const auto keys = read_node_keys(path, cluster.now_unix_s);
-    ASSERT_FALSE(keys.has_value()) << std::oct << mode;
-    EXPECT_EQ(keys.error().code, Errc::kNotAllowed);
-    EXPECT_THAT(keys.error().detail, HasSubstr("chmod 600"));
+    EXPECT_THAT(read_node_keys(path, cluster.now_unix_s), FailsWith(Errc::kNotAllowed, "chmod 600"))
+        << std::oct << mode;
   }
   for (const mode_t mode : {0600, 0400, 0700}) {
     ASSERT_EQ(::chmod(path.c_str(), mode), 0);
@@ -57,10 +53,7 @@ TEST(NodeKeys, FileOfAnotherUserIsRefused) {
   const ClusterKeys cluster;
   const std::string path = cluster.issue("w1");
   ASSERT_EQ(::chown(path.c_str(), 4711, 4711), 0);
-  const auto keys = read_node_keys(path, cluster.now_unix_s);
-  ASSERT_FALSE(keys.has_value());
-  EXPECT_EQ(keys.error().code, Errc::kNotAllowed);
-  EXPECT_THAT(keys.error().detail, HasSubstr("user 4711"));
+  EXPECT_THAT(read_node_keys(path, cluster.now_unix_s), FailsWith(Errc::kNotAllowed, "user 4711"));
 }
 
 TEST(NodeKeys, ADirectoryOrAHugeFileIsRefused) {
@@ -75,11 +68,8 @@ TEST(NodeKeys, ExpiredOnesAreRefusedWithTheWayOut) {
   const ClusterKeys cluster(unix_now_s() - 10 * kDay_s);
   const std::string path = cluster.issue("w1", 9);
   EXPECT_TRUE(read_node_keys(path, cluster.now_unix_s).has_value());
-  const auto keys = read_node_keys(path, unix_now_s());
-  ASSERT_FALSE(keys.has_value());
-  EXPECT_EQ(keys.error().code, Errc::kTimedOut);
-  EXPECT_THAT(keys.error().detail, HasSubstr("expired on"));
-  EXPECT_THAT(keys.error().detail, HasSubstr("weightcast keys issue w1 --renew"));
+  EXPECT_THAT(read_node_keys(path, unix_now_s()),
+              FailsWith(Errc::kTimedOut, "expired on", "weightcast keys issue w1 --renew"));
 }
 
 TEST(NodeKeys, WarnBeforeTheyExpire) {

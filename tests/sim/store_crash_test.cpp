@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/random.h"
+#include "tests/result_matchers.h"
 #include "tests/sim/store_host.h"
 
 namespace weightcast::sim {
@@ -92,12 +93,10 @@ void expect_recovered(StoreHost& host) {
 
 /// It goes on as if nothing had happened.
 void expect_catches_up(StoreHost& host, std::uint64_t version) {
-  const Status received = host.receive(snapshot(version));
-  ASSERT_TRUE(received.has_value()) << received.error().message();
+  ASSERT_THAT(host.receive(snapshot(version)), Succeeds());
   EXPECT_TRUE(host.holds(kState / "current", snapshot(version)));
   ASSERT_TRUE(host.await_durable(Version{version}).has_value());
-  const Status next = host.receive_durably(patch_to(version + 1));
-  ASSERT_TRUE(next.has_value()) << next.error().message();
+  ASSERT_THAT(host.receive_durably(patch_to(version + 1)), Succeeds());
   EXPECT_TRUE(host.holds(kState / "current", snapshot(version + 1)));
   expect_recovered(host);
 }
@@ -114,11 +113,9 @@ const std::map<std::string, Scenario> kScenarios{
     {"DiscardedAndBegunAgain",
      [](StoreHost& host) -> Status {
        WC_TRY(host.receive(snapshot(1)));
-       WC_TRY(host.begin(snapshot(2).manifest));
-       WC_TRY(host.put(snapshot(2)));
+       WC_TRY(host.arrive(snapshot(2)));
        host.store->discard(Version{2});
-       WC_TRY(host.begin(snapshot(3).manifest));
-       WC_TRY(host.put(snapshot(3)));
+       WC_TRY(host.arrive(snapshot(3)));
        return host.receive(snapshot(4));
      }},
     {"Patches",
@@ -238,8 +235,7 @@ class StoreCrash : public testing::TestWithParam<std::string> {
 TEST_P(StoreCrash, EndsWellWithoutACrash) {
   StoreHost host(1, disk());
   prepare(host);
-  const Status ran = run(host);
-  ASSERT_TRUE(ran.has_value()) << ran.error().message();
+  ASSERT_THAT(run(host), Succeeds());
   expect_current_whole(host);
   ASSERT_TRUE(host.start());
   expect_recovered(host);
@@ -283,8 +279,7 @@ TEST(StoreSingleCopyCrash, BringsBackNoJournalThatCostsTheVersionBefore) {
     host.files.fail_call(random.between(1, 40), EIO);
     host.pass(std::chrono::seconds(5));
     host.files.fail_no_call();
-    host.end_process();
-    host.files.power_cut();
+    host.cut_power();
     ASSERT_TRUE(host.start());
     ASSERT_GE(host.store->current(), Version{1});
   }

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/random.h"
+#include "tests/result_matchers.h"
 #include "tests/sim/describe_store.h"
 #include "tests/sim/state_archive.h"
 #include "tests/sim/store_host.h"
@@ -206,10 +207,8 @@ TEST_P(StoreLossySync, VersionThatTheDiskLostIsNotCurrentAnyMore) {
     ASSERT_NE(host.store->find(current), nullptr);
     EXPECT_TRUE(host.store->find(current)->durable);
     EXPECT_TRUE(host.holds(kState / "current", snapshot(current.value)));
-    const Status next = host.receive(patch_to(current.value + 1));
-    EXPECT_TRUE(next.has_value()) << next.error().message();
-    host.end_process();
-    host.files.power_cut();
+    EXPECT_THAT(host.receive(patch_to(current.value + 1)), Succeeds());
+    host.cut_power();
     ASSERT_TRUE(host.start()) << host.open_error->message();
     EXPECT_GE(host.store->current(), host.durable);
     EXPECT_TRUE(host.holds(kState / "current", snapshot(host.store->current().value)));
@@ -292,9 +291,7 @@ TEST(StoreWork, WritingAgainStopsWhenTheNodeDoes) {
   EXPECT_TRUE(write_again(layout, *record, **files, wanted).has_value());
   wanted = false;
   const std::uint64_t changes = host.files.changes();
-  const Status stopped = write_again(layout, *record, **files, wanted);
-  ASSERT_FALSE(stopped.has_value());
-  EXPECT_EQ(stopped.error().code, Errc::kBusy);
+  EXPECT_THAT(write_again(layout, *record, **files, wanted), FailsWith(Errc::kBusy));
   EXPECT_EQ(host.files.changes(), changes);
 }
 
@@ -312,8 +309,7 @@ TEST(StoreFirstStart, ThatFailsAtAnyCallCostsTheNextNothingThatIsDurable) {
     host.files.fail_no_call();
     ASSERT_TRUE(started || host.start());
     ASSERT_TRUE(host.receive_durably(snapshot(1)).has_value());
-    host.end_process();
-    host.files.power_cut();
+    host.cut_power();
     ASSERT_TRUE(host.start());
     ASSERT_EQ(host.store->current(), Version{1});
   }

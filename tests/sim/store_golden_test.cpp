@@ -11,6 +11,7 @@
 #include <map>
 #include <vector>
 
+#include "tests/result_matchers.h"
 #include "tests/sim/describe_store.h"
 #include "tests/sim/state_archive.h"
 #include "tests/sim/store_host.h"
@@ -244,14 +245,12 @@ class StoreGoldenState : public OneStore, public testing::WithParamInterface<fs:
     ASSERT_TRUE(begun.has_value()) << begun.error().message();
     EXPECT_EQ(begun->held.count(), partial.held.count());
     ASSERT_TRUE(put(p).has_value());
-    const Result<StoredVersion> stored = finish(p);
-    ASSERT_TRUE(stored.has_value()) << stored.error().message();
+    ASSERT_THAT(finish(p), Succeeds());
   }
 };
 
 TEST_P(StoreGoldenState, IsOpenedWithAllThatIsInIt) {
-  const Status unpacked = unpack_directory(real_files(), read_whole(GetParam()), temp_.path());
-  ASSERT_TRUE(unpacked.has_value()) << unpacked.error().message();
+  ASSERT_THAT(unpack_directory(real_files(), read_whole(GetParam()), temp_.path()), Succeeds());
   ASSERT_EQ(directory(), fs::path(temp_.path()) / kState.relative_path());
   options_.backend = DiskBackend::kThreadPool;
   open();

@@ -70,6 +70,16 @@ class StoreHost {
     clock.reset();
   }
 
+  void die() {
+    end_process();
+    files.kill();
+    files.restart();
+  }
+  void cut_power() {
+    end_process();
+    files.power_cut();
+  }
+
   void pass(Duration time) {
     static_cast<void>(clock->run_until([] { return false; }, time));
   }
@@ -121,9 +131,14 @@ class StoreHost {
     return await<StoredVersion>([&](auto done) { store->finish(p.manifest.id(), std::move(done)); });
   }
 
-  Status receive(const Publication& p) {
+  /// All of it but its end.
+  Status arrive(const Publication& p) {
     WC_TRY(begin(p.manifest));
-    WC_TRY(put(p));
+    return put(p);
+  }
+
+  Status receive(const Publication& p) {
+    WC_TRY(arrive(p));
     WC_TRY(finish(p));
     note_durable();
     return {};
@@ -132,6 +147,13 @@ class StoreHost {
   Status receive_durably(const Publication& p) {
     WC_TRY(receive(p));
     return await_durable(p.manifest.version);
+  }
+
+  /// A new process, which has version 1 and keeps what its store keeps by itself.
+  Status start_with_first() {
+    if (!start()) return *open_error;
+    store->retain({});
+    return receive_durably(snapshot(1));
   }
 
   Status import(const Publication& p) {

@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "sim/host/sim_file_system.h"
+#include "tests/result_matchers.h"
 #include "tests/sim/store_host.h"
 #include "transport/io/store/store_layout.h"
 #include "transport/io/store/store_work.h"
@@ -87,8 +88,7 @@ TEST(InstallPatched, CanBeDoneAgainAfterACallAndItsUndoingHaveFailed) {
   AppliedPatch store;
   ASSERT_TRUE(store.install().has_value());
   store.apply();
-  const auto again = store.install();
-  EXPECT_TRUE(again.has_value()) << again.error().message();
+  EXPECT_THAT(store.install(), Succeeds());
   EXPECT_TRUE(exists(store.files, store.layout.current() / "model.safetensors"));
 }
 
@@ -99,16 +99,14 @@ TEST(StoreFinish, OfAWholeVersionCanBeDoneAgainThoughItsUndoingHasFailed) {
     StoreHost host(seed);
     ASSERT_TRUE(host.start());
     ASSERT_TRUE(host.receive(snapshot(1)).has_value());
-    ASSERT_TRUE(host.begin(snapshot(2).manifest).has_value());
-    ASSERT_TRUE(host.put(snapshot(2)).has_value());
+    ASSERT_TRUE(host.arrive(snapshot(2)).has_value());
     host.files.set_faults({.error = 0.1});
     const bool finished = host.finish(snapshot(2)).has_value();
     host.files.set_faults({});
     if (finished) continue;
     const StoreLayout layout(host.files, kState);
     left_there += exists(host.files, layout.complete(kNew)) ? 1 : 0;
-    const Status again = host.receive(snapshot(2));
-    ASSERT_TRUE(again.has_value()) << again.error().message();
+    ASSERT_THAT(host.receive(snapshot(2)), Succeeds());
     EXPECT_TRUE(host.holds(layout.current(), snapshot(2)));
   }
   EXPECT_GT(left_there, 0);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "sim/host/run_version.h"
+#include "tests/result_matchers.h"
 #include "tests/sim/store_host.h"
 
 namespace weightcast::sim {
@@ -17,20 +18,11 @@ struct StoreLogTest : testing::Test {
   void use_memory(bool memory) {
     host.store_options.place.memory_directory = memory ? kVersionsInMemory : std::filesystem::path();
   }
-  void receive(const Publication& p) {
-    const Status received = host.receive_durably(p);
-    ASSERT_TRUE(received.has_value()) << received.error().message();
-  }
+  void receive(const Publication& p) { ASSERT_THAT(host.receive_durably(p), Succeeds()); }
   /// Version 1, which is the anchor, and patches up to `version`.
   void receive_up_to(std::uint64_t version) {
-    ASSERT_TRUE(host.start()) << host.open_error->message();
-    host.store->retain({});
-    receive(snapshot(1));
+    ASSERT_THAT(host.start_with_first(), Succeeds());
     for (std::uint64_t v = 2; v <= version; ++v) receive(patch_to(v));
-  }
-  void cut_power() {
-    host.end_process();
-    host.files.power_cut();
   }
   void expect_current(std::uint64_t version) {
     ASSERT_TRUE(host.store) << host.open_error->message();
@@ -52,7 +44,7 @@ struct StoreLogTest : testing::Test {
 TEST_F(StoreLogTest, APowerCutLeavesTheNewestDurableVersion) {
   ASSERT_NO_FATAL_FAILURE(receive_up_to(4));
   EXPECT_FALSE(exists(host.files, kState / "versions")) << "on the disk";
-  cut_power();
+  host.cut_power();
   ASSERT_NO_FATAL_FAILURE(start_with(4));
   EXPECT_TRUE(host.store->find(Version{4})->durable);
   receive(patch_to(5));
@@ -61,9 +53,7 @@ TEST_F(StoreLogTest, APowerCutLeavesTheNewestDurableVersion) {
 
 TEST_F(StoreLogTest, AKillLeavesWhatIsInMemory) {
   ASSERT_NO_FATAL_FAILURE(receive_up_to(3));
-  host.end_process();
-  host.files.kill();
-  host.files.restart();
+  host.die();
   ASSERT_NO_FATAL_FAILURE(start_with(3));
   EXPECT_GE(host.store->versions().size(), 2u) << "nothing is made anew";
 }
@@ -84,7 +74,7 @@ TEST_F(StoreLogTest, AVersionThatCameWholeBecomesAnAnchor) {
   receive(snapshot(5));
   ASSERT_TRUE(host.clock->run_until([&] { return names("anchors").size() == 2; }));
   EXPECT_EQ(names("anchors").front(), "000000000005");
-  cut_power();
+  host.cut_power();
   ASSERT_NO_FATAL_FAILURE(start_with(5));
 }
 
@@ -95,20 +85,15 @@ TEST(StoreLog, HoldsAnAnchorThatAKilledProcessCouldNotSync) {
     SCOPED_TRACE(testing::Message() << "seed " << seed << ", call " << call << " fails");
     StoreHost host{seed, {.has_memory = true}};
     host.store_options.place.memory_directory = kVersionsInMemory;
-    ASSERT_TRUE(host.start());
-    host.store->retain({});
-    ASSERT_TRUE(host.receive_durably(snapshot(1)).has_value());
+    ASSERT_TRUE(host.start_with_first().has_value());
     ASSERT_TRUE(host.receive(snapshot(2)).has_value());
     host.files.fail_call(call, EIO);
     host.pass(std::chrono::seconds(8));
-    host.end_process();
-    host.files.kill();
-    host.files.restart();
+    host.die();
     host.files.fail_no_call();
     ASSERT_TRUE(host.start());
     ASSERT_TRUE(host.await_durable(Version{2}).has_value());
-    host.end_process();
-    host.files.power_cut();
+    host.cut_power();
     ASSERT_TRUE(host.start());
     ASSERT_EQ(host.store->current(), Version{2});
   }
@@ -116,8 +101,7 @@ TEST(StoreLog, HoldsAnAnchorThatAKilledProcessCouldNotSync) {
 
 TEST_F(StoreLogTest, APackedPayloadIsNotKeptForTheLog) {
   ASSERT_NO_FATAL_FAILURE(receive_up_to(1));
-  const Status received = host.receive(packed_payload(snapshot(2), 8192));
-  ASSERT_TRUE(received.has_value()) << received.error().message();
+  ASSERT_THAT(host.receive(packed_payload(snapshot(2), 8192)), Succeeds());
   ASSERT_TRUE(host.clock->run_until([&] { return names("patches").empty(); }));
   EXPECT_EQ(names("anchors").front(), "000000000001") << "the next one is not made yet";
 }
@@ -144,7 +128,7 @@ TEST_F(StoreLogTest, TheFirstVersionOfAnEmptyStoreDecidesWhereVersionsLie) {
   EXPECT_EQ(host.store->place()->why, "it fits");
   EXPECT_EQ(host.store->find(Version{2})->path.parent_path(), kVersionsInMemory / "versions");
   receive(patch_to(3));
-  cut_power();
+  host.cut_power();
   // A store that is not empty is not asked.
   use_memory(true);
   ASSERT_NO_FATAL_FAILURE(start_with(3));
@@ -156,8 +140,7 @@ TEST_F(StoreLogTest, AnImportDecidesToo) {
   use_memory(false);
   host.store_options.choose_place = [](std::uint64_t) { return StorePlace{{}, "it does not fit"}; };
   ASSERT_TRUE(host.start()) << host.open_error->message();
-  const Status imported = host.import(snapshot(1));
-  ASSERT_TRUE(imported.has_value()) << imported.error().message();
+  ASSERT_THAT(host.import(snapshot(1)), Succeeds());
   EXPECT_EQ(host.store->place()->why, "it does not fit");
   EXPECT_EQ(host.store->find(Version{1})->path.parent_path(), kState / "versions");
 }
@@ -175,9 +158,7 @@ TEST_F(StoreLogTest, VersionsThatFindNoPlaceInMemoryLieOnTheDisk) {
 
 TEST_F(StoreLogTest, VersionsMoveToMemoryAndBack) {
   use_memory(false);
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  host.store->retain({});
-  receive(snapshot(1));
+  ASSERT_THAT(host.start_with_first(), Succeeds());
   receive(patch_to(2));
   use_memory(true);
   ASSERT_NO_FATAL_FAILURE(start_with(2));
@@ -190,7 +171,7 @@ TEST_F(StoreLogTest, VersionsMoveToMemoryAndBack) {
   EXPECT_EQ(host.store->find(Version{3})->path.parent_path(), kState / "versions");
   EXPECT_TRUE(host.store->find(Version{3})->durable);
   EXPECT_TRUE(names("anchors").empty()) << "nobody goes on with the log";
-  cut_power();
+  host.cut_power();
   ASSERT_NO_FATAL_FAILURE(start_with(3));
 }
 
@@ -206,7 +187,7 @@ TEST_F(StoreLogTest, OfTheRunBeforeTheVersionInUseMovesToMemoryAndBack) {
     EXPECT_EQ(host.store->current(), kNoVersion);
     EXPECT_EQ(in_use(*host.store), RunVersion(1, Version{2}));
     EXPECT_TRUE(host.holds(kState / "current", snapshot(2)));
-    cut_power();
+    host.cut_power();
   }
 }
 
@@ -226,7 +207,7 @@ TEST_F(StoreLogTest, TheLogEndsBeforeAPatchThatIsDamaged) {
   ASSERT_NO_FATAL_FAILURE(receive_up_to(4));
   host.end_process();
   host.files.flip_bit(kState / "patches" / "000000000003-000000000002" / kPatchFileName, 100, 3);
-  cut_power();
+  host.cut_power();
   ASSERT_NO_FATAL_FAILURE(start_with(2));
   receive(snapshot(6));
   expect_current(6);
@@ -236,18 +217,17 @@ TEST_F(StoreLogTest, ADamagedAnchorIsNoVersion) {
   ASSERT_NO_FATAL_FAILURE(receive_up_to(2));
   host.end_process();
   host.files.flip_bit(kState / "anchors" / "000000000001" / "d/b", 100, 3);
-  cut_power();
+  host.cut_power();
   ASSERT_NO_FATAL_FAILURE(start_with(0));
   receive(snapshot(6));
-  cut_power();
+  host.cut_power();
   ASSERT_NO_FATAL_FAILURE(start_with(6));
 }
 
 TEST_F(StoreLogTest, WhatRotsInMemoryBecomesNoAnchor) {
   host.store_options.log.patches_max = 2;
   ASSERT_NO_FATAL_FAILURE(receive_up_to(2));
-  const Status received = host.receive(patch_to(3));
-  ASSERT_TRUE(received.has_value()) << received.error().message();
+  ASSERT_THAT(host.receive(patch_to(3)), Succeeds());
   host.files.flip_bit(kVersionsInMemory / "versions" / "000000000003" / "d/b", 100, 3);
   std::optional<Version> lost;
   host.store->on_lost([&](Version version, const Error&) { lost = version; });
@@ -277,7 +257,7 @@ TEST_F(StoreLogSingleCopyTest, AStepWritesItsPatchAndNothingElseToTheDisk) {
   EXPECT_FALSE(exists(host.files, kState / "undo"));
   EXPECT_TRUE(journals().empty());
   EXPECT_EQ(names("records").size(), 4u) << "of version 4 and three patches";
-  cut_power();
+  host.cut_power();
   ASSERT_NO_FATAL_FAILURE(start_with(4));
   EXPECT_TRUE(host.store->find(Version{4})->durable);
   receive(patch_to(5));
@@ -286,8 +266,7 @@ TEST_F(StoreLogSingleCopyTest, AStepWritesItsPatchAndNothingElseToTheDisk) {
 
 TEST_F(StoreLogSingleCopyTest, TheJournalStaysUntilTheLogHoldsTheStep) {
   ASSERT_NO_FATAL_FAILURE(receive_up_to(2));
-  ASSERT_TRUE(host.begin(patch_to(3).manifest).has_value());
-  ASSERT_TRUE(host.put(patch_to(3)).has_value());
+  ASSERT_TRUE(host.arrive(patch_to(3)).has_value());
   bool seen = false;
   std::optional<Result<StoredVersion>> installed;
   host.store->finish(patch_to(3).manifest.id(), [&](auto stored) {
@@ -319,20 +298,15 @@ TEST_F(StoreLogSingleCopyTest, AStepWaitsForTheAnchorThatIsBeingWritten) {
 TEST_F(StoreLogSingleCopyTest, AStepThatWaitsTooLongSaysForWhatAndTheOnlyCopyStays) {
   ASSERT_NO_FATAL_FAILURE(receive_up_to(1));
   // A full disk takes neither the record of the patch nor an anchor: version 2 is in use, and not durable.
-  ASSERT_TRUE(host.begin(patch_to(2).manifest).has_value());
-  ASSERT_TRUE(host.put(patch_to(2)).has_value());
+  ASSERT_TRUE(host.arrive(patch_to(2)).has_value());
   ASSERT_TRUE(host.finish(patch_to(2)).has_value());
   host.files.set_faults({.no_space = 1});
   host.pass(std::chrono::seconds(1));
   EXPECT_FALSE(host.store->find(Version{2})->durable);
   host.files.set_faults({});
-  ASSERT_TRUE(host.begin(patch_to(3).manifest).has_value());
-  ASSERT_TRUE(host.put(patch_to(3)).has_value());
+  ASSERT_TRUE(host.arrive(patch_to(3)).has_value());
   host.files.set_faults({.no_space = 1});
-  const auto refused = host.finish(patch_to(3));
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().code, Errc::kTimedOut);
-  EXPECT_NE(refused.error().detail.find("it is not on the disk yet"), std::string::npos) << refused.error().message();
+  EXPECT_THAT(host.finish(patch_to(3)), FailsWith(Errc::kTimedOut, "it is not on the disk yet"));
   expect_current(2);
   host.files.set_faults({});
   ASSERT_TRUE(host.await_durable(Version{2}).has_value());
@@ -342,12 +316,9 @@ TEST_F(StoreLogSingleCopyTest, AStepThatWaitsTooLongSaysForWhatAndTheOnlyCopySta
 
 TEST_F(StoreLogSingleCopyTest, AJournalThatFindsNoRoomLeavesTheOnlyCopy) {
   ASSERT_NO_FATAL_FAILURE(receive_up_to(2));
-  ASSERT_TRUE(host.begin(patch_to(3).manifest).has_value());
-  ASSERT_TRUE(host.put(patch_to(3)).has_value());
+  ASSERT_TRUE(host.arrive(patch_to(3)).has_value());
   host.files.set_capacity(host.files.used_bytes());
-  const auto refused = host.finish(patch_to(3));
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().code, Errc::kNoSpace) << refused.error().message();
+  EXPECT_THAT(host.finish(patch_to(3)), FailsWith(Errc::kNoSpace));
   expect_current(2);
   EXPECT_TRUE(journals().empty());
   host.files.set_capacity(SimFileSystem::kUnlimited);
@@ -365,9 +336,7 @@ TEST_F(StoreLogSingleCopyTest, AVersionThatComesWholeIsRefusedWhereTwoDoNotFit) 
   ASSERT_NO_FATAL_FAILURE(receive_up_to(2));
   EXPECT_TRUE(asked.empty()) << "the first one is alone, and a patch changes the only copy";
   for (const Publication& whole : {snapshot(3), packed_payload(snapshot(3), 8192)}) {
-    const Status refused = host.receive(whole);
-    ASSERT_FALSE(refused.has_value());
-    EXPECT_EQ(refused.error().code, Errc::kNoSpace);
+    EXPECT_THAT(host.receive(whole), FailsWith(Errc::kNoSpace));
     expect_current(2);
   }
   EXPECT_EQ(asked, (std::vector<std::pair<std::uint64_t, std::uint32_t>>(2, {snapshot(3).stream.size(), 2})));
@@ -383,9 +352,7 @@ TEST_F(StoreLogSingleCopyTest, WhatRotsInTheMiddleOfAStepIsMadeAnewFromTheLog) {
     SCOPED_TRACE(testing::Message() << "change " << change);
     StoreHost dying(1, {.has_memory = true});
     dying.store_options = host.store_options;
-    ASSERT_TRUE(dying.start());
-    dying.store->retain({});
-    ASSERT_TRUE(dying.receive_durably(snapshot(1)).has_value());
+    ASSERT_TRUE(dying.start_with_first().has_value());
     dying.files.kill_before_change(dying.files.changes() + change);
     static_cast<void>(dying.receive(patch_to(2)));
     if (!dying.files.killed()) break;
@@ -404,9 +371,7 @@ TEST_F(StoreLogSingleCopyTest, WhatRotsInTheMiddleOfAStepIsMadeAnewFromTheLog) {
 
 TEST_F(StoreLogSingleCopyTest, TheOnlyCopyMovesToMemoryAndBack) {
   use_memory(false);
-  ASSERT_TRUE(host.start()) << host.open_error->message();
-  host.store->retain({});
-  receive(snapshot(1));
+  ASSERT_THAT(host.start_with_first(), Succeeds());
   receive(patch_to(2));
   use_memory(true);
   ASSERT_NO_FATAL_FAILURE(start_with(2));
@@ -416,7 +381,7 @@ TEST_F(StoreLogSingleCopyTest, TheOnlyCopyMovesToMemoryAndBack) {
   use_memory(false);
   ASSERT_NO_FATAL_FAILURE(start_with(3));
   receive(patch_to(4));
-  cut_power();
+  host.cut_power();
   ASSERT_NO_FATAL_FAILURE(start_with(4));
 }
 
@@ -431,9 +396,7 @@ TEST_F(StoreLogSingleCopyTest, TheOnlyCopyMovesAfterAKillBeforeAnyChange) {
         moving.store_options.place.memory_directory = memory ? kVersionsInMemory : std::filesystem::path();
       };
       use(from_memory);
-      ASSERT_TRUE(moving.start());
-      moving.store->retain({});
-      ASSERT_TRUE(moving.receive_durably(snapshot(1)).has_value());
+      ASSERT_TRUE(moving.start_with_first().has_value());
       moving.files.kill_before_change(moving.files.changes() + change);
       static_cast<void>(moving.receive_durably(patch_to(2)));
       const bool ended = !moving.files.killed();
@@ -444,8 +407,7 @@ TEST_F(StoreLogSingleCopyTest, TheOnlyCopyMovesAfterAKillBeforeAnyChange) {
       ASSERT_TRUE(moving.start()) << moving.open_error->message();
       ASSERT_GE(moving.store->current(), moving.durable);
       ASSERT_TRUE(moving.holds(kState / "current", snapshot(moving.store->current().value)));
-      const Status next = moving.receive(snapshot(3));
-      ASSERT_TRUE(next.has_value()) << next.error().message();
+      ASSERT_THAT(moving.receive(snapshot(3)), Succeeds());
       ASSERT_TRUE(moving.holds(kState / "current", snapshot(3)));
       if (ended) break;
     }
@@ -458,9 +420,7 @@ TEST_F(StoreLogSingleCopyTest, AFailedCallAfterAStepCostsNothing) {
     SCOPED_TRACE(testing::Message() << "call " << call);
     StoreHost failing(call, {.has_memory = true});
     failing.store_options = host.store_options;
-    ASSERT_TRUE(failing.start());
-    failing.store->retain({});
-    ASSERT_TRUE(failing.receive_durably(snapshot(1)).has_value());
+    ASSERT_TRUE(failing.start_with_first().has_value());
     ASSERT_TRUE(failing.receive(patch_to(2)).has_value());
     failing.files.set_faults({.lossy_sync = 1});
     failing.files.fail_call(call, call % 2 == 0 ? EIO : ENOSPC);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "sim/host/run_version.h"
+#include "tests/result_matchers.h"
 #include "tests/sim/store_host.h"
 
 namespace weightcast::sim {
@@ -152,10 +153,8 @@ TEST(StoreRun, AFullFileSystemThatHasBytesSaysWhatItLacks) {
   RunHost host(1);
   ASSERT_TRUE(host.start());
   host.files.set_faults({.no_space = 1});
-  const auto begun = host.begin(published({1, Version{5}}).manifest);
-  ASSERT_FALSE(begun.has_value());
-  EXPECT_EQ(begun.error().code, Errc::kNoSpace);
-  EXPECT_NE(begun.error().detail.find("no room for more files (df -i)"), std::string::npos) << begun.error().detail;
+  EXPECT_THAT(host.begin(published({1, Version{5}}).manifest),
+              FailsWith(Errc::kNoSpace, "no room for more files (df -i)"));
 }
 
 TEST(StoreRun, ACallThatFailsWhenTheNextRunBeginsLosesNothing) {
@@ -208,8 +207,7 @@ TEST(StoreRun, IsRecoveredFromAKillAndAPowerCutBeforeAnyChange) {
       cut == 0 ? host.files.restart() : host.files.power_cut();
       ASSERT_TRUE(host.start()) << host.open_error->message();
       expect_sound(host);
-      const Status rest = second_run(host);
-      ASSERT_TRUE(rest.has_value()) << rest.error().message();
+      ASSERT_THAT(second_run(host), Succeeds());
       EXPECT_EQ(in_use(*host.store), RunVersion(2, Version{6}));
       expect_sound(host);
       if (HasFailure()) return;

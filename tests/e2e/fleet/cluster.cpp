@@ -118,6 +118,11 @@ void Cluster::start_worker(const std::string& name, const Flags& flags) {
   ASSERT_TRUE(eventually(has_joined)) << log(name);
 }
 
+void Cluster::start_fleet(const std::vector<std::string>& workers, const Flags& of_origin) {
+  start_origin(of_origin);
+  for (const std::string& worker : workers) start_worker(worker);
+}
+
 std::optional<int> Cluster::end(const std::string& name, int number, std::chrono::milliseconds limit) {
   process(name).signal(number);
   return process(name).wait(limit);
@@ -142,6 +147,13 @@ Ran Cluster::publish(const std::string& path, std::uint64_t version, const Flags
   Flags arguments{"publish", path, "--version", std::to_string(version), "--state", state("origin"), "--json"};
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   return run(arguments);
+}
+
+std::string Cluster::publish_bytes(std::uint64_t version, std::uint64_t bytes, const Flags& flags) const {
+  const std::string path =
+      write_snapshot(temp_.file(std::to_string(version) + ".safetensors"), bytes, static_cast<unsigned>(version));
+  EXPECT_THAT(publish(path, version, flags), Exits(0)) << log("origin");
+  return path;
 }
 
 nlohmann::json Cluster::status(const std::string& name) const {
@@ -175,6 +187,16 @@ nlohmann::json Cluster::phases(const std::string& worker, std::uint64_t version)
   return {};
 }
 
+bool Cluster::is_durable(const std::string& name, std::uint64_t version) const {
+  const Ran ran = run({"versions", "--json", "--state", state(name)});
+  if (ran.status != 0) return false;
+  const nlohmann::json reply = nlohmann::json::parse(ran.out);
+  for (const auto& entry : reply.at("versions")) {
+    if (entry.at("version") == version) return entry.at("durable").get<bool>();
+  }
+  return false;
+}
+
 testing::AssertionResult Cluster::holds(const std::string& name, const std::string& snapshot) const {
   std::map<std::string, std::string> expected, found;
   if (fs::is_directory(snapshot)) {
@@ -192,6 +214,15 @@ testing::AssertionResult Cluster::holds(const std::string& name, const std::stri
   auto failure = testing::AssertionFailure() << name << " holds other files than " << snapshot << ":";
   for (const auto& [file, bytes] : found) failure << ' ' << file << " (" << bytes.size() << " bytes)";
   return failure;
+}
+
+testing::AssertionResult Cluster::gets(const std::string& name, std::uint64_t version,
+                                       const std::string& snapshot) const {
+  if (!eventually([&] { return this->version(name) == version; })) {
+    return testing::AssertionFailure() << name << " has version " << this->version(name) << '\n' << log(name);
+  }
+  testing::AssertionResult held = holds(name, snapshot);
+  return held ? held : held << '\n' << log(name);
 }
 
 }  // namespace weightcast

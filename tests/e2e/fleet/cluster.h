@@ -30,6 +30,8 @@ class Cluster {
   /// --pack nor --uplink packs nothing.
   void start_origin(const Flags& flags = {});
   void start_worker(const std::string& name, const Flags& flags = {});
+  /// An origin, and workers without flags.
+  void start_fleet(const std::vector<std::string>& workers, const Flags& of_origin = {});
   /// Starts one without waiting for it, under any flags.
   void launch(const std::string& name, const Flags& flags);
 
@@ -51,6 +53,8 @@ class Cluster {
   [[nodiscard]] Ran run(const Flags& arguments, std::chrono::milliseconds limit = std::chrono::minutes(4)) const;
   /// Publishes from the origin with --json; `flags` may say more.
   [[nodiscard]] Ran publish(const std::string& path, std::uint64_t version, const Flags& flags = {"--wait", "1"}) const;
+  /// The same with a snapshot of so many bytes, which is written for it; they depend on the version. Returns its path.
+  std::string publish_bytes(std::uint64_t version, std::uint64_t bytes, const Flags& flags = {"--wait", "1"}) const;
   /// `status --json` of one daemon; null if it does not answer.
   [[nodiscard]] nlohmann::json status(const std::string& name) const;
   /// A node's entry in its own status.
@@ -61,8 +65,14 @@ class Cluster {
   /// Where the time of a publication went at a worker, as the origin's `status --version` has it; null if it has not.
   [[nodiscard]] nlohmann::json phases(const std::string& worker, std::uint64_t version) const;
 
+  /// Whether it has that version, and keeps it through a power cut.
+  [[nodiscard]] bool is_durable(const std::string& name, std::uint64_t version) const;
   /// Whether `current` of that node holds exactly the files of `snapshot` (a file or a directory).
   [[nodiscard]] testing::AssertionResult holds(const std::string& name, const std::string& snapshot) const;
+
+  /// Whether that node comes to have `version`, and then holds exactly `snapshot`.
+  [[nodiscard]] testing::AssertionResult gets(const std::string& name, std::uint64_t version,
+                                              const std::string& snapshot) const;
 
   /// Waits for it. The limit is for what never comes, not for a host that is slow.
   template <typename Condition>
@@ -95,6 +105,14 @@ class Cluster {
   const ClusterKeys* keys_ = nullptr;
   std::map<std::string, Flags> hosts_;
   std::map<std::string, Daemon> daemons_;
+};
+
+/// A test with a fleet that encrypts.
+struct KeyedFleet : testing::Test {
+  KeyedFleet() { cluster.use_keys(keys); }
+
+  ClusterKeys keys;
+  Cluster cluster;
 };
 
 /// Writes a safetensors file with one U8 tensor of `bytes` bytes that depend on `seed`.

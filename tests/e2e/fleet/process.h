@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gmock/gmock.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -36,6 +37,30 @@ struct Ran {
   int status = -1;
   std::string out, err;
 };
+
+/// A Ran that ended with this status.
+MATCHER_P(Exits, status, "ends with status " + testing::PrintToString(status)) {
+  *result_listener << "which ended with " << arg.status << ": " << arg.err;
+  return arg.status == status;
+}
+
+/// And whose stderr has these words.
+MATCHER_P2(Exits, status, words, "ends with status " + testing::PrintToString(status) + " and says that") {
+  return testing::ExplainMatchResult(Exits(status), arg, result_listener) &&
+         testing::ExplainMatchResult(testing::HasSubstr(words), arg.err, result_listener);
+}
+
+/// And others.
+MATCHER_P3(Exits, status, words, others, "ends with status " + testing::PrintToString(status) + " and says both") {
+  return testing::ExplainMatchResult(Exits(status, words), arg, result_listener) &&
+         testing::ExplainMatchResult(testing::HasSubstr(others), arg.err, result_listener);
+}
+
+/// One that succeeded and whose stdout is that: a text, or what a matcher takes.
+MATCHER_P(Prints, text, "ends with status 0 and prints that") {
+  return testing::ExplainMatchResult(Exits(0), arg, result_listener) &&
+         testing::ExplainMatchResult(text, arg.out, result_listener);
+}
 
 [[nodiscard]] std::string read_file(const std::string& path);
 [[nodiscard]] Ran run_program(const std::vector<std::string>& arguments, const std::string& scratch_dir,

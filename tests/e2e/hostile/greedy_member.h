@@ -10,6 +10,7 @@
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
 #include "tests/e2e/hostile/hostile_worker.h"
+#include "tests/transport/core/worker_fixture.h"
 #include "transport/core/manifest/payload_wire.h"
 
 namespace weightcast {
@@ -90,12 +91,7 @@ class GreedyMember {
 
 inline void say(FrameConnection& to, const wire::Message& message) { to.send_control(message.SerializeAsString()); }
 
-inline void say_hello(FrameConnection& to, const std::string& name) {
-  wire::Message message;
-  message.mutable_hello()->set_protocol(kProtocolVersion);
-  message.mutable_hello()->set_name(name);
-  say(to, message);
-}
+inline void say_hello(FrameConnection& to, const std::string& name) { say(to, hello_message(name, 0)); }
 
 inline wire::Message subscribe_to(Version version) {
   wire::Message message;

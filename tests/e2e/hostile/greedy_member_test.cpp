@@ -15,31 +15,20 @@ using ::testing::HasSubstr;
 
 constexpr std::uint64_t kBytes = 8'000'000;
 
-class GreedyMembers : public ::testing::Test {
+class GreedyMembers : public KeyedFleet {
  protected:
-  GreedyMembers() { cluster.use_keys(keys); }
-
   [[nodiscard]] std::unique_ptr<GreedyMember> subscriber(const std::string& name, std::size_t connections) {
     return take_copies_of(Version{1}, keys, name, cluster.address("origin"), connections);
   }
-  void publish(std::uint64_t version) {
-    const std::string source =
-        write_snapshot(cluster.temp().file(std::to_string(version)), kBytes, static_cast<unsigned>(version));
-    const Ran ran = cluster.publish(source, version, {"--wait", "1", "--timeout", "60"});
-    ASSERT_EQ(ran.status, 0) << ran.err << cluster.log("origin");
-  }
+  void publish(std::uint64_t version) { cluster.publish_bytes(version, kBytes, {"--wait", "1", "--timeout", "60"}); }
   [[nodiscard]] std::string offence(const std::string& name) {
     const auto node = cluster.node("origin", name);
     return node.is_null() ? std::string() : node.at("offence").get<std::string>();
   }
-
-  ClusterKeys keys;
-  Cluster cluster;
 };
 
 TEST_F(GreedyMembers, WhoHasNotJoinedGetsNothingAndIsNamed) {
-  cluster.start_origin({"--uplink", "100mbit"});
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"}, {"--uplink", "100mbit"});
   publish(1);
   const auto greedy = subscriber("greedy", 64);
   ASSERT_TRUE(Cluster::eventually([&] { return greedy->closed() > 0; }));
@@ -69,8 +58,7 @@ TEST_F(GreedyMembers, WhoTakesAVersionAgainAndAgainLeavesMostOfTheUplinkToOthers
 }
 
 TEST_F(GreedyMembers, LargeMessagesAreReadAtTheirSendersShareAndItIsNamed) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   publish(1);
   const HostileWorker joined(keys, "greedy", cluster.temp().file("greedy"), cluster.address("origin"),
                              Conduct::kHonest);
@@ -107,16 +95,13 @@ TEST_F(GreedyMembers, FailuresThatAMemberReportsFillNoLog) {
   cluster.start_origin();
   HostileWorker joined(keys, "greedy", cluster.temp().file("greedy"), cluster.address("origin"), Conduct::kHonest);
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.node("origin", "greedy").is_object(); }));
-  wire::Message join;
-  join.mutable_join()->set_protocol(kProtocolVersion);
-  join.mutable_join()->set_name("loud");
-  join.mutable_join()->set_incarnation(7);
   wire::Message failed;
   set_payload(*failed.mutable_install_failed(), Version{1});
   failed.mutable_install_failed()->set_detail(std::string(1000, 'x'));
   std::atomic<int> reports = 0;
   const GreedyMember loud(
-      keys, "loud", cluster.address("origin"), 1, [join](FrameConnection& to) { say(to, join); }, nullptr,
+      keys, "loud", cluster.address("origin"), 1, [](FrameConnection& to) { say(to, join_message("loud", 7)); },
+      nullptr,
       [failed, &reports](FrameConnection& to) {
         if (++reports < 1500) say(to, failed);
       });

@@ -9,6 +9,7 @@
 #include "proto/limits.h"
 #include "tests/e2e/fleet/cluster.h"
 #include "tests/e2e/hostile/hostile_worker.h"
+#include "tests/transport/core/worker_fixture.h"
 
 namespace weightcast {
 namespace {
@@ -30,13 +31,7 @@ struct Case {
   const char* line = "400mbit";  ///< of each node, down and up: so that each publication has the same plan; null: none
 };
 
-class HostileRelay : public ::testing::TestWithParam<Case> {
- protected:
-  HostileRelay() { cluster.use_keys(keys); }
-
-  ClusterKeys keys;
-  Cluster cluster;
-};
+struct HostileRelay : KeyedFleet, ::testing::WithParamInterface<Case> {};
 
 /// Whether the origin's status holds anything against it, if only one member's word.
 bool is_named(const nlohmann::json& node) {
@@ -78,8 +73,8 @@ TEST_P(HostileRelay, IsNamedAndLosesItsPlaceAndOthersGetEachVersionBitForBit) {
     const std::string source =
         write_snapshot(cluster.temp().file(std::to_string(version) + ".safetensors"), relay.bytes, version);
     // A relay that is not found out delays its children for longer than that.
-    const Ran ran = cluster.publish(source, version, {"--wait", "1", "--timeout", "60"});
-    ASSERT_EQ(ran.status, 0) << ran.err << cluster.status("origin") << cluster.log("origin");
+    ASSERT_THAT(cluster.publish(source, version, {"--wait", "1", "--timeout", "60"}), Exits(0))
+        << cluster.status("origin") << cluster.log("origin");
     for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(cluster.holds(name, source)) << name << cluster.log(name);
     // A publication without a fault, in which it feeds nobody, may clear its name. Its place it does not get back.
     const int changed_before = std::exchange(changed, hostile.changed());
@@ -127,28 +122,11 @@ INSTANTIATE_TEST_SUITE_P(
              (each.param.bytes > kBytes ? "OfLargeChunks" : "");
     });
 
-class Impostor : public ::testing::Test {
- protected:
-  Impostor() { cluster.use_keys(keys); }
-
-  ClusterKeys keys;
-  Cluster cluster;
-};
+using Impostor = KeyedFleet;
 
 wire::Message join_as(const char* name) {
-  wire::Message message;
-  message.mutable_join()->set_protocol(kProtocolVersion);
-  message.mutable_join()->set_name(name);
-  message.mutable_join()->set_incarnation(7);
+  wire::Message message = join_message(name, 7);
   message.mutable_join()->mutable_listen()->set_port(9);
-  return message;
-}
-
-wire::Message hello_as(const char* name, const nlohmann::json& member) {
-  wire::Message message;
-  message.mutable_hello()->set_protocol(kProtocolVersion);
-  message.mutable_hello()->set_name(name);
-  message.mutable_hello()->set_peer_id(member.at("peer_id").get<std::uint32_t>());
   return message;
 }
 
@@ -159,16 +137,15 @@ TEST_F(Impostor, IsTurnedAwayNamedAndChangesNothingForTheMemberWhoseNameItTakes)
   const std::string at = cluster.address("a");
   hostile.say(cluster.address("origin"), join_as("a"));
   hostile.say(cluster.address("origin"), join_as("origin"));
-  hostile.say(cluster.address("origin"), hello_as("a", cluster.node("origin", "a")));
-  hostile.say(cluster.address("b"), hello_as("a", cluster.node("origin", "a")));
+  for (const char* victim : {"origin", "b"}) {
+    hostile.say(cluster.address(victim), hello_message("a", cluster.node("origin", "a").at("peer_id")));
+  }
   EXPECT_TRUE(Cluster::eventually([&] { return hostile.turned_away() == 4; })) << hostile.turned_away();
   EXPECT_THAT(cluster.node("origin", "hostile").at("offence").get<std::string>(), HasSubstr("tried to join as "));
   EXPECT_EQ(cluster.self("origin").at("refused").value("identity", 0), 3) << cluster.log("origin");
   EXPECT_EQ(cluster.self("b").at("refused").value("identity", 0), 1) << cluster.log("b");
   EXPECT_EQ(cluster.node("origin", "a").at("address"), at);
-  const std::string source = write_snapshot(cluster.temp().file("1.safetensors"), kBytes, 1);
-  const Ran ran = cluster.publish(source, 1, {"--wait", "1", "--timeout", "60"});
-  ASSERT_EQ(ran.status, 0) << ran.err << cluster.log("origin");
+  const std::string source = cluster.publish_bytes(1, kBytes, {"--wait", "1", "--timeout", "60"});
   for (const char* name : {"a", "b"}) EXPECT_TRUE(cluster.holds(name, source)) << name << cluster.log(name);
 }
 

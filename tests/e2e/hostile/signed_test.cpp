@@ -4,11 +4,11 @@
 
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "base/files/posix_file_system.h"
 #include "security/manifest_signature.h"
+#include "tests/damage_file.h"
 #include "tests/e2e/fleet/cluster.h"
 #include "transport/io/net/socket_network.h"
 #include "transport/io/uv_loop.h"
@@ -23,10 +23,8 @@ using ::testing::HasSubstr;
 
 constexpr std::uint64_t kBytes = 2'000'000;
 
-class Signed : public ::testing::Test {
+class Signed : public KeyedFleet {
  protected:
-  Signed() { cluster.use_keys(keys); }
-
   std::string snapshot(unsigned seed) {
     return write_snapshot(cluster.temp().file(std::to_string(seed) + ".safetensors"), kBytes, seed);
   }
@@ -53,20 +51,14 @@ class Signed : public ::testing::Test {
     if (cluster.version("a") == 0) return testing::AssertionSuccess();
     return testing::AssertionFailure() << "it is installed all the same";
   }
-
-  ClusterKeys keys;
-  Cluster cluster;
 };
 
 TEST_F(Signed, WhatAWorkerInstalledItCanProve) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   ASSERT_TRUE(published(1));
   ASSERT_TRUE(published(2));
   for (const char* name : {"a", "origin"}) {
-    const Ran all = verify(name);
-    EXPECT_EQ(all.status, 0) << all.err;
-    EXPECT_THAT(all.out, HasSubstr("are version 2 of run"));
+    EXPECT_THAT(verify(name), Prints(HasSubstr("are version 2 of run")));
   }
   // Also after a restart, and what is there is not fetched again.
   static_cast<void>(cluster.end("a", SIGKILL));
@@ -76,15 +68,12 @@ TEST_F(Signed, WhatAWorkerInstalledItCanProve) {
   EXPECT_EQ(verify("a").status, 0);
 
   const ClusterKeys others;
-  const Ran stranger = verify(cluster.state("a"), others.issue("a"));
-  EXPECT_EQ(stranger.status, 1);
-  EXPECT_THAT(stranger.err, HasSubstr("another cluster's"));
+  EXPECT_THAT(verify(cluster.state("a"), others.issue("a")), Exits(1, "another cluster's"));
 
   const std::string file = cluster.state("a") + "/current/model.safetensors";
-  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(kBytes / 2).put('!');
-  const Ran damaged = verify(fs::canonical(cluster.state("a") + "/current"), keys.file_of("a"));
-  EXPECT_EQ(damaged.status, 1);
-  EXPECT_THAT(damaged.err, HasSubstr("not those that were published"));
+  overwrite(file, kBytes / 2, "!");
+  EXPECT_THAT(verify(fs::canonical(cluster.state("a") + "/current"), keys.file_of("a")),
+              Exits(1, "not those that were published"));
 }
 
 TEST_F(Signed, WorkerOfOneModelRefusesAnother) {
@@ -107,8 +96,7 @@ TEST_F(Signed, WorkerRefusesAVersionThatIsOlderThanItWasTold) {
 
 // An origin's state of some time ago, under the same keys: everything in it is signed.
 TEST_F(Signed, WorkerRefusesWhatIsReplayed) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   ASSERT_TRUE(published(1));
   EXPECT_EQ(cluster.end("origin", SIGTERM), 0);
   const std::string state = cluster.state("origin"), old = cluster.temp().file("old");
@@ -131,15 +119,10 @@ TEST_F(Signed, WorkerRefusesWhatIsReplayed) {
 
 TEST_F(Signed, WhatCameWithoutKeysStaysInUseUntilAVersionIsProven) {
   Cluster plain;
-  plain.start_origin();
-  plain.start_worker("a");
+  plain.start_fleet({"a"});
   const std::string first = snapshot(1);
   ASSERT_EQ(plain.publish(first, 1, {"--wait", "1", "--timeout", "60"}).status, 0);
-  ASSERT_TRUE(Cluster::eventually([&] {
-    const Ran ran = plain.run({"versions", "--state", plain.state("a"), "--json"});
-    return ran.out.find("\"durable\": true") != std::string::npos ||
-           ran.out.find("\"durable\":true") != std::string::npos;
-  }));
+  ASSERT_TRUE(Cluster::eventually([&] { return plain.is_durable("a", 1); }));
   const std::string file = keys.issue("a");
   EXPECT_THAT(plain.run({"verify", plain.state("a"), "--keys", file}).err, HasSubstr("it is not signed"));
   for (const char* name : {"a", "origin"}) EXPECT_EQ(plain.end(name, SIGTERM), 0);
@@ -156,8 +139,7 @@ TEST_F(Signed, WhatCameWithoutKeysStaysInUseUntilAVersionIsProven) {
 }
 
 TEST_F(Signed, VersionsOfAKeyThatIsRevokedEndWhereTheyAre) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   ASSERT_TRUE(published(1));
   const int pid = cluster.process("a").pid();
   // As after the theft of an origin: all keys of that name end, the one that signs, too.

@@ -21,8 +21,7 @@ TEST(StoppedRelay, IsLeftByTheChildThatDialsItAndGetsTheVersionWhenItGoesOn) {
   }
   const std::string source = write_snapshot(cluster.temp().file("1.safetensors"), 8'000'000, 1);
   cluster.process("a").signal(SIGSTOP);
-  const Ran ran = cluster.publish(source, 1, {"--wait", "0.6", "--timeout", "60"});
-  ASSERT_EQ(ran.status, 0) << ran.err << cluster.log("origin");
+  ASSERT_THAT(cluster.publish(source, 1, {"--wait", "0.6", "--timeout", "60"}), Exits(0)) << cluster.log("origin");
   for (const char* name : {"b", "c"}) EXPECT_TRUE(cluster.holds(name, source)) << name << cluster.log(name);
   const std::string what = "cannot reach a at " + cluster.address("a") + ": timed out";
   EXPECT_THAT(cluster.log("b"), HasSubstr(what));

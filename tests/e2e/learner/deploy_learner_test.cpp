@@ -23,12 +23,9 @@ TEST(DeployTest, LearnerAndEngineTakeTheirConfigurations) {
     words.front() = programs.at(fs::path(words.front()).filename());
     words.back() = deploy_file(fs::path(words.back()).filename());
     words.push_back("--print-config");
-    const Ran ran = run_program(words, temp.path());
-    EXPECT_EQ(ran.status, 0) << ran.err;
-    EXPECT_THAT(ran.out, HasSubstr("keys"));
+    EXPECT_THAT(run_program(words, temp.path()), Prints(HasSubstr("keys")));
   }
-  const Ran plan = run_program({WEIGHTCAST_TRAIN, "plan", "--pool", deploy_file("pool.json")}, temp.path());
-  EXPECT_EQ(plan.status, 0) << plan.err;
+  EXPECT_THAT(run_program({WEIGHTCAST_TRAIN, "plan", "--pool", deploy_file("pool.json")}, temp.path()), Exits(0));
 }
 
 }  // namespace

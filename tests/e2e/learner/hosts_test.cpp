@@ -4,7 +4,7 @@
 
 #include "base/steady_clock.h"
 #include "bench/fleet/network.h"
-#include "tests/e2e/fleet/on_host.h"
+#include "tests/e2e/fleet/hosts.h"
 #include "tests/e2e/learner/learner_runs.h"
 
 namespace weightcast {
@@ -15,22 +15,15 @@ using namespace std::chrono_literals;
 constexpr bench::NodeIndex kTrainer = 0, kInference = 1;
 constexpr double kLink_bits_per_s = 4e6;
 
-struct HostsTest : testing::Test, LearnerRuns {
+struct HostsTest : testing::Test, Hosts, LearnerRuns {
   void SetUp() override {
     const auto rate = Rate::bits(kLink_bits_per_s);
-    auto made = bench::make_namespace_network({{rate, rate}, {rate, rate}});
-    if (!made.has_value() && made.error().code == Errc::kNotAllowed) GTEST_SKIP() << made.error().message();
-    ASSERT_TRUE(made.has_value()) << made.error().message();
-    network = std::move(*made);
+    make_hosts({{rate, rate}, {rate, rate}});
   }
-  /// The words that start a program on that host.
-  std::vector<std::string> on(bench::NodeIndex host, const std::vector<std::string>& arguments = {}) const {
-    std::vector<std::string> words = on_host(*network, host);
+  Process start_on(bench::NodeIndex host, const std::string& name, const std::vector<std::string>& arguments) const {
+    std::vector<std::string> words = on(host);
     words.insert(words.end(), arguments.begin(), arguments.end());
-    return words;
-  }
-  Process start_on(bench::NodeIndex host, const std::string& name, std::vector<std::string> arguments) const {
-    return Process(on(host, arguments), out(name + ".out"), out(name + ".err"));
+    return Process(words, out(name + ".out"), out(name + ".err"));
   }
   Process engine(const std::string& worker, const std::string& learner) const {
     std::vector<std::string> arguments{WEIGHTCAST_WORKER, "run"};
@@ -39,10 +32,8 @@ struct HostsTest : testing::Test, LearnerRuns {
           "spool_dir=" + out(worker + "-spool"), std::string("running_max=16"), std::string("insecure=true")}) {
       arguments.push_back(flag_of(setting));
     }
-    return start_on(kInference, worker + "-engine", std::move(arguments));
+    return start_on(kInference, worker + "-engine", arguments);
   }
-
-  std::unique_ptr<bench::Network> network;
 };
 
 TEST_F(HostsTest, LearnsOverLinksThatAreSlow) {

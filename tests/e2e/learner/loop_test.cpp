@@ -70,8 +70,7 @@ TEST_F(LoopTest, GoesOnWhileTheWallClocksOfAllProcessesJump) {
   const WallClock clock;
   words = clock.words();
   for (const char* name : {"origin", "w1", "w2"}) cluster.put_on_host(name, words);
-  cluster.start_origin();
-  for (const char* worker : {"w1", "w2"}) cluster.start_worker(worker);
+  cluster.start_fleet({"w1", "w2"});
   std::vector<std::string> arguments = command("a", loop({"total_training_steps=15", "max_staleness=2"}));
   arguments.insert(arguments.begin(), words.begin(), words.end());
   Process learner(arguments, out("a.out"), out("a.err"));
@@ -108,8 +107,7 @@ double sample_of(const std::string& text, const std::string& line) {
 }
 
 TEST_F(LoopTest, LearnerAndWorkersTellPrometheusWhatTheyAreAt) {
-  cluster.start_origin();
-  cluster.start_worker("w1");
+  cluster.start_fleet({"w1"});
   std::vector<std::string> words =
       command("a", loop({"total_training_steps=10000", "max_staleness=2", "learner_price_per_hour=3600"}));
   words.insert(words.end(), {"--http", "127.0.0.1:0"});
@@ -166,16 +164,14 @@ TEST_F(LoopTest, NobodyTellsWhoeverReachesThem) {
   std::vector<std::string> words = command("a", {"total_training_steps=1"});
   words.insert(words.end(), {"--http", "0.0.0.0:0"});
   const Ran learner = run_program(words, cluster.temp().path());
-  EXPECT_EQ(learner.status, 2);
-  EXPECT_THAT(learner.err, HasSubstr("--http 0.0.0.0:0: everybody who reaches this address"));
+  EXPECT_THAT(learner, Exits(2, "--http 0.0.0.0:0: everybody who reaches this address"));
   std::ofstream(out("token")) << "short\n";
   ASSERT_EQ(::chmod(out("token").c_str(), 0600), 0);
-  const Ran worker =
+  EXPECT_THAT(
       run_program({WEIGHTCAST_WORKER, "run", "--learner", "127.0.0.1:1", "--name", "w", "--state-dir", out("state"),
                    "--spool-dir", out("spool"), "--http", "127.0.0.1:0", "--http-token", out("token")},
-                  cluster.temp().path());
-  EXPECT_EQ(worker.status, 2);
-  EXPECT_THAT(worker.err, HasSubstr("token, of 16 characters at least"));
+                  cluster.temp().path()),
+      Exits(2, "token, of 16 characters at least"));
 }
 
 /// ECHO's asynchronous mode: publications follow drift, and no fixed interval.
@@ -212,8 +208,7 @@ TEST_F(LoopTest, ARunThatBeganWithoutWorkersGoesOnWithThem) {
 }
 
 TEST_F(LoopTest, AKilledLearnerTakesUpWhatItsWorkersHaveUnderWay) {
-  cluster.start_origin();
-  for (const char* worker : {"w1", "w2"}) cluster.start_worker(worker);
+  cluster.start_fleet({"w1", "w2"});
   std::vector<std::string> settings = loop({"total_training_steps=3", "max_staleness=0", "checkpoint_interval=1"});
   Process learner = start("a", settings);
   const std::string address = learner_address("a");
@@ -235,8 +230,7 @@ TEST_F(LoopTest, AKilledLearnerTakesUpWhatItsWorkersHaveUnderWay) {
 }
 
 TEST_F(LoopTest, AProvisioningLearnerSaysAtTheOriginWhoServes) {
-  cluster.start_origin();
-  cluster.start_worker("w1");
+  cluster.start_fleet({"w1"});
   cluster.start_worker("w2", {"--standby"});
   const auto state_of = [&](const char* worker) {
     const nlohmann::json node = cluster.node("origin", worker);
@@ -277,8 +271,7 @@ TEST_F(LoopTest, AServerInPlaceOfTheEngineComesToTheSameBits) {
   const std::vector<std::string> settings{"total_training_steps=6", "max_staleness=0"};
   const Checkpoint own = train("own", {"w1"}, settings);
   Loop other;
-  other.cluster.start_origin();
-  other.cluster.start_worker("w1");
+  other.cluster.start_fleet({"w1"});
   Process learner = other.start("served", other.loop(settings));
   const std::string address = other.learner_address("served");
   const std::string model = served_model(other, address, "w1");
@@ -306,8 +299,7 @@ TEST_F(LoopTest, AServerInPlaceOfTheEngineComesToTheSameBits) {
 }
 
 TEST_F(LoopTest, GoesOnAfterKillsOfWorkersAndLearner) {
-  cluster.start_origin();
-  for (const char* worker : {"w1", "w2"}) cluster.start_worker(worker);
+  cluster.start_fleet({"w1", "w2"});
   const std::vector<std::string> settings =
       loop({"total_training_steps=60", "max_staleness=3", "checkpoint_interval=2"});
   Process learner = start("a", settings);

@@ -11,7 +11,6 @@ namespace weightcast {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::HasSubstr;
 
 struct TaskProgramE2eTest : testing::Test, LearnerRuns {
   /// The section task_program, with the keys that come before it.
@@ -42,12 +41,11 @@ struct TaskProgramE2eTest : testing::Test, LearnerRuns {
 
 TEST_F(TaskProgramE2eTest, ALearnerLearnsIt) {
   // Forty updates on right answers, so that a reward is seen at all; and rewards alone from there on.
-  const Ran ran =
+  ASSERT_THAT(
       run_program(letters("a", {"total_training_steps=25", "rollout_batch_size=64", "sft_steps=40",
                                 "sft_learning_rate=5e-3", "learning_rate=3e-3", "entropy_coeff=0", "max_new_tokens=3"}),
-                  cluster.temp().path());
-  ASSERT_EQ(ran.status, 0) << ran.err;
-  EXPECT_THAT(ran.err, HasSubstr("the task's program letters@1 has started, in no sandbox"));
+                  cluster.temp().path()),
+      Exits(0, "the task's program letters@1 has started, in no sandbox"));
   std::vector<Metrics> lines;
   for (Metrics& line : metrics("a")) {
     if (line.count("critic/score/mean") != 0) lines.push_back(std::move(line));
@@ -81,16 +79,14 @@ class Crashing(Task):
 
 serve(Crashing())
 )");
-  const Ran ran = run_program(letters("a", {"total_training_steps=10", "sft_steps=0"}, script), cluster.temp().path());
-  ASSERT_EQ(ran.status, 0) << ran.err;
-  EXPECT_THAT(ran.err, HasSubstr("the task's program crashing@1: it ended (exit status 3)"));
+  ASSERT_THAT(run_program(letters("a", {"total_training_steps=10", "sft_steps=0"}, script), cluster.temp().path()),
+              Exits(0, "the task's program crashing@1: it ended (exit status 3)"));
   EXPECT_EQ(steps("a"), 10);
   EXPECT_GE(metrics("a").back().at("rollouts/malformed"), 3);
 }
 
 TEST_F(TaskProgramE2eTest, AWorkersProgramScoresForItsLearner) {
-  cluster.start_origin();
-  cluster.start_worker("w1");
+  cluster.start_fleet({"w1"});
   const auto words = letters("a", {"total_training_steps=6", "publish_state=" + cluster.state("origin"),
                                    "rollout_source=http", "rollout_listen=127.0.0.1:0"});
   Process learner(words, out("a.out"), out("a.err"));

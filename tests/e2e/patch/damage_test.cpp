@@ -3,9 +3,9 @@
 #include <signal.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "base/units.h"
+#include "tests/damage_file.h"
 #include "tests/e2e/fleet/cluster.h"
 
 namespace weightcast {
@@ -23,11 +23,8 @@ struct DamageTest : testing::Test {
     source = write_snapshot(cluster.temp().file("model.safetensors"), 4 * kMiB, 1);
     ASSERT_EQ(cluster.publish(source, 1, {}).status, 0);
     copy = std::filesystem::path(cluster.state("origin")) / "versions/000000000001/model.safetensors";
-    ASSERT_TRUE(Cluster::eventually([&] {
-      const Ran versions = cluster.run({"versions", "--state", cluster.state("origin"), "--json"});
-      return versions.out.find("\"durable\":true") != std::string::npos ||
-             versions.out.find("\"durable\": true") != std::string::npos;
-    })) << "what is not durable is looked at when the origin starts";
+    ASSERT_TRUE(Cluster::eventually([&] { return cluster.is_durable("origin", 1); }))
+        << "what is not durable is looked at when the origin starts";
   }
 
   void expect_that_version_2_is_not_held_up() {
@@ -47,14 +44,7 @@ struct DamageTest : testing::Test {
 
 TEST_F(DamageTest, BitThatFlipsInTheOriginsCopyHoldsNoWorkerUp) {
   ASSERT_EQ(cluster.end("origin", SIGTERM), 0);
-  {
-    std::fstream file(copy, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(3 * kMiB);
-    const char byte = static_cast<char>(file.get());
-    file.seekp(3 * kMiB);
-    file.put(static_cast<char>(byte ^ 1));
-    ASSERT_TRUE(file.good());
-  }
+  flip_bit(copy, 3 * kMiB);
   cluster.restart("origin");
   ASSERT_EQ(cluster.version("origin"), 1u) << "what is durable is trusted";
   expect_that_version_2_is_not_held_up();

@@ -3,8 +3,8 @@
 #include <signal.h>
 
 #include <filesystem>
-#include <fstream>
 
+#include "tests/damage_file.h"
 #include "tests/e2e/patch/patch_fixture.h"
 #include "weightcast/weightcast.hpp"
 
@@ -22,21 +22,11 @@ struct MemoryTest : PatchTest {
   std::uint64_t written(const std::string& name) {
     return cluster.self(name).at("disk_bytes_written").get<std::uint64_t>();
   }
-  /// Whether that version is there, and survives a power cut.
-  bool is_durable(const std::string& name, std::uint64_t version) {
-    const Ran ran = cluster.run({"versions", "--json", "--state", cluster.state(name)});
-    if (ran.status != 0) return false;
-    const nlohmann::json reply = nlohmann::json::parse(ran.out);
-    for (const auto& entry : reply.at("versions")) {
-      if (entry.at("version") == version) return entry.at("durable").get<bool>();
-    }
-    return false;
-  }
   void step_to(std::uint64_t version) {
     model.step();
     publish(version);
     for (const char* name : {"origin", "a"}) {
-      ASSERT_TRUE(Cluster::eventually([&] { return is_durable(name, version); })) << name << cluster.log(name);
+      ASSERT_TRUE(Cluster::eventually([&] { return cluster.is_durable(name, version); })) << name << cluster.log(name);
     }
   }
 
@@ -48,7 +38,7 @@ TEST_F(MemoryTest, AStepWritesItsPatchAndALostMemoryCostsNothing) {
   cluster.start_worker("a", in_memory());
   publish(1);
   for (const char* name : {"origin", "a"}) {
-    ASSERT_TRUE(Cluster::eventually([&] { return is_durable(name, 1); })) << name << cluster.log(name);
+    ASSERT_TRUE(Cluster::eventually([&] { return cluster.is_durable(name, 1); })) << name << cluster.log(name);
     EXPECT_EQ(cluster.self(name).at("versions_in"), "memory");
   }
   const std::uint64_t at_origin = written("origin"), at_worker = written("a");
@@ -73,8 +63,7 @@ TEST_F(MemoryTest, AStepWritesItsPatchAndALostMemoryCostsNothing) {
 }
 
 TEST_F(MemoryTest, TheFirstVersionDecidesWhereVersionsLieAndAKillLosesNothing) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   cluster.start_worker("small", {"--memory-max", "1MiB"});
   EXPECT_EQ(cluster.self("a").at("versions_in"), "auto");
   publish(1);
@@ -101,8 +90,7 @@ TEST_F(MemoryTest, TheFirstVersionDecidesWhereVersionsLieAndAKillLosesNothing) {
     EXPECT_EQ(cluster.self(name).at("versions_in"), std::string(name) == "small" ? "disk" : "memory");
   }
   for (std::uint64_t version = 2; version <= 3; ++version) ASSERT_NO_FATAL_FAILURE(step_to(version));
-  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("small") == 3; }));
-  EXPECT_TRUE(cluster.holds("small", model.path()));
+  EXPECT_TRUE(cluster.gets("small", 3, model.path()));
 
   // Of a memory that is lost the first start decides anew, by the size that the log tells.
   EXPECT_TRUE(cluster.end("a", SIGKILL).has_value());
@@ -127,7 +115,7 @@ TEST_F(MemoryTest, TheOnlyCopyLiesWhereOneFits) {
   EXPECT_THAT(cluster.self("small").at("versions_in_why"),
               testing::StartsWith("3 copies of 7.6 MiB take 25.2 MiB, and --memory-max allows 10.0 MiB; with "
                                   "--single-copy one copy of 7.6 MiB"));
-  ASSERT_TRUE(Cluster::eventually([&] { return is_durable("a", 1); })) << cluster.log("a");
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.is_durable("a", 1); })) << cluster.log("a");
   const std::uint64_t before = written("a");
   for (std::uint64_t version = 2; version <= 5; ++version) ASSERT_NO_FATAL_FAILURE(step_to(version));
   EXPECT_LT(written("a") - before, model.file_bytes()) << "each step in its only file would be a model";
@@ -157,8 +145,7 @@ TEST_F(MemoryTest, TheOnlyCopyLiesWhereOneFits) {
   EXPECT_EQ(read_file(cluster.state("a") + "/current/model.safetensors"), in_use);
   EXPECT_TRUE(cluster.end("a", SIGTERM).has_value());
   cluster.start_worker("a", {"--single-copy", "--versions-in", "disk"});
-  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 7; })) << cluster.log("a");
-  EXPECT_TRUE(cluster.holds("a", model.path()));
+  ASSERT_TRUE(cluster.gets("a", 7, model.path()));
 }
 
 TEST_F(MemoryTest, AJoinerGetsAVersionWholeFromAnOriginWhoseMemoryWasLost) {
@@ -172,8 +159,7 @@ TEST_F(MemoryTest, AJoinerGetsAVersionWholeFromAnOriginWhoseMemoryWasLost) {
   }
   cluster.restart("origin");
   cluster.start_worker("b");
-  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("b") == 2; })) << cluster.log("origin");
-  EXPECT_TRUE(cluster.holds("b", model.path()));
+  ASSERT_TRUE(cluster.gets("b", 2, model.path())) << cluster.log("origin");
 }
 
 TEST_F(MemoryTest, VersionsInMemoryAreProvenByteForByte) {
@@ -183,24 +169,10 @@ TEST_F(MemoryTest, VersionsInMemoryAreProvenByteForByte) {
   cluster.start_worker("a", in_memory());
   publish(1);
   const Cluster::Flags verify{"verify", cluster.state("a"), "--keys", keys.file_of("a"), "--threads", "1"};
-  const Ran ran = cluster.run(verify);
-  EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_THAT(ran.out, testing::HasSubstr("000000000001: proven"));
+  EXPECT_THAT(cluster.run(verify), Prints(testing::HasSubstr("000000000001: proven")));
   const fs::path file = memory / fs::read_symlink(cluster.state("a") + "/current") / "model.safetensors";
-  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(1'000'000).put('!');
-  const Ran forged = cluster.run(verify);
-  EXPECT_EQ(forged.status, 1);
-  EXPECT_THAT(forged.err, testing::HasSubstr("its bytes are not those that were published"));
-}
-
-/// Flips a bit.
-void damage(const fs::path& path, std::uint64_t offset) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(offset));
-  const char byte = static_cast<char>(file.get() ^ 1);
-  ASSERT_TRUE(file.good()) << path << " has no byte " << offset;
-  file.seekp(static_cast<std::streamoff>(offset));
-  file.put(byte);
+  overwrite(file, 1'000'000, "!");
+  EXPECT_THAT(cluster.run(verify), Exits(1, "its bytes are not those that were published"));
 }
 
 TEST_F(MemoryTest, AVersionAfterStepsOfChangedCellsIsProvenByTheAnchorAndTheSignedPatches) {
@@ -215,7 +187,7 @@ TEST_F(MemoryTest, AVersionAfterStepsOfChangedCellsIsProvenByTheAnchorAndTheSign
   trainer.publish(tensors, {}, 30s);
   EXPECT_TRUE(trainer.wait(1, {.fraction = 1, .on_progress = {}}, 60s).reached);
   for (const char* name : {"origin", "a"}) {
-    ASSERT_TRUE(Cluster::eventually([&] { return is_durable(name, 1); })) << name << cluster.log(name);
+    ASSERT_TRUE(Cluster::eventually([&] { return cluster.is_durable(name, 1); })) << name << cluster.log(name);
   }
   const auto step_to = [&](std::uint64_t version) {
     std::vector<std::uint32_t> indices;
@@ -233,7 +205,7 @@ TEST_F(MemoryTest, AVersionAfterStepsOfChangedCellsIsProvenByTheAnchorAndTheSign
     EXPECT_EQ(trainer.publish_sparse(version - 1, changes, {}, 30s), version);
     EXPECT_TRUE(trainer.wait(version, {.fraction = 1, .on_progress = {}}, 60s).reached);
     for (const char* name : {"origin", "a"}) {
-      ASSERT_TRUE(Cluster::eventually([&] { return is_durable(name, version); })) << name << cluster.log(name);
+      ASSERT_TRUE(Cluster::eventually([&] { return cluster.is_durable(name, version); })) << name << cluster.log(name);
     }
   };
   for (std::uint64_t version = 2; version <= 5; ++version) ASSERT_NO_FATAL_FAILURE(step_to(version));
@@ -242,20 +214,18 @@ TEST_F(MemoryTest, AVersionAfterStepsOfChangedCellsIsProvenByTheAnchorAndTheSign
     return cluster.run({"verify", fs::canonical(cluster.state(name) + "/current"), "--keys", file});
   };
   for (const char* name : {"origin", "a"}) {
-    const Ran ran = verify(name);
-    EXPECT_EQ(ran.status, 0) << name << ran.err;
-    EXPECT_THAT(ran.out, testing::HasSubstr("are version 5 of run ")) << name;
-    EXPECT_THAT(ran.out, testing::HasSubstr("by SHA-256 of every byte of the anchor 1 and 4 signed patches from there"))
+    EXPECT_THAT(verify(name), Prints(testing::AllOf(testing::HasSubstr("are version 5 of run "),
+                                                    testing::HasSubstr("by SHA-256 of every byte of the anchor 1 and 4 "
+                                                                       "signed patches from there"))))
         << name;
   }
   const fs::path state = cluster.state("a");
   const auto finds = [&](const fs::path& path, std::uint64_t offset, const std::string& said) {
-    damage(path, offset);
+    flip_bit(path, offset);
     const Ran ran = verify("a");
-    EXPECT_EQ(ran.status, 1) << path;
-    EXPECT_THAT(ran.err, testing::HasSubstr(said)) << path;
+    EXPECT_THAT(ran, Exits(1, said)) << path;
     EXPECT_THAT(ran.out, testing::HasSubstr("not proven")) << path;
-    damage(path, offset);
+    flip_bit(path, offset);
   };
   EXPECT_TRUE(cluster.end("a", SIGTERM).has_value()) << "it would find the rot, and get the version again";
   const fs::path current = fs::canonical(state / "current");
@@ -270,10 +240,9 @@ TEST_F(MemoryTest, AVersionAfterStepsOfChangedCellsIsProvenByTheAnchorAndTheSign
   for (std::uint64_t version = 6; version <= 8; ++version) ASSERT_NO_FATAL_FAILURE(step_to(version));
   ASSERT_TRUE(Cluster::eventually([&] { return !fs::exists(state / "anchors/000000000001"); })) << cluster.log("a");
   for (const char* name : {"origin", "a"}) {
-    const Ran ran = verify(name);
-    EXPECT_EQ(ran.status, 0) << name << ran.err;
-    EXPECT_THAT(ran.out, testing::HasSubstr("are version 8 of run ")) << name;
-    EXPECT_THAT(ran.out, testing::HasSubstr("by SHA-256 of every byte of ")) << name;
+    EXPECT_THAT(verify(name), Prints(testing::AllOf(testing::HasSubstr("are version 8 of run "),
+                                                    testing::HasSubstr("by SHA-256 of every byte of "))))
+        << name;
   }
 }
 

@@ -66,8 +66,7 @@ TEST_F(PackedTest, RestartedOriginPacksAgainForWhoIsInTheMiddle) {
   cluster.end("origin", SIGKILL);
   cluster.restart("origin");
   for (const char* name : {"a", "b"}) {
-    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == 1; })) << cluster.log(name);
-    EXPECT_TRUE(cluster.holds(name, model.path()));
+    ASSERT_TRUE(cluster.gets(name, 1, model.path()));
     EXPECT_LT(received(name), 7 * model.file_bytes() / 10);
   }
 }
@@ -93,20 +92,15 @@ TEST_F(PackedTest, SnapshotIsPackedAndUnpackedByHand) {
   const std::string patch = cluster.temp().file("packed"), out = cluster.temp().file("unpacked.safetensors");
   ASSERT_EQ(cluster.run({"patch", "make", "none", model.path(), "-o", patch, "--version", "3"}).status, 0);
   EXPECT_LT(std::filesystem::file_size(patch), 6 * model.file_bytes() / 10);
-  const Ran applied = cluster.run({"patch", "apply", "none", patch, "-o", out});
-  ASSERT_EQ(applied.status, 0) << applied.err;
+  ASSERT_THAT(cluster.run({"patch", "apply", "none", patch, "-o", out}), Exits(0));
   EXPECT_EQ(read_file(out), read_file(model.path()));
   EXPECT_THAT(cluster.run({"patch", "inspect", patch}).out, HasSubstr("version 3 from nothing"));
-  const Ran refused = cluster.run({"patch", "apply", model.path(), patch, "-o", out});
-  EXPECT_EQ(refused.status, 1);
-  EXPECT_THAT(refused.err, HasSubstr("for a base of 0 bytes"));
+  EXPECT_THAT(cluster.run({"patch", "apply", model.path(), patch, "-o", out}), Exits(1, "for a base of 0 bytes"));
   const std::string directory = cluster.temp().file("snapshot");
   std::filesystem::create_directory(directory);
   std::filesystem::copy(model.path(), directory + "/model.safetensors");
   std::ofstream(directory + "/config.json") << "{}";
-  const Ran several = cluster.run({"patch", "make", "none", directory, "-o", patch});
-  EXPECT_EQ(several.status, 1);
-  EXPECT_THAT(several.err, HasSubstr(directory + ": it has 2 files"));
+  EXPECT_THAT(cluster.run({"patch", "make", "none", directory, "-o", patch}), Exits(1, directory + ": it has 2 files"));
 }
 
 }  // namespace

@@ -61,8 +61,7 @@ TEST_F(PatchCrashTest, OriginThatDiesWhileItSendsAPatchThatItIsMakingMakesItAgai
     was_open = (is_in("arriving") || is_in("incoming")) && !is_in("records");
     cluster.restart("origin");
     for (const std::string& name : workers) {
-      ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == version; })) << cluster.log(name);
-      EXPECT_TRUE(cluster.holds(name, large.path()));
+      ASSERT_TRUE(cluster.gets(name, version, large.path()));
     }
   }
   EXPECT_TRUE(was_open) << "it was not killed in time";
@@ -115,8 +114,7 @@ TEST_P(SingleCopyCrashTest, WhoDiesWhileItsFilesChangeHasTheOldVersionOrTheNew) 
     const std::string found = read_file(file);
     cluster.process("origin").signal(SIGCONT);
     EXPECT_TRUE(found == before || found == after) << "version " << version;
-    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("single") == version; })) << cluster.log("single");
-    EXPECT_TRUE(cluster.holds("single", model.path()));
+    ASSERT_TRUE(cluster.gets("single", version, model.path()));
     before = after;
   }
   EXPECT_GT(changing_at_death, 0);

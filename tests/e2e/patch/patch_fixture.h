@@ -91,8 +91,7 @@ struct PatchTest : testing::Test {
       missed_bytes += publish(version).at("payload_bytes").get<std::uint64_t>();
     }
     cluster.restart(name);
-    EXPECT_TRUE(Cluster::eventually([&] { return cluster.version(name) == last; }));
-    EXPECT_TRUE(cluster.holds(name, model.path()));
+    EXPECT_TRUE(cluster.gets(name, last, model.path()));
     return missed_bytes;
   }
   std::uint64_t received(const std::string& name) {

@@ -7,12 +7,12 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <random>
 #include <thread>
 
 #include "base/units.h"
 #include "patch/snapshot/mapped_file.h"
+#include "tests/damage_file.h"
 #include "tests/e2e/patch/patch_fixture.h"
 #include "tests/real_files.h"
 #include "weightcast/weightcast.hpp"
@@ -25,8 +25,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 TEST_F(PatchTest, StepTravelsAsAPatchAndIsInstalledBitForBit) {
-  cluster.start_origin();
-  for (const char* name : {"a", "b", "c"}) cluster.start_worker(name);
+  cluster.start_fleet({"a", "b", "c"});
   EXPECT_EQ(publish(1).at("kind"), "full");
   for (std::uint64_t version = 2; version <= 4; ++version) {
     model.step();
@@ -47,12 +46,10 @@ TEST_F(PatchTest, StepTravelsAsAPatchAndIsInstalledBitForBit) {
 }
 
 TEST_F(PatchTest, LateJoinerGetsTheWholeVersionAndTheNextPatch) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   publish(1), model.step(), publish(2);
   cluster.start_worker("late");
-  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("late") == 2; }));
-  EXPECT_TRUE(cluster.holds("late", model.path()));
+  ASSERT_TRUE(cluster.gets("late", 2, model.path()));
   const std::uint64_t before = received("late");
   EXPECT_GE(before, model.file_bytes());
   model.step();
@@ -87,21 +84,13 @@ TEST_F(PatchTest, WorkerBeyondTheAnchorIntervalGetsTheWholeVersion) {
 }
 
 TEST_F(PatchTest, WorkerWithADamagedBaseRepairsItself) {
-  cluster.start_origin();
-  cluster.start_worker("a");
-  cluster.start_worker("b");
+  cluster.start_fleet({"a", "b"});
   publish(1);
-  {  // in place: the file stays the one that the daemon has open
-    std::fstream file(cluster.state("a") + "/current/model.safetensors",
-                      std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(5'000'000);
-    file.write("damage", 6);
-  }
+  overwrite(cluster.state("a") + "/current/model.safetensors", 5'000'000, "damage");
   model.step();
   publish(2);
   // Who finds it while the patch is under way is away for a moment, and publish() no longer waits for it.
-  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 2; })) << cluster.log("a");
-  EXPECT_TRUE(cluster.holds("a", model.path()));
+  EXPECT_TRUE(cluster.gets("a", 2, model.path()));
   // By the segment where the damaged cell changed, by who makes version 1 durable, or by who reads all the time.
   EXPECT_THAT(cluster.log("a"),
               testing::AnyOf(HasSubstr("are not those that it was made from"), HasSubstr("do not match the snapshot's"),
@@ -115,23 +104,16 @@ TEST_F(PatchTest, WorkerWithADamagedBaseRepairsItself) {
 }
 
 TEST_F(PatchTest, OriginWithADamagedShadowStillPublishesTheRightBytes) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   publish(1);
-  {
-    std::fstream file(cluster.state("origin") + "/current/model.safetensors",
-                      std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(5'000'000);
-    file.write("damage", 6);
-  }
+  overwrite(cluster.state("origin") + "/current/model.safetensors", 5'000'000, "damage");
   model.step();
   publish(2);
   EXPECT_TRUE(cluster.holds("a", model.path()));
 }
 
 TEST_F(PatchTest, RestartedOriginGoesOnWithPatches) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   publish(1), model.step(), publish(2);
   ASSERT_EQ(cluster.end("origin", SIGKILL), 128 + SIGKILL);
   cluster.restart("origin");
@@ -145,22 +127,18 @@ TEST_F(PatchTest, RestartedOriginGoesOnWithPatches) {
 }
 
 TEST_F(PatchTest, NoPatchesSendsEveryVersionWhole) {
-  cluster.start_origin({"--no-patches"});
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"}, {"--no-patches"});
   publish(1), model.step();
   EXPECT_EQ(publish(2).at("kind"), "full");
 }
 
 TEST_F(PatchTest, NaNIsRefusedBeforeAnythingIsCompared) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   publish(1);
   model.step();
   model.cell(77) = 0x7fc0;
   model.save();
-  const Ran refused = cluster.publish(model.path(), 2);
-  EXPECT_EQ(refused.status, 1);
-  EXPECT_THAT(refused.err, HasSubstr("--allow-nonfinite"));
+  EXPECT_THAT(cluster.publish(model.path(), 2), Exits(1, "--allow-nonfinite"));
   EXPECT_EQ(cluster.version("a"), 1u);
   EXPECT_EQ(publish(2, {"--wait", "1", "--allow-nonfinite"}).at("kind"), "patch");
   EXPECT_TRUE(cluster.holds("a", model.path())) << "bit for bit, that NaN included";
@@ -171,8 +149,7 @@ TEST_F(PatchTest, TrainerThatPublishesFasterThanLinksCarryStillReachesEveryone) 
   for (const char* name : {"a", "b"}) cluster.start_worker(name, {"--uplink", "20mbit", "--downlink", "20mbit"});
   for (std::uint64_t version = 1; version <= 12; ++version) model.step(), publish(version, {});
   for (const char* name : {"a", "b"}) {
-    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == 12; })) << cluster.log(name);
-    EXPECT_TRUE(cluster.holds(name, model.path()));
+    ASSERT_TRUE(cluster.gets(name, 12, model.path()));
   }
 }
 

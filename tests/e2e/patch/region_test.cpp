@@ -62,10 +62,7 @@ std::size_t regions_of(pid_t process) {
 
 struct RegionTest : testing::Test {
   Cluster cluster;
-  void SetUp() override {
-    cluster.start_origin();
-    cluster.start_worker("a");
-  }
+  void SetUp() override { cluster.start_fleet({"a"}); }
 };
 
 // The trainer goes on as fast as it may, from two regions. Each version that arrives is one that it filled, whole.

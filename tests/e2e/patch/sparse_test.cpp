@@ -88,9 +88,7 @@ struct SparseTest : testing::Test {
 };
 
 TEST_F(SparseTest, WorkersInstallThemByPatchBitForBit) {
-  cluster.start_origin();
-  cluster.start_worker("a");
-  cluster.start_worker("b");
+  cluster.start_fleet({"a", "b"});
   wc::Client trainer(cluster.state("origin"));
   trainer.publish(tensors(), {}, 30s);
   EXPECT_TRUE(wait(trainer, 1).reached);
@@ -113,8 +111,7 @@ TEST_F(SparseTest, WorkersInstallThemByPatchBitForBit) {
 }
 
 TEST_F(SparseTest, ATrainerThatIsAheadOfItsOriginHearsOfItAndPublishesTheWhole) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   wc::Client trainer(cluster.state("origin"));
   const auto code = [&](std::uint64_t base) {
     return code_of([&] { return trainer.publish_sparse(base, changes(), {}, 30s); });
@@ -177,8 +174,7 @@ TEST_F(SparseTest, WhatAreNoChangesIsRefusedAndTheOriginGoesOn) {
 
 // Its owner may write to a list while it is read. Whatever is taken over is a version, and the origin lives.
 TEST_F(SparseTest, AListThatChangesWhileItIsReadHarmsNobody) {
-  cluster.start_origin();
-  cluster.start_worker("a");
+  cluster.start_fleet({"a"});
   wc::Client trainer(cluster.state("origin"));
   trainer.publish(tensors(), {}, 30s);
   EXPECT_TRUE(wait(trainer, 1).reached);

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "tests/patch/cells.h"
+#include "tests/result_matchers.h"
 
 namespace weightcast {
 namespace {
@@ -29,9 +30,7 @@ TEST(PatchApplier, AppliesInAnyOrderAndSaysWhatIsDoubledOrMissing) {
     EXPECT_TRUE(applier.apply(parts.segments[i].view()).has_value());
     EXPECT_EQ(applier.apply(parts.segments[i].view()).error().code, Errc::kAlreadyExists);
   }
-  const Result<Checksum> digest = applier.finish(parts.end);
-  ASSERT_TRUE(digest.has_value()) << digest.error().message();
-  EXPECT_EQ(*digest, test::digest_of_file(after.stream));
+  EXPECT_THAT(applier.finish(parts.end), Gives(test::digest_of_file(after.stream)));
   EXPECT_EQ(result, after.stream);
   parts.end.results_digest.bytes[0] ^= std::byte{1};
   EXPECT_EQ(applier.finish(parts.end).error().code, Errc::kCorrupt);
@@ -67,9 +66,7 @@ TEST(PatchApplier, HashesWhatItWritesInAnyOrderAndByAnyThread) {
       const std::jthread other(work);
       work();
     }
-    const Result<Checksum> digest = applier.finish(parts.end);
-    ASSERT_TRUE(digest.has_value()) << digest.error().message();
-    EXPECT_EQ(*digest, expected) << seed;
+    EXPECT_THAT(applier.finish(parts.end), Gives(expected)) << seed;
     EXPECT_EQ(result, after.stream) << seed;
   }
 }
@@ -159,9 +156,7 @@ TEST(PatchApplier, RehearsesWhatWouldChangeWhereTheBaseStands) {
         ASSERT_TRUE(applier.apply(segment.view()).has_value());
         changed += segment.header().changed_cells;
       }
-      const Result<Checksum> digest = applier.finish(parts.end);
-      ASSERT_TRUE(digest.has_value()) << digest.error().message();
-      EXPECT_EQ(*digest, result.root());
+      EXPECT_THAT(applier.finish(parts.end), Gives(result.root()));
       EXPECT_EQ(applier.leaves(), result.leaves());
       EXPECT_EQ(streams.noted, changed);
       EXPECT_EQ(streams.reads == 0, known && form == SparseForm::kListed);
@@ -213,9 +208,7 @@ TEST(PatchApplier, EditsInPlaceWhereTheBaseStandsAndMakesAnewWhatTurnsOutToBeOth
     if (what == std::string("failing")) streams.fails_at = result.size() / 2;
     PatchApplier applier(plan_segments(parts.head), test::one_file(result.size()), streams);
     for (const OwnedSegment& segment : parts.segments) ASSERT_TRUE(applier.apply(segment.view()).has_value()) << what;
-    const Result<Checksum> digest = applier.finish(parts.end);
-    ASSERT_TRUE(digest.has_value()) << what << digest.error().message();
-    EXPECT_EQ(*digest, test::digest_of_file(after.stream)) << what;
+    EXPECT_THAT(applier.finish(parts.end), Gives(test::digest_of_file(after.stream))) << what;
     EXPECT_EQ(result, after.stream) << what;
     EXPECT_EQ(streams.reads > 0, what != std::string("base")) << what;
   }
@@ -244,9 +237,7 @@ TEST(PatchApplier, TouchesChangedCellsAloneWhereTheyAreListedAndTheBaseIsKnown) 
     ASSERT_TRUE(applier.apply(segment.view()).has_value());
   }
   EXPECT_GT(listed, 5u);
-  const Result<Checksum> digest = applier.finish(parts.end);
-  ASSERT_TRUE(digest.has_value()) << digest.error().message();
-  EXPECT_EQ(*digest, result_digest.root());
+  EXPECT_THAT(applier.finish(parts.end), Gives(result_digest.root()));
   EXPECT_EQ(applier.leaves(), result_digest.leaves());
   result[spoilt] ^= std::byte{1};
   EXPECT_EQ(result, after.stream);
@@ -268,9 +259,7 @@ TEST(PatchApplier, MakesAnewWhatIsListedWhereTheBaseIsNotWhatItShouldBe) {
   PatchApplier applier(plan_segments(parts.head), table, streams,
                        {.base_leaves = std::make_shared<const LeafSums>(base.leaves())});
   for (const OwnedSegment& segment : parts.segments) ASSERT_TRUE(applier.apply(segment.view()).has_value());
-  const Result<Checksum> digest = applier.finish(parts.end);
-  ASSERT_TRUE(digest.has_value()) << digest.error().message();
-  EXPECT_EQ(*digest, test::digest_of_file(after.stream));
+  EXPECT_THAT(applier.finish(parts.end), Gives(test::digest_of_file(after.stream)));
   EXPECT_EQ(result, after.stream);
   EXPECT_GT(streams.reads, 0u);
 }

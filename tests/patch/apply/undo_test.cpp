@@ -12,6 +12,7 @@
 #include "tests/patch/cells.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"
+#include "tests/result_matchers.h"
 
 namespace weightcast {
 namespace {
@@ -70,8 +71,7 @@ TEST_F(UndoJournalTest, PutsBackWhatWasOverwrittenWhollyOrInPart) {
       EXPECT_EQ(data == after.stream, bytes == data.size());
     }
     EXPECT_LT(std::filesystem::file_size(path()), before.stream.size() / 4);
-    const auto recovered = recover_into(data);
-    ASSERT_TRUE(recovered.has_value()) << recovered.error().message();
+    ASSERT_THAT(recover_into(data), Succeeds());
     EXPECT_EQ(data, before.stream);
     EXPECT_EQ(recover_into(data).error().code, Errc::kNotFound);
   }
@@ -117,8 +117,7 @@ TEST_F(UndoJournalTest, ARecordThatClaimsMoreThanOneCanHaveIsTorn) {
   }
   std::filesystem::resize_file(path(), std::uint64_t{1} << 41);
   std::vector<std::byte> data(64, std::byte{2});
-  const auto recovered = recover_into(data);
-  ASSERT_TRUE(recovered.has_value()) << recovered.error().message();
+  ASSERT_THAT(recover_into(data), Succeeds());
   EXPECT_EQ(data, old);
 }
 
@@ -158,9 +157,7 @@ TEST_F(UndoJournalTest, JournalThatWasCutShortWhileItWasMadeHoldsNothing) {
     static_cast<void>(create());
     std::filesystem::resize_file(path(), size);
     std::vector<std::byte> nothing;
-    const auto recovered = recover_into(nothing);
-    ASSERT_TRUE(recovered.has_value()) << size;
-    EXPECT_EQ(*recovered, 0u);
+    EXPECT_THAT(recover_into(nothing), Gives(0u)) << size;
     EXPECT_FALSE(std::filesystem::exists(path()));
   }
 }
@@ -170,9 +167,7 @@ TEST_F(UndoJournalTest, JournalOfWhichAPowerCutLeftTheSizeAndNoBytesHoldsNothing
   const auto size = std::filesystem::file_size(path());
   std::ofstream(path(), std::ios::trunc) << std::string(size, '\0');
   std::vector<std::byte> nothing;
-  const auto recovered = recover_into(nothing);
-  ASSERT_TRUE(recovered.has_value()) << recovered.error().message();
-  EXPECT_EQ(*recovered, 0u);
+  EXPECT_THAT(recover_into(nothing), Gives(0u));
   EXPECT_FALSE(std::filesystem::exists(path()));
 }
 

@@ -10,40 +10,39 @@
 namespace weightcast {
 namespace {
 
-RC_GTEST_PROP(DifferingCells, AreThoseThatDiffer, ()) {
-  std::mt19937 random(*rc::gen::arbitrary<unsigned>());
+/// Cells of any width, of which some differ from those before by one bit of one of their bytes.
+struct AnyCells {
+  std::mt19937 random{*rc::gen::arbitrary<unsigned>()};
   const std::size_t width = std::size_t{1} << random() % 5;
   const std::size_t count = random() % 5000;
-  const auto one_of = unsigned(1 + random() % 300);
-  std::vector<std::byte> before(count * width), now;
-  for (std::byte& byte : before) byte = std::byte(random() % 256);
-  now = before;
-  std::vector<std::uint32_t> expected{7};
-  for (std::size_t cell = 0; cell < count; ++cell) {
-    if (random() % one_of != 0) continue;
-    // One bit of one of its bytes.
-    now[cell * width + random() % width] ^= std::byte(1u << random() % 8);
-    expected.push_back(std::uint32_t(1000 + cell));
+  std::vector<std::byte> before = std::vector<std::byte>(count * width), now;
+  std::vector<std::uint32_t> changed;
+
+  AnyCells() {
+    const auto one_of = unsigned(1 + random() % 300);
+    for (std::byte& byte : before) byte = std::byte(random() % 256);
+    now = before;
+    for (std::size_t cell = 0; cell < count; ++cell) {
+      if (random() % one_of != 0) continue;
+      now[cell * width + random() % width] ^= std::byte(1u << random() % 8);
+      changed.push_back(std::uint32_t(cell));
+    }
   }
-  std::vector<std::uint32_t> cells{7};
-  append_differing_cells(before, now, width, 1000, cells);
+};
+
+RC_GTEST_PROP(DifferingCells, AreThoseThatDiffer, ()) {
+  const AnyCells any;
+  std::vector<std::uint32_t> expected{7}, cells{7};
+  for (const std::uint32_t cell : any.changed) expected.push_back(1000 + cell);
+  append_differing_cells(any.before, any.now, any.width, 1000, cells);
   RC_ASSERT(cells == expected);
 }
 
 RC_GTEST_PROP(DifferingCells, UpdateAShadowAndAreListedAsFarAsThereIsRoom, ()) {
-  std::mt19937 random(*rc::gen::arbitrary<unsigned>());
-  const std::size_t width = std::size_t{1} << random() % 5;
-  const std::size_t count = random() % 5000;
-  const auto one_of = unsigned(1 + random() % 300);
-  std::vector<std::byte> shadow(count * width), now;
-  for (std::byte& byte : shadow) byte = std::byte(random() % 256);
-  now = shadow;
-  std::vector<std::uint32_t> numbers;
+  AnyCells any;
+  auto& [random, width, count, shadow, now, numbers] = any;
   std::vector<std::byte> values;
-  for (std::size_t cell = 0; cell < count; ++cell) {
-    if (random() % one_of != 0) continue;
-    now[cell * width + random() % width] ^= std::byte(1u << random() % 8);
-    numbers.push_back(std::uint32_t(cell));
+  for (const std::uint32_t cell : numbers) {
     values.insert(values.end(), now.begin() + long(cell * width), now.begin() + long((cell + 1) * width));
   }
   const std::size_t room = random() % 2 == 0 ? count : random() % (count + 1);

@@ -15,15 +15,17 @@
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"
+#include "tests/result_matchers.h"
 
 namespace weightcast {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 struct ListChangesTest : testing::Test {
   TempDir temp;
+  const std::string old_stream = std::string(93, 'a');
+  std::string new_stream = old_stream;
   // No tensor has the first 3 bytes. Two tensors have elements that are wider than the cells of their segment.
   std::vector<TensorInfo> tensors{{"raw", "U8", {10}, 3, 10},  {"half", "BF16", {4, 5}, 13, 40},
                                   {"none", "F32", {0}, 53, 0}, {"pair", "C64", {3}, 53, 24},
@@ -163,40 +165,30 @@ TEST_F(ListChangesTest, OldValuesOfElementsFarApartAreRead) {
 }
 
 TEST_F(ListChangesTest, ABaseWithOtherTensorsIsToBeLoadedWhole) {
-  const std::string before(93, 'a');
-  std::string after = before;
-  after[20] = 'b';
+  new_stream[20] = 'b';
   auto others = tensors;
   others[1].shape = {5, 4};
-  const ChangesBase base{others, read_of(before)};
+  const ChangesBase base{others, read_of(old_stream)};
   const auto file = changes_file();
-  const auto segments = compare(before, after);
-  const auto listed = list_changes(plan, lists_of(segments), tensors, read_of(after), &base, *file);
-  ASSERT_FALSE(listed.has_value());
-  EXPECT_EQ(listed.error().code, Errc::kTooFar);
-  EXPECT_THAT(listed.error().message(), HasSubstr("tensor 'half' was not there, or had another dtype or shape"));
-  const auto compared = compare_changes(tensors, read_of(after), base, {.bytes_max = 1000}, *file);
-  ASSERT_FALSE(compared.has_value());
-  EXPECT_EQ(compared.error().code, Errc::kTooFar);
+  const auto segments = compare(old_stream, new_stream);
+  EXPECT_THAT(list_changes(plan, lists_of(segments), tensors, read_of(new_stream), &base, *file),
+              FailsWith(Errc::kTooFar, "tensor 'half' was not there, or had another dtype or shape"));
+  EXPECT_THAT(compare_changes(tensors, read_of(new_stream), base, {.bytes_max = 1000}, *file),
+              FailsWith(Errc::kTooFar));
   others.pop_back();
-  const auto fewer = compare_changes(tensors, read_of(after), {others, read_of(before)}, {.bytes_max = 1000}, *file);
-  ASSERT_FALSE(fewer.has_value());
-  EXPECT_EQ(fewer.error().code, Errc::kTooFar);
+  EXPECT_THAT(compare_changes(tensors, read_of(new_stream), {others, read_of(old_stream)}, {.bytes_max = 1000}, *file),
+              FailsWith(Errc::kTooFar));
 }
 
 TEST_F(ListChangesTest, AComparisonEndsAtItsLimitAndWhenItIsTold) {
-  const std::string before(93, 'a');
-  std::string after = before;
-  for (const std::size_t at : {13, 15, 60}) after[at] = 'b';
+  for (const std::size_t at : {13, 15, 60}) new_stream[at] = 'b';
   // Two elements of 2 bytes and one of 8, with an index of 4 for each.
-  EXPECT_TRUE(list_compared(before, after, {.bytes_max = 24}).has_value());
-  const auto above = list_compared(before, after, {.bytes_max = 23});
-  ASSERT_FALSE(above.has_value());
-  EXPECT_EQ(above.error().code, Errc::kTooFar);
-  const auto told = list_compared(
-      before, after, {.bytes_max = 24, .go_on = [] { return Status(fail(Errc::kClosed, Op::kRead, "ended")); }});
-  ASSERT_FALSE(told.has_value());
-  EXPECT_EQ(told.error().code, Errc::kClosed);
+  EXPECT_TRUE(list_compared(old_stream, new_stream, {.bytes_max = 24}).has_value());
+  EXPECT_THAT(list_compared(old_stream, new_stream, {.bytes_max = 23}), FailsWith(Errc::kTooFar));
+  const auto told =
+      list_compared(old_stream, new_stream,
+                    {.bytes_max = 24, .go_on = [] { return Status(fail(Errc::kClosed, Op::kRead, "ended")); }});
+  EXPECT_THAT(told, FailsWith(Errc::kClosed));
 }
 
 TEST(FoldChanges, TheOnlyListIsNotCopied) {
@@ -212,10 +204,8 @@ TEST(FoldChanges, TheOnlyListIsNotCopied) {
 }
 
 TEST_F(ListChangesTest, ArraysBeginAtMultiplesOfTheirElementsWidth) {
-  const std::string before(93, 'a');
-  std::string after = before;
-  for (const std::size_t at : {3, 12, 14, 52, 60, 80, 92}) after[at] = 'b';
-  const auto listed = list(compare(before, after), after);
+  for (const std::size_t at : {3, 12, 14, 52, 60, 80, 92}) new_stream[at] = 'b';
+  const auto listed = list(compare(old_stream, new_stream), new_stream);
   ASSERT_TRUE(listed.has_value()) << listed.error().message();
   EXPECT_EQ(listed->elements, 7u);
   const auto file = real_files().open(temp.file("changes"), {});
@@ -230,35 +220,27 @@ TEST_F(ListChangesTest, ArraysBeginAtMultiplesOfTheirElementsWidth) {
 }
 
 TEST_F(ListChangesTest, NoChangesAreAFileWithoutTensors) {
-  const std::string same(93, 'a');
-  const auto listed = list(compare(same, same), same);
+  const auto listed = list(compare(old_stream, old_stream), old_stream);
   ASSERT_TRUE(listed.has_value());
   EXPECT_EQ(listed->elements, 0u);
-  EXPECT_EQ(apply(same, listed->bytes, 0), same);
+  EXPECT_EQ(apply(old_stream, listed->bytes, 0), old_stream);
 }
 
 TEST_F(ListChangesTest, ElementsBelowAByteAreToBeLoadedWhole) {
-  const std::string before(93, 'a');
-  std::string after = before;
-  after[86] = 'b';
-  const auto listed = list(compare(before, after), after);
-  ASSERT_FALSE(listed.has_value());
-  EXPECT_EQ(listed.error().code, Errc::kTooFar);
-  EXPECT_THAT(listed.error().message(), HasSubstr("tensor 'tiny': elements of 'F4' are not whole bytes"));
+  new_stream[86] = 'b';
+  EXPECT_THAT(list(compare(old_stream, new_stream), new_stream),
+              FailsWith(Errc::kTooFar, "tensor 'tiny': elements of 'F4' are not whole bytes"));
 }
 
 TEST_F(ListChangesTest, AnErrorOfTheSnapshotIsTold) {
-  const std::string before(93, 'a');
-  std::string after = before;
-  after[60] = 'b';
-  const auto segments = compare(before, after);
+  new_stream[60] = 'b';
+  const auto segments = compare(old_stream, new_stream);
   const auto file = real_files().open(temp.file("changes"), {.write = true, .create = Create::kEmpty});
   const auto listed = list_changes(
       plan, lists_of(segments), tensors,
       [](std::uint64_t, MutableBytes) -> Status { return fail(Errc::kCorrupt, Op::kRead, "cut short"); }, nullptr,
       **file);
-  ASSERT_FALSE(listed.has_value());
-  EXPECT_EQ(listed.error().code, Errc::kCorrupt);
+  EXPECT_THAT(listed, FailsWith(Errc::kCorrupt));
 }
 
 }  // namespace

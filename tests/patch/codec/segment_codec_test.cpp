@@ -49,10 +49,8 @@ TEST(StepToken, JoinsWhatItSplits) {
 }
 
 RC_GTEST_PROP(SegmentCodec, GivesBackEveryBitOfEveryKind, ()) {
-  const CellKind kind =
-      *rc::gen::elementOf(std::vector<CellKind>(std::begin(test::kAllKinds), std::end(test::kAllKinds)));
-  const Structure structure =
-      *rc::gen::elementOf(std::vector<Structure>(std::begin(test::kAllStructures), std::end(test::kAllStructures)));
+  const CellKind kind = *rc::gen::elementOf(test::kAllKinds);
+  const Structure structure = *rc::gen::elementOf(test::kAllStructures);
   const std::size_t cells = *rc::gen::element<std::size_t>(1, 7, 32, 100, 4096, 4097, 30000);
   const double density = *rc::gen::element(0.0005, 0.01, 0.2, 0.7);
   const CellPair pair = test::make_cells(kind, cells, structure, density, *rc::gen::arbitrary<std::uint64_t>());
@@ -112,10 +110,8 @@ Status decode_in_windows(const Segment& segment, Bytes before, std::vector<std::
 }
 
 RC_GTEST_PROP(SegmentDecoder, GivesTheSameCellsInWindowsOfAnyLengths, ()) {
-  const CellKind kind =
-      *rc::gen::elementOf(std::vector<CellKind>(std::begin(test::kAllKinds), std::end(test::kAllKinds)));
-  const Structure structure =
-      *rc::gen::elementOf(std::vector<Structure>(std::begin(test::kAllStructures), std::end(test::kAllStructures)));
+  const CellKind kind = *rc::gen::elementOf(test::kAllKinds);
+  const Structure structure = *rc::gen::elementOf(test::kAllStructures);
   const CellPair pair = test::make_cells(kind, *rc::gen::element<std::size_t>(1, 100, 30000), structure, 0.02,
                                          *rc::gen::arbitrary<std::uint64_t>());
   const bool has_base = *rc::gen::weightedElement<bool>({{3, true}, {1, false}});
@@ -170,8 +166,7 @@ TEST(SegmentDecoder, HoldsAFewMiBOfAnyLengthOfCells) {
 RC_GTEST_PROP(SegmentCodec, EncodesOneRangeAfterAnotherAsItWouldEachAlone, ()) {
   SegmentEncoder encoder;
   for (int i = 0; i < 4; ++i) {
-    const CellKind kind =
-        *rc::gen::elementOf(std::vector<CellKind>(std::begin(test::kAllKinds), std::end(test::kAllKinds)));
+    const CellKind kind = *rc::gen::elementOf(test::kAllKinds);
     // In 300,000 cells every second chunk is outside the sample.
     const std::size_t cells = *rc::gen::element<std::size_t>(3, 12, 5000, 300'000);
     const double density = *rc::gen::element(1e-5, 1e-4, 0.01, 1.0);

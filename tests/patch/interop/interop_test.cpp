@@ -12,6 +12,7 @@
 #include "tests/patch/cells.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"
+#include "tests/result_matchers.h"
 
 namespace weightcast {
 namespace {
@@ -111,22 +112,18 @@ TEST(Interop, ReadsWhatAnotherHandWrote) {
   const Snapshot base = read_snapshot(kGolden + "/base.safetensors");
   const Snapshot expected = read_snapshot(kGolden + "/new.safetensors");
   for (const char* delta : {"/slime_xor/weight_v000008", "/slime_overwrite/weight_v000008"}) {
-    const auto made = import_slime(base, kGolden + delta);
-    ASSERT_TRUE(made.has_value()) << made.error().message();
-    EXPECT_EQ(*made, expected.stream) << delta;
+    EXPECT_THAT(import_slime(base, kGolden + delta), Gives(expected.stream)) << delta;
   }
-  const auto made = import_hf(base, kGolden + "/hf_sparse.safetensors");
-  ASSERT_TRUE(made.has_value()) << made.error().message();
-  EXPECT_EQ(*made, expected.stream);
+  EXPECT_THAT(import_hf(base, kGolden + "/hf_sparse.safetensors"), Gives(expected.stream));
 }
 
 TEST(Interop, WritesTheSparseTensorsThatAnotherHandWrote) {
   const Snapshot base = read_snapshot(kGolden + "/base.safetensors");
   const Snapshot result = read_snapshot(kGolden + "/new.safetensors");
   const TempDir dir;
-  const auto made = export_hf_sparse(real_files(), base.layout, MemorySource(base.stream), result.layout,
-                                     MemorySource(result.stream), Version{8}, dir.file("out"));
-  ASSERT_TRUE(made.has_value());
+  ASSERT_THAT(export_hf_sparse(real_files(), base.layout, MemorySource(base.stream), result.layout,
+                               MemorySource(result.stream), Version{8}, dir.file("out")),
+              Succeeds());
   // The order of tensors is each writer's own: headers and bytes are compared by name.
   const std::string ours = contents(dir.file("out")), theirs = contents(kGolden + "/hf_sparse.safetensors");
   const auto parse = [](const std::string& file) {
@@ -195,10 +192,7 @@ TEST(Interop, TellsAWrongBaseByTheChecksum) {
   const auto [before, after] = tensor_versions(1000, 0.1, 1);
   const TempDir dir;
   const auto made = export_slime(before, after, index_of(SlimeEncoding::kXor), dir.path());
-  const auto wrong = import_slime(after, made->path);
-  ASSERT_FALSE(wrong.has_value());
-  EXPECT_EQ(wrong.error().code, Errc::kCorrupt);
-  EXPECT_NE(wrong.error().detail.find("the base is not version 7"), std::string::npos) << wrong.error().detail;
+  EXPECT_THAT(import_slime(after, made->path), FailsWith(Errc::kCorrupt, "the base is not version 7"));
   Snapshot other;
   other.add("another", "U8", {1}, Bytes(before.stream).first(1));
   EXPECT_EQ(import_slime(other, made->path).error().code, Errc::kInvalidArgument);
@@ -277,10 +271,7 @@ TEST(Interop, RefusesMalformedHfSparseFiles) {
            {good, "d.indices", "U8", {0}, 1, Errc::kCorrupt, "only one of"},
            {good, "c", "U8", {0}, 1, Errc::kCorrupt, "neither indices nor values"},
            {good, "c.indices", "I8", {0}, 1, Errc::kInvalidArgument, "another dtype"}}) {
-    const auto result = attempt(c);
-    ASSERT_FALSE(result.has_value()) << c.detail;
-    EXPECT_EQ(result.error().code, c.code) << c.detail;
-    EXPECT_NE(result.error().detail.find(c.detail), std::string::npos) << result.error().detail;
+    EXPECT_THAT(attempt(c), FailsWith(c.code, c.detail)) << c.detail;
   }
 }
 

@@ -23,8 +23,7 @@ TEST(Kernels, SayWhichOnesThisProcessorRuns) {
 
 RC_GTEST_PROP(Kernels, AllEqualScalar, ()) {
   std::mt19937_64 random(*rc::gen::arbitrary<std::uint64_t>());
-  const CellKind kind =
-      *rc::gen::elementOf(std::vector<CellKind>(std::begin(test::kAllKinds), std::end(test::kAllKinds)));
+  const CellKind kind = *rc::gen::elementOf(test::kAllKinds);
   const std::size_t count = *rc::gen::element<std::size_t>(0, 1, 31, 32, 33, 1000, kChunkCells - 1, kChunkCells);
   const unsigned misaligned = *rc::gen::inRange(0, 8);
   const double density = *rc::gen::element(0.0, 0.01, 0.3, 1.0);

@@ -15,6 +15,7 @@
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"
+#include "tests/result_matchers.h"
 
 namespace weightcast {
 namespace {
@@ -49,9 +50,8 @@ std::string write_to_string(std::span<const TensorInfo> tensors, std::span<const
 
 TEST(Safetensors, RefusesAPrefixThatEndsWithinTheHeader) {
   const std::string file = safetensors_bytes(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "abcd");
-  const auto header = parse_safetensors_header(as_bytes(file).first(20), file.size(), "f.safetensors");
-  ASSERT_FALSE(header.has_value());
-  EXPECT_EQ(header.error().code, Errc::kInvalidArgument);
+  EXPECT_THAT(parse_safetensors_header(as_bytes(file).first(20), file.size(), "f.safetensors"),
+              FailsWith(Errc::kInvalidArgument));
 }
 
 TEST(Safetensors, WritesNothingOfDataThatWasNotLaidOut) {
@@ -68,9 +68,7 @@ TEST(Safetensors, WritesNothingOfDataThatWasNotLaidOut) {
                                          {all.first(4), all.first(3)},
                                          {all.first(3), all.first(4), all.first(1)},
                                          {all.first(3), all.first(5)}}) {
-    const Status written = write_safetensors(out, *layout, data);
-    ASSERT_FALSE(written.has_value());
-    EXPECT_EQ(written.error().code, Errc::kInvalidArgument);
+    EXPECT_THAT(write_safetensors(out, *layout, data), FailsWith(Errc::kInvalidArgument));
   }
   EXPECT_EQ(read_file(dir.file("out")), "");
 }
@@ -206,10 +204,7 @@ TEST(Safetensors, RefusesEachBrokenRuleWithItsOwnMessage) {
   };
   for (const Refusal& refusal : refusals) {
     const auto header = parse(refusal.header, refusal.data_bytes);
-    ASSERT_FALSE(header.has_value()) << refusal.header;
-    EXPECT_EQ(header.error().code, refusal.code) << refusal.header;
-    EXPECT_THAT(header.error().message(), HasSubstr(refusal.says));
-    EXPECT_THAT(header.error().message(), HasSubstr("f.safetensors"));
+    ASSERT_THAT(header, FailsWith(refusal.code, refusal.says, "f.safetensors")) << refusal.header;
     EXPECT_LT(header.error().message().size(), 1000u);
   }
 }
@@ -387,9 +382,7 @@ TEST(Safetensors, RefusesTruncationAtEveryLength) {
   const std::string whole = safetensors_bytes(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}} )", "12345678");
   ASSERT_TRUE(parse(whole).has_value());
   for (std::size_t length = 0; length < whole.size(); ++length) {
-    const auto header = parse(std::string_view(whole).substr(0, length));
-    ASSERT_FALSE(header.has_value()) << length;
-    EXPECT_EQ(header.error().code, Errc::kCorrupt);
+    EXPECT_THAT(parse(std::string_view(whole).substr(0, length)), FailsWith(Errc::kCorrupt)) << length;
   }
 }
 

@@ -10,6 +10,7 @@
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"
+#include "tests/result_matchers.h"
 
 namespace weightcast {
 namespace {
@@ -165,9 +166,7 @@ TEST(SnapshotDigest, OfASourceIsThatOfItsLeavesForAnyNumberOfThreads) {
   SnapshotDigest expected(source->file_table());
   expected.add(0, as_bytes(file));
   for (const unsigned threads : {0u, 1u, 2u, 8u}) {
-    const auto root = snapshot_digest(*source, threads);
-    ASSERT_TRUE(root.has_value());
-    EXPECT_EQ(*root, expected.root());
+    EXPECT_THAT(snapshot_digest(*source, threads), Gives(expected.root()));
   }
   ASSERT_EQ(::truncate(dir.file("model.safetensors").c_str(), kDigestBlockBytes + 5), 0);
   EXPECT_EQ(snapshot_digest(*source, 2).error().code, Errc::kCorrupt);

@@ -13,6 +13,7 @@
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"
+#include "tests/result_matchers.h"
 
 namespace weightcast {
 namespace {
@@ -22,8 +23,7 @@ using testing::HasSubstr;
 
 std::string stream_of(const SnapshotSource& source) {
   std::string stream(source.size_bytes(), '\0');
-  const Status read = source.read_at(0, std::as_writable_bytes(std::span(stream)));
-  EXPECT_TRUE(read.has_value());
+  EXPECT_THAT(source.read_at(0, std::as_writable_bytes(std::span(stream))), Succeeds());
   return stream;
 }
 
@@ -202,10 +202,7 @@ TEST(SnapshotSource, SurvivesAFileThatIsCutOffWhileOpen) {
   ASSERT_TRUE(source.has_value());
   ASSERT_EQ(::truncate(path.c_str(), 5000), 0);
   std::vector<std::byte> out(source->size_bytes());
-  const Status read = source->read_at(0, out);
-  ASSERT_FALSE(read.has_value());
-  EXPECT_EQ(read.error().code, Errc::kCorrupt);
-  EXPECT_THAT(read.error().message(), HasSubstr("ends at byte 5000"));
+  EXPECT_THAT(source->read_at(0, out), FailsWith(Errc::kCorrupt, "ends at byte 5000"));
   EXPECT_THAT(source->check_unchanged().error().message(), HasSubstr("changed while"));
 }
 
@@ -284,10 +281,7 @@ TEST(FileTable, BoundsDepthAndLengthOfPathsAndTheNumberOfDirectories) {
 TEST(FileTable, RefusesAFileInThePlaceOfADirectory) {
   for (const auto& files : std::vector<std::vector<SnapshotFile>>{
            {{"a", 1}, {"a/b", 1}}, {{"a/b", 1}, {"a", 1}}, {{"x/y/z", 1}, {"a", 1}, {"x/y", 1}}}) {
-    const auto table = FileTable::make(files);
-    ASSERT_FALSE(table.has_value());
-    EXPECT_EQ(table.error().code, Errc::kInvalidArgument);
-    EXPECT_THAT(table.error().message(), HasSubstr("is a file and a directory"));
+    EXPECT_THAT(FileTable::make(files), FailsWith(Errc::kInvalidArgument, "is a file and a directory"));
   }
   const auto table = FileTable::make({{"x/y/z", 1}, {"x/a", 1}, {"x.y", 1}, {"b", 1}});
   ASSERT_TRUE(table.has_value());

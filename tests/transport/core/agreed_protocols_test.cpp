@@ -7,21 +7,11 @@
 #include <map>
 #include <vector>
 
+#include "tests/transport/core/payload_fixture.h"
 #include "transport/core/action.h"
 
 namespace weightcast {
 namespace {
-
-/// All kinds of messages, empty.
-std::vector<wire::Message> every_message() {
-  std::vector<wire::Message> all;
-  const auto* kinds = wire::Message::descriptor()->oneof_decl(0);
-  for (int i = 0; i < kinds->field_count(); ++i) {
-    wire::Message& message = all.emplace_back();
-    message.GetReflection()->MutableMessage(&message, kinds->field(i));
-  }
-  return all;
-}
 
 TEST(AgreedProtocols, AConnectionSpeaksTheOldestUntilItsEndsAgreeAndAgainAfterItsEnd) {
   AgreedProtocols protocols;

@@ -7,6 +7,7 @@
 
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
+#include "tests/result_matchers.h"
 
 namespace weightcast {
 namespace {
@@ -22,9 +23,7 @@ Assignment two_stripes() {
 }
 
 TEST(Assignment, RoundTripsOverTheWire) {
-  const Result<Assignment> back = assignment_from_wire(assignment_to_wire(two_stripes()));
-  ASSERT_TRUE(back.has_value());
-  EXPECT_EQ(*back, two_stripes());
+  EXPECT_THAT(assignment_from_wire(assignment_to_wire(two_stripes())), Gives(two_stripes()));
 }
 
 TEST(Assignment, RefusesWhatIsOutOfItsLimits) {

@@ -42,9 +42,7 @@ TEST_F(OriginIdentity, WhatAMemberDoesOnAnotherConnectionIsHeldAgainstIt) {
   ASSERT_TRUE(joined(hear(identity(Role::kWorker, "b"), join_message("b"))));
   (void)hear(identity(Role::kWorker, "a"), join_message("b"));
   EXPECT_THAT(member("a").offence, HasSubstr("tried to join as b"));
-  wire::Message subscribe;
-  set_payload(*subscribe.mutable_subscribe(), Version{1});
-  (void)hear(identity(Role::kWorker, "b"), subscribe);
+  (void)hear(identity(Role::kWorker, "b"), subscribe_message(Version{1}));
   EXPECT_THAT(member("b").offence, HasSubstr("without saying who it is"));
   (void)hear(identity(Role::kWorker, "a"), hello_message("a"));
   EXPECT_THAT(member("a").offence, HasSubstr("tried to join as b")) << "a child that says hello does nothing wrong";
@@ -84,10 +82,7 @@ TEST_F(OriginIdentity, AChildIsItsCertificatesWorkerWhateverNumberItSays) {
   publish(1);
   const ConnId child = hear(identity(Role::kWorker, "a"), hello_message("a", member("b").id.value));
   EXPECT_EQ(refusal(child), "");
-  wire::Message subscribe;
-  set_payload(*subscribe.mutable_subscribe(), Version{1});
-  subscribe.mutable_subscribe()->add_stripe_weights(1);
-  origin.handle_message(now, child, subscribe);
+  origin.handle_message(now, child, subscribe_message(Version{1}, {1}));
   for (int i = 0; i < 3; ++i) origin.handle_chunk_sent(now, child);
   EXPECT_EQ(origin.children(), std::vector<std::string>{"a"});
   const ConnId false_name = hear(identity(Role::kWorker, "a"), hello_message("b"));
@@ -245,18 +240,6 @@ TEST_F(OriginEnrolment, OnlyAStrangerEnrols) {
   old.mutable_enroll()->set_protocol(kProtocolVersionMin - 1);
   EXPECT_THAT(refusal(hear(identity(Role::kStranger, ""), old)), HasSubstr("speaks protocol"));
   EXPECT_TRUE(asked.empty());
-}
-
-/// All kinds of messages, empty.
-std::vector<wire::Message> every_message() {
-  std::vector<wire::Message> all;
-  const auto* kinds = wire::Message::descriptor()->oneof_decl(0);
-  for (int i = 0; i < kinds->field_count(); ++i) {
-    wire::Message message;
-    message.GetReflection()->MutableMessage(&message, kinds->field(i));
-    all.push_back(message);
-  }
-  return all;
 }
 
 TEST_F(OriginIdentity, BeforeAnIntroductionNothingElseIsHeard) {

@@ -19,6 +19,33 @@ inline ContentDigest chunk_digest(Version version, ChunkIndex chunk) {
 /// Of a version's snapshot.
 inline Checksum snapshot_digest(Version version) { return checksum_of(std::as_bytes(std::span(&version.value, 1))); }
 
+/// All kinds of messages, empty.
+inline std::vector<wire::Message> every_message() {
+  std::vector<wire::Message> all;
+  const auto* kinds = wire::Message::descriptor()->oneof_decl(0);
+  for (int i = 0; i < kinds->field_count(); ++i) {
+    wire::Message& message = all.emplace_back();
+    message.GetReflection()->MutableMessage(&message, kinds->field(i));
+  }
+  return all;
+}
+
+/// That `payload` is installed, and what the version is then.
+inline wire::Message installed_message(PayloadId payload, const Checksum& digest) {
+  wire::Message message;
+  set_payload(*message.mutable_installed(), payload);
+  message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Checksum::kBytes);
+  return message;
+}
+
+/// With a stripe for each of `weights`.
+inline wire::Message subscribe_message(PayloadId payload, std::initializer_list<std::uint32_t> weights = {}) {
+  wire::Message message;
+  set_payload(*message.mutable_subscribe(), payload);
+  for (const std::uint32_t weight : weights) message.mutable_subscribe()->add_stripe_weights(weight);
+  return message;
+}
+
 inline std::vector<ContentDigest> chunk_digests(Version version, std::uint32_t chunks) {
   std::vector<ContentDigest> digests;
   for (std::uint32_t i = 0; i < chunks; ++i) digests.push_back(chunk_digest(version, ChunkIndex{i}));

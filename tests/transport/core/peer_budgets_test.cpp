@@ -120,9 +120,7 @@ TEST_F(PeerBudgetsTest, ChildHasNoMoreThanItsConnections) {
 struct PlacesTest : PeerBudgetsTest {
   ConnId subscribe(const std::string& name, std::uint64_t version = 1) {
     const ConnId conn = hear(hello_message(name));
-    wire::Message message;
-    set_payload(*message.mutable_subscribe(), Version{version});
-    origin.handle_message(now, conn, message);
+    origin.handle_message(now, conn, subscribe_message(Version{version}));
     drain_actions();
     return conn;
   }
@@ -212,10 +210,9 @@ TEST_F(ControlTest, WhatALaterReleaseMaySayIsIgnored) {
 
 TEST_F(ControlTest, WhatAWorkerSaysElsewhereIsIgnoredAndCounts) {
   join("a");
-  wire::Message subscribe;
-  set_payload(*subscribe.mutable_subscribe(), Version{1});
   for (double i = 0; i < kPeerMessagesBurst + 1 && member("a").connected(); ++i) {
-    EXPECT_TRUE(origin.handle_control(now, conns.at("a"), subscribe.SerializeAsString()).has_value());
+    EXPECT_TRUE(
+        origin.handle_control(now, conns.at("a"), subscribe_message(Version{1}).SerializeAsString()).has_value());
   }
   run();
   EXPECT_FALSE(member("a").connected());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "transport/core/manifest/manifest.h"
 #include "transport/core/manifest/payload_wire.h"
 #include "transport/core/worker/worker_config.h"
 
@@ -13,6 +14,16 @@ inline WorkerConfig worker_config() {
   config.origin_port = 1;
   config.listen_port = 2;
   return config;
+}
+
+/// The first message of a worker.
+inline wire::Message join_message(const std::string& name, std::uint64_t incarnation = 1, bool leaf_only = false) {
+  wire::Message message;
+  message.mutable_join()->set_protocol(kProtocolVersion);
+  message.mutable_join()->set_name(name);
+  message.mutable_join()->set_incarnation(incarnation);
+  message.mutable_join()->set_leaf_only(leaf_only);
+  return message;
 }
 
 /// The first message of a child.

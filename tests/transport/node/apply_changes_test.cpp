@@ -10,15 +10,15 @@
 
 #include "patch/changes/change_names.h"
 #include "patch/snapshot/safetensors.h"
+#include "tests/damage_file.h"
 #include "tests/patch/cells.h"
 #include "tests/patch/safetensors_bytes.h"
+#include "tests/result_matchers.h"
 #include "tests/transport/io/store/store_fixture.h"
 #include "transport/node/takeover/takeover.h"
 
 namespace weightcast {
 namespace {
-
-using testing::HasSubstr;
 
 /// A tensor with its bytes before and after a step.
 struct Tensor {
@@ -226,8 +226,7 @@ class ApplyChangesTest : public OneStore {
     if (manifest.kind == PayloadKind::kPatch) {
       payload = content(layout().patch(manifest.id()) / kPatchFileName);
       std::vector<std::byte> result(after.size());
-      const auto applied = test::apply_patch(as_bytes(payload), as_bytes(before), result);
-      ASSERT_TRUE(applied.has_value()) << applied.error().message();
+      ASSERT_THAT(test::apply_patch(as_bytes(payload), as_bytes(before), result), Succeeds());
       EXPECT_TRUE(std::ranges::equal(result, as_bytes(after)));
       EXPECT_TRUE(std::ranges::any_of(
           store_->patches(), [&](const StoredPatch& stored) { return stored.manifest.id() == manifest.id(); }));
@@ -320,6 +319,14 @@ class ChainOfChangesTest : public ApplyChangesTest {
     await_spare(version_);
   }
 
+  /// A step from the version in use, as a list.
+  ChangesRequest next_request() {
+    step(model_, 0.01, random_);
+    ChangesRequest request = request_of(changes_of(model_, 1000, false));
+    request.base = version_;
+    request.version = Version{version_.value + 1};
+    return request;
+  }
   std::filesystem::path spare_file() {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(layout().spare())) {
       if (entry.path().filename() == "model-1.safetensors") return entry.path();
@@ -345,16 +352,13 @@ TEST_F(ChainOfChangesTest, FindsTheChangesOfAWholeSnapshot) {
 TEST_F(ChainOfChangesTest, DoesNotCompareWithFilesThatHaveRotted) {
   go_on();
   go_on();
-  damage(spare_file(), 3'000'000);
+  flip_bit(spare_file(), 3'000'000);
   step(model_, 0.01, random_);
   const std::string after = write_model(model_, true, 5);
   const Version next{version_.value + 1};
-  const Result<MadePayload> made = apply(compared(version_, next, after));
-  ASSERT_FALSE(made.has_value());
-  EXPECT_EQ(made.error().code, Errc::kCorrupt);
+  EXPECT_THAT(apply(compared(version_, next, after)), FailsWith(Errc::kCorrupt));
   EXPECT_EQ(store_->find(next), nullptr);
-  const Result<MadePayload> whole = publish(*store_, next, after);
-  ASSERT_TRUE(whole.has_value()) << whole.error().message();
+  ASSERT_THAT(publish(*store_, next, after), Succeeds());
   EXPECT_TRUE(content(store_->find(next)->path / "model-1.safetensors") ==
               content(std::filesystem::path(after) / "model-1.safetensors"));
 }
@@ -364,32 +368,23 @@ TEST_F(ChainOfChangesTest, WritesTheChangedCellsAlone) {
   go_on();
   const std::filesystem::path file = spare_file();
   constexpr std::uint64_t kInHeader = 40;  // which no list changes
-  damage(file, kInHeader);
-  step(model_, 0.01, random_);
-  ChangesRequest request = request_of(changes_of(model_, 1000, false));
-  request.base = version_;
-  request.version = Version{version_.value + 1};
-  const Result<MadePayload> made = apply(std::move(request));
+  flip_bit(file, kInHeader);
+  const Result<MadePayload> made = apply(next_request());
   ASSERT_TRUE(made.has_value()) << made.error().message();
   const std::filesystem::path installed = store_->find(made->manifest->version)->path / "model-1.safetensors";
-  damage(installed, kInHeader);
+  flip_bit(installed, kInHeader);
   EXPECT_TRUE(content(installed) ==
               content(std::filesystem::path(write_model(model_, true, 5)) / "model-1.safetensors"));
 }
 
 TEST_F(ChainOfChangesTest, NoticesABaseThatIsDamagedWhereItIsCopied) {
   go_on();
-  step(model_, 0.01, random_);
-  ChangesRequest request = request_of(changes_of(model_, 1000, false));
-  request.base = version_;
-  request.version = Version{version_.value + 1};
+  ChangesRequest request = next_request();
   std::filesystem::remove_all(layout().spare());
   std::filesystem::create_directories(layout().spare());
-  damage(store_->find(version_)->path / "model-1.safetensors", 3'000'000);
-  const Result<MadePayload> made = apply(std::move(request));
-  ASSERT_FALSE(made.has_value());
-  EXPECT_EQ(made.error().code, Errc::kCorrupt);
-  EXPECT_THAT(made.error().message(), HasSubstr("is damaged on this disk (its bytes are not those of its digest)"));
+  flip_bit(store_->find(version_)->path / "model-1.safetensors", 3'000'000);
+  EXPECT_THAT(apply(std::move(request)),
+              FailsWith(Errc::kCorrupt, "is damaged on this disk (its bytes are not those of its digest)"));
 }
 
 struct BothWays : ApplyChangesTest {
@@ -451,15 +446,14 @@ TEST_F(ApplyChangesTest, DoNotTurnADamagedBaseIntoAnotherVersion) {
   const std::filesystem::path file = store_->find(Version{1})->path / "model.safetensors";
   const std::uint64_t bytes = std::filesystem::file_size(file);
   for (const std::uint64_t at : {std::uint64_t{0}, bytes / 2, bytes - 1}) {
-    damage(file, at);
+    flip_bit(file, at);
     const Result<MadePayload> made = apply(request_of(changes));
     ASSERT_FALSE(made.has_value()) << at;
     if (at > 0) {
-      EXPECT_EQ(made.error().code, Errc::kCorrupt);
-      EXPECT_THAT(made.error().message(), HasSubstr("is damaged on this disk"));
+      EXPECT_THAT(made, FailsWith(Errc::kCorrupt, "is damaged on this disk"));
     }
     EXPECT_EQ(store_->find(Version{2}), nullptr);
-    damage(file, at);
+    flip_bit(file, at);
   }
   EXPECT_TRUE(apply(request_of(changes)).has_value()) << "after all of these";
 }
@@ -480,10 +474,8 @@ TEST_F(ApplyChangesTest, ThatAreRefusedLeaveNothing) {
   for (const TensorInfo& info : header->tensors) {
     if (info.name == "indices/w") std::memset(bad.data() + info.offset_bytes + info.size_bytes - 4, 0xff, 4);
   }
-  const Result<MadePayload> made = apply(request_of(bad));
-  ASSERT_FALSE(made.has_value());
-  EXPECT_EQ(made.error().code, Errc::kInvalidArgument);
-  EXPECT_THAT(made.error().message(), HasSubstr("index 4294967295 is not one of its 100000 elements"));
+  EXPECT_THAT(apply(request_of(bad)),
+              FailsWith(Errc::kInvalidArgument, "index 4294967295 is not one of its 100000 elements"));
   EXPECT_EQ(store_->find(Version{2}), nullptr);
   EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(layout().incoming(Version{2})); }));
   EXPECT_TRUE(apply(request_of(good)).has_value());
@@ -505,8 +497,7 @@ TEST_F(ApplyChangesTest, ThatTheDiskRefusesAtTheEndLeaveNothing) {
   EXPECT_EQ(layout().read_current()->version, Version{1});
   std::filesystem::remove(patches);
   std::filesystem::rename(aside, patches);
-  const Result<MadePayload> made = apply(request_of(changes));
-  ASSERT_TRUE(made.has_value()) << made.error().message();
+  ASSERT_THAT(apply(request_of(changes)), Succeeds());
   EXPECT_EQ(layout().read_current()->version, Version{2});
 }
 
@@ -522,10 +513,8 @@ TEST_F(ApplyChangesTest, RefuseWhatIsNotFinite) {
   std::vector<std::byte>& cells = model["model.safetensors"][1].after;
   std::fill_n(cells.begin() + 4 * 200'000, 4, std::byte{0xff});
   const std::string after = write_model(model, true, 0);
-  const Result<MadePayload> made = apply(compared(Version{1}, Version{2}, after, true));
-  ASSERT_FALSE(made.has_value());
-  EXPECT_EQ(made.error().code, Errc::kInvalidArgument);
-  EXPECT_THAT(made.error().message(), HasSubstr("1 elements of 1 tensors are NaN or infinite, the first in 'v'"));
+  EXPECT_THAT(apply(compared(Version{1}, Version{2}, after, true)),
+              FailsWith(Errc::kInvalidArgument, "1 elements of 1 tensors are NaN or infinite, the first in 'v'"));
   EXPECT_EQ(store_->find(Version{2}), nullptr);
   EXPECT_TRUE(apply(compared(Version{1}, Version{2}, after, false)).has_value());
 }

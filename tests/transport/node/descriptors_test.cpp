@@ -14,9 +14,9 @@
 #include "base/files/unique_fd.h"
 #include "proto/frame.h"
 #include "proto/limits.h"
-#include "proto/wire.pb.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"
+#include "tests/transport/core/worker_fixture.h"
 #include "transport/io/net/socket_network.h"
 #include "transport/node/node.h"
 
@@ -65,19 +65,6 @@ class LimitedOrigin : public testing::Test {
     ::send(fd.get(), frame.data(), frame.size(), MSG_NOSIGNAL);
     return fd;
   }
-  static wire::Message hello() {
-    wire::Message message;
-    message.mutable_hello()->set_protocol(kProtocolVersion);
-    message.mutable_hello()->set_peer_id(1);
-    return message;
-  }
-  static wire::Message join(const std::string& name) {
-    wire::Message message;
-    message.mutable_join()->set_protocol(kProtocolVersion);
-    message.mutable_join()->set_name(name);
-    message.mutable_join()->set_leaf_only(true);
-    return message;
-  }
   /// Whether a first frame comes, and not the end.
   static bool answered(const UniqueFd& fd) {
     char header[FrameHeader::kBytes];
@@ -87,7 +74,7 @@ class LimitedOrigin : public testing::Test {
   /// connection and its first frame it is as silent as the flood, and may be refused for it: it tries anew.
   [[nodiscard]] bool comes_in(const char* from, const std::string& name) const {
     for (int attempt = 0; attempt < 200; ++attempt) {
-      if (answered(say(from, join(name)))) return true;
+      if (answered(say(from, join_message(name, 1, true)))) return true;
       ::usleep(20'000);
     }
     return false;
@@ -126,7 +113,7 @@ class LimitedOrigin : public testing::Test {
 
 TEST_F(LimitedOrigin, SurvivesAHostThatSaysHelloForEverAndServesOthers) {
   std::vector<UniqueFd> flood;
-  for (int i = 0; i < 400; ++i) flood.push_back(say("127.0.0.1", hello()));
+  for (int i = 0; i < 400; ++i) flood.push_back(say("127.0.0.1", hello_message("", 1)));
   EXPECT_TRUE(comes_in("127.0.0.2", "w"));
   EXPECT_TRUE(alive());
   const auto refused = std::ranges::count_if(flood, ended);
@@ -147,7 +134,7 @@ TEST_F(LimitedOrigin, SurvivesAHostThatSaysNothing) {
 TEST_F(LimitedOrigin, RoomThatWasGivenBackIsUsedAgain) {
   for (int round = 0; round < 3; ++round) {
     std::vector<UniqueFd> flood;
-    for (int i = 0; i < 200; ++i) flood.push_back(say("127.0.0.1", hello()));
+    for (int i = 0; i < 200; ++i) flood.push_back(say("127.0.0.1", hello_message("", 1)));
     flood.clear();
     EXPECT_TRUE(comes_in("127.0.0.1", "w" + std::to_string(round))) << round;
   }

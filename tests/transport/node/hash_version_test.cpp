@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/damage_file.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
 
 namespace weightcast {
@@ -80,7 +81,7 @@ TEST_F(HashVersionTest, IsNotNeededAfterARestart) {
 
 TEST_F(HashVersionTest, BytesThatWereNotPublishedAreFound) {
   const std::filesystem::path path = layout().complete(Version{2}) / "model.safetensors";
-  damage(path, 5'000'000);
+  flip_bit(path, 5'000'000);
   const Result<MadePayload> changed = hash();
   EXPECT_EQ(changed.error().code, Errc::kCorrupt);
   EXPECT_THAT(changed.error().detail, HasSubstr("not those that were published"));

@@ -15,7 +15,12 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-TEST_F(LocalApiTest, StatusOfTenThousandMembersComesInPagesThatFit) {
+/// With a program that is connected.
+struct OneProgram : LocalApiTest {
+  Program program{net, path};
+};
+
+TEST_F(OneProgram, StatusOfTenThousandMembersComesInPagesThatFit) {
   service.nodes.latest_version = 7;
   for (int i = 0; i < 10'000; ++i) {
     local::NodeStatus& node = service.nodes.nodes.emplace_back();
@@ -23,7 +28,6 @@ TEST_F(LocalApiTest, StatusOfTenThousandMembersComesInPagesThatFit) {
     node.parent = std::string(255, 'p');
     node.last_error = std::string(1024, '\xff');
   }
-  Program program(net, path);
   program.ask(3, local::StatusRequest{});
   int nodes = 0;
   std::size_t pages = 0;
@@ -44,17 +48,15 @@ TEST_F(LocalApiTest, StatusOfTenThousandMembersComesInPagesThatFit) {
   EXPECT_GT(pages, 50u);
 }
 
-TEST_F(LocalApiTest, StatusOfNobodyIsOnePage) {
-  Program program(net, path);
+TEST_F(OneProgram, StatusOfNobodyIsOnePage) {
   program.ask(1, local::StatusRequest{});
   ASSERT_TRUE(answered(program, 1));
   EXPECT_TRUE(as<local::StatusReply>(program.answer(0)).last);
 }
 
 // Requests pile up at whoever sends them: a program that asks and does not read costs one answer.
-TEST_F(LocalApiTest, AProgramThatDoesNotReadIsAnsweredOnce) {
+TEST_F(OneProgram, AProgramThatDoesNotReadIsAnsweredOnce) {
   for (int i = 0; i < 2000; ++i) service.nodes.nodes.emplace_back().last_error = std::string(1024, 'x');
-  Program program(net, path);
   program.connection->pause_reading();
   for (std::uint64_t id = 1; id <= 3; ++id) program.ask(id, local::StatusRequest{});
   net.run_for(milliseconds(50));
@@ -69,9 +71,8 @@ TEST_F(LocalApiTest, AProgramThatDoesNotReadIsAnsweredOnce) {
   EXPECT_EQ(ended, (std::vector<std::uint64_t>{1, 2, 3}));
 }
 
-TEST_F(LocalApiTest, AnAnswerAboveTheLimitIsAnError) {
+TEST_F(OneProgram, AnAnswerAboveTheLimitIsAnError) {
   for (int i = 0; i < 1500; ++i) service.kept.versions.push_back({.path = std::string(4000, 'x')});
-  Program program(net, path);
   program.ask(1, local::VersionsRequest{});
   program.ask(2, local::StatusRequest{});
   ASSERT_TRUE(answered(program, 2));
@@ -80,8 +81,7 @@ TEST_F(LocalApiTest, AnAnswerAboveTheLimitIsAnError) {
   EXPECT_EQ(program.answer(1).request_id, 2u) << "the connection stays";
 }
 
-TEST_F(LocalApiTest, PathsThatAreNoneAreRefused) {
-  Program program(net, path);
+TEST_F(OneProgram, PathsThatAreNoneAreRefused) {
   program.ask(1, publish_request(1, ""));
   program.ask(2, publish_request(1, std::string(PATH_MAX, 'x')));
   program.ask(3, publish_request(1, std::string("/weights\0/elsewhere", 19)));
@@ -93,8 +93,7 @@ TEST_F(LocalApiTest, PathsThatAreNoneAreRefused) {
   EXPECT_TRUE(service.publications.empty());
 }
 
-TEST_F(LocalApiTest, ARequestOfFourMegabytesIsClosedAndOthersGoOn) {
-  Program program(net, path);
+TEST_F(OneProgram, ARequestOfFourMegabytesIsClosedAndOthersGoOn) {
   program.ask(1, publish_request(1, std::string(kControlBytesMax - 64, 'x')));
   ASSERT_TRUE(net.run_until([&] { return program.closed.has_value(); }));
   EXPECT_TRUE(service.publications.empty());
@@ -103,8 +102,7 @@ TEST_F(LocalApiTest, ARequestOfFourMegabytesIsClosedAndOthersGoOn) {
   EXPECT_TRUE(answered(other, 1));
 }
 
-TEST_F(LocalApiTest, ALongErrorIsCutBetweenCharacters) {
-  Program program(net, path);
+TEST_F(OneProgram, ALongErrorIsCutBetweenCharacters) {
   program.ask(1, publish_request(1, "/weights"));
   ASSERT_TRUE(net.run_until([&] { return service.publications.size() == 1; }));
   std::string detail;
@@ -115,8 +113,7 @@ TEST_F(LocalApiTest, ALongErrorIsCutBetweenCharacters) {
   EXPECT_EQ(as<local::ErrorReply>(program.answer(1)).detail.size() % 2, 0u);
 }
 
-TEST_F(LocalApiTest, PublicationsAreTakenOverInTurnAndTooManyAreRefused) {
-  Program program(net, path);
+TEST_F(OneProgram, PublicationsAreTakenOverInTurnAndTooManyAreRefused) {
   const std::size_t all = 1 + LocalApi::kPublishQueueMax;
   for (std::uint64_t i = 1; i <= all; ++i) program.ask(i, publish_request(i, std::to_string(i)));
   program.ask(100, publish_request(100, "100"));
@@ -136,9 +133,8 @@ TEST_F(LocalApiTest, PublicationsAreTakenOverInTurnAndTooManyAreRefused) {
   for (std::size_t i = 1; i <= all; ++i) EXPECT_EQ(program.answer(all + i).request_id, i);
 }
 
-TEST_F(LocalApiTest, NumbersPublicationsThatHaveNoneAndRefusesThoseThatDoNotGrow) {
+TEST_F(OneProgram, NumbersPublicationsThatHaveNoneAndRefusesThoseThatDoNotGrow) {
   service.next = Version{5};
-  Program program(net, path);
   const local::NextVersionRequest ask_next;
   program.ask(1, ask_next);
   program.ask(2, publish_request(0, "a"));   // taken over
@@ -193,17 +189,15 @@ TEST_F(LocalApiTest, AWorkerIsForgottenOrTheErrorSaysWhyNot) {
   EXPECT_THAT(service.forgotten, testing::ElementsAre("a"));
 }
 
-TEST_F(LocalApiTest, ANodeThatPublishesNothingRefusesAtOnce) {
+TEST_F(OneProgram, ANodeThatPublishesNothingRefusesAtOnce) {
   service.next = fail(Errc::kNotAllowed, Op::kPublish, "a worker");
-  Program program(net, path);
   program.ask(1, publish_request(1, "/weights"));
   ASSERT_TRUE(answered(program, 1));
   EXPECT_EQ(as<local::ErrorReply>(program.answer(0)).code, number(Errc::kNotAllowed));
   EXPECT_TRUE(service.publications.empty());
 }
 
-TEST_F(LocalApiTest, AWaitEndsWhenItIsReachedAndLastsWhileTheVersionWaitsItself) {
-  Program program(net, path);
+TEST_F(OneProgram, AWaitEndsWhenItIsReachedAndLastsWhileTheVersionWaitsItself) {
   program.ask(1, publish_request(1, "a"));
   program.ask(2, publish_request(2, "b"));
   program.ask(3, wait_request(2));
@@ -229,7 +223,7 @@ TEST_F(LocalApiTest, AWaitEndsWhenItIsReachedAndLastsWhileTheVersionWaitsItself)
   EXPECT_TRUE(as<local::PublishResult>(program.answer(6)).reached);
 }
 
-TEST_F(LocalApiTest, AWaitEndsInTime) {
+TEST_F(OneProgram, AWaitEndsInTime) {
   service.result.emplace();
   Program waiting(net, path);
   auto least = std::chrono::steady_clock::duration::max();
@@ -241,7 +235,6 @@ TEST_F(LocalApiTest, AWaitEndsInTime) {
   }
   EXPECT_LT(least, milliseconds(90)) << "not at the next look a tenth later";
   EXPECT_TRUE(waiting.answer(0).get<local::PublishResult>());
-  Program program(net, path);
   program.ask(1, wait_request(1, 0.03));
   ASSERT_TRUE(answered(program, 1));
   program.ask(2, publish_request(1, "a"));
@@ -253,9 +246,8 @@ TEST_F(LocalApiTest, AWaitEndsInTime) {
   EXPECT_EQ(as<local::ErrorReply>(program.answer(3)).code, number(Errc::kInvalidArgument));
 }
 
-TEST_F(LocalApiTest, TooManyWaitsOfOneProgramAreRefused) {
+TEST_F(OneProgram, TooManyWaitsOfOneProgramAreRefused) {
   service.result.emplace();
-  Program program(net, path);
   for (std::uint64_t id = 1; id <= LocalApi::kWaitsMax + 1; ++id) program.ask(id, wait_request(1));
   ASSERT_TRUE(answered(program, 1));
   EXPECT_EQ(program.answer(0).request_id, LocalApi::kWaitsMax + 1);
@@ -275,8 +267,7 @@ TEST_F(LocalApiTest, AProgramThatHasGoneIsNotAnswered) {
   EXPECT_TRUE(answered(other, 1));
 }
 
-TEST_F(LocalApiTest, SubscribersHearOfEachVersionUnderTheirRequest) {
-  Program program(net, path);
+TEST_F(OneProgram, SubscribersHearOfEachVersionUnderTheirRequest) {
   program.ask(5, local::SubscribeRequest{});
   service.in_use.emplace().version = 1;
   net.run_for(milliseconds(20));
@@ -296,9 +287,8 @@ TEST_F(LocalApiTest, SubscribersHearOfEachVersionUnderTheirRequest) {
   EXPECT_EQ(as<local::VersionInstalled>(program.answer(2)).version, 1u) << "it can have the old one again";
 }
 
-TEST_F(LocalApiTest, AcquiredVersionsArePinnedUntilTheyAreReleased) {
+TEST_F(OneProgram, AcquiredVersionsArePinnedUntilTheyAreReleased) {
   service.complete = {Version{1}, Version{2}};
-  Program program(net, path);
   program.ask(1, local::AcquireRequest{0});
   ASSERT_TRUE(answered(program, 1));
   EXPECT_EQ(as<local::ErrorReply>(program.answer(0)).code, number(Errc::kNotFound)) << "none is in use";
@@ -335,18 +325,16 @@ TEST_F(LocalApiTest, PinsEndWithTheirConnectionAndAreBounded) {
   ASSERT_TRUE(net.run_until([&] { return service.pinned.size() == 1; }));
 }
 
-TEST_F(LocalApiTest, NothingIsAcquiredWhileTheOnlyCopyIsToBecomeAnother) {
+TEST_F(OneProgram, NothingIsAcquiredWhileTheOnlyCopyIsToBecomeAnother) {
   service.complete = {Version{1}};
   service.letting_go.emplace().version = 2;
-  Program program(net, path);
   program.ask(1, local::AcquireRequest{1});
   ASSERT_TRUE(answered(program, 1));
   EXPECT_EQ(as<local::ErrorReply>(program.answer(0)).code, number(Errc::kBusy));
   EXPECT_TRUE(service.pinned.empty());
 }
 
-TEST_F(LocalApiTest, BytesThatAreNoRequestCloseTheConnection) {
-  Program program(net, path);
+TEST_F(OneProgram, BytesThatAreNoRequestCloseTheConnection) {
   program.connection->send_control("\xff\xff\xff");
   ASSERT_TRUE(net.run_until([&] { return program.closed.has_value(); }));
   Program chunk(net, path);

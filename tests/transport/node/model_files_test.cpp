@@ -9,11 +9,10 @@
 #include "patch/snapshot/safetensors.h"
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/real_files.h"
+#include "tests/result_matchers.h"
 
 namespace weightcast {
 namespace {
-
-using testing::HasSubstr;
 
 FileRef memory(const std::string& bytes) {
   auto file = std::make_shared<MemoryFile>(bytes.size());
@@ -47,11 +46,10 @@ TEST(ModelFiles, AreUnpackedByName) {
 TEST(ModelFiles, AreRefusedWhereNoWorkerWouldTakeThem) {
   for (const char* const name : {"run.py", "../config.json", ".hidden.json", "model.safetensors", "x.bin",
                                  "model.safetensors.index.json", "a/b.json"}) {
-    const auto files = unpacked(
-        safetensors_bytes(std::string(R"({")") + name + R"(":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", "{}"));
-    ASSERT_FALSE(files.has_value()) << name;
-    EXPECT_EQ(files.error().code, Errc::kInvalidArgument);
-    EXPECT_THAT(files.error().detail, HasSubstr("is not one"));
+    EXPECT_THAT(unpacked(safetensors_bytes(
+                    std::string(R"({")") + name + R"(":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", "{}")),
+                FailsWith(Errc::kInvalidArgument, "is not one"))
+        << name;
   }
   EXPECT_FALSE(unpacked(safetensors_bytes(R"({"config.json":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}})", "{}"))
                    .has_value());

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "proto/limits.h"
-#include "proto/wire.pb.h"
 #include "tests/local_message.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"
+#include "tests/transport/core/worker_fixture.h"
 #include "tests/transport/io/io_fixture.h"
 #include "transport/io/net/dial.h"
 #include "transport/io/net/socket_network.h"
@@ -51,14 +51,6 @@ struct NodeStatusTest : testing::Test {
       net.loop.run_until(net.loop.now());
     }
     return testing::AssertionSuccess();
-  }
-  static wire::Message join_message(const std::string& name) {
-    wire::Message message;
-    message.mutable_join()->set_protocol(kProtocolVersion);
-    message.mutable_join()->set_name(name);
-    message.mutable_join()->set_incarnation(1);
-    message.mutable_join()->set_leaf_only(true);
-    return message;
   }
 };
 
@@ -112,7 +104,7 @@ TEST_F(NodeStatusTest, OfAWorkerDoesNotPublish) {
 
 TEST_F(NodeStatusTest, TellsMembersTheirStateAndWhyTheyWereLost) {
   const auto node = open(config("origin", Role::kOrigin));
-  Peer worker(net, node->endpoint(), join_message("gpu-1"));
+  Peer worker(net, node->endpoint(), join_message("gpu-1", 1, true));
   ASSERT_TRUE(run_until([&] { return node->status().nodes.size() == 2; }));
   EXPECT_EQ(node->status().nodes[1].name, "gpu-1");
   EXPECT_EQ(node->status().nodes[1].state, "idle");
@@ -136,7 +128,7 @@ TEST_F(NodeStatusTest, OfManyThatCameAndWentIsReadInParts) {
     std::vector<std::unique_ptr<Peer>> peers;
     for (int i = 0; i < 100; ++i) {
       peers.push_back(
-          std::make_unique<Peer>(net, node->endpoint(), join_message(std::to_string(done + i) + long_name)));
+          std::make_unique<Peer>(net, node->endpoint(), join_message(std::to_string(done + i) + long_name, 1, true)));
     }
     ASSERT_TRUE(run_until(
         [&] { return std::ranges::all_of(peers, [](const auto& peer) { return !peer->controls.empty(); }); }));

@@ -6,6 +6,7 @@
 #include <array>
 #include <ctime>
 
+#include "tests/result_matchers.h"
 #include "tests/transport/core/payload_fixture.h"
 
 namespace weightcast {
@@ -57,9 +58,16 @@ struct UploadsTest : testing::Test {
   }
 };
 
-TEST_F(UploadsTest, KeepsAWindowOfChunksInTheConnectionsHands) {
-  hold_all();
-  subscribe();
+/// Of a version that is held whole, to a child that has subscribed to it.
+struct UploadsToASubscriber : UploadsTest {
+  void SetUp() override {
+    UploadsTest::SetUp();
+    hold_all();
+    subscribe();
+  }
+};
+
+TEST_F(UploadsToASubscriber, KeepsAWindowOfChunksInTheConnectionsHands) {
   EXPECT_EQ(sent().size(), kWindow);
   uploads.handle_chunk_sent(kChild);
   EXPECT_EQ(sent(), std::vector<std::uint32_t>{kWindow});
@@ -73,9 +81,7 @@ wire::Skip skip_of(std::uint32_t first, std::uint32_t chunks) {
   return skip;
 }
 
-TEST_F(UploadsTest, SendsNothingThatTheChildGetsElsewhere) {
-  hold_all();
-  subscribe();
+TEST_F(UploadsToASubscriber, SendsNothingThatTheChildGetsElsewhere) {
   (void)sent();
   uploads.handle_skip(kChild, skip_of(kWindow + 1, kChunks));  // past the payload's end
   uploads.handle_chunk_sent(kChild);
@@ -118,13 +124,7 @@ TEST_F(UploadsTest, SkippedRangesAreBounded) {
   EXPECT_EQ(all.size(), kChunks - kSkippedRangesMax);
 }
 
-TEST_F(UploadsTest, RepeatedSubscribeIsRefused) {
-  hold_all();
-  subscribe();
-  const Status refused = ask({});
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().code, Errc::kAlreadyExists);
-}
+TEST_F(UploadsToASubscriber, RepeatedSubscribeIsRefused) { EXPECT_THAT(ask({}), FailsWith(Errc::kAlreadyExists)); }
 
 TEST_F(UploadsTest, SubscriptionThatEndsWhenMoreIsKnownLeavesTheOthersAlone) {
   wire::Subscribe request;
@@ -167,9 +167,7 @@ TEST_F(UploadsTest, SubscribingCostsNoMoreThanItsMessageSays) {
   EXPECT_LT(double(std::clock() - began) / CLOCKS_PER_SEC, 1.0);
 }
 
-TEST_F(UploadsTest, SubscribeAfterUnsubscribeStillWaitsForWhatIsInTheConnectionsHands) {
-  hold_all();
-  subscribe();
+TEST_F(UploadsToASubscriber, SubscribeAfterUnsubscribeStillWaitsForWhatIsInTheConnectionsHands) {
   ASSERT_EQ(sent().size(), kWindow);
   wire::Unsubscribe end;
   set_payload(end, kVersion);
@@ -180,9 +178,7 @@ TEST_F(UploadsTest, SubscribeAfterUnsubscribeStillWaitsForWhatIsInTheConnections
   EXPECT_EQ(sent().size(), 1u);
 }
 
-TEST_F(UploadsTest, AnswersAnUnsubscribeBehindTheLastChunkOnItsWay) {
-  hold_all();
-  subscribe();
+TEST_F(UploadsToASubscriber, AnswersAnUnsubscribeBehindTheLastChunkOnItsWay) {
   wire::Unsubscribe end;
   set_payload(end, kVersion);
   end.set_answer(true);
@@ -342,9 +338,7 @@ TEST_F(UploadsTest, OneThatHadNothingForAMomentSaysSoThoughItHasMoreByThen) {
   EXPECT_TRUE(only<action::Send>(actions()).empty()) << "it has been busy since";
 }
 
-TEST_F(UploadsTest, OneThatAlwaysHasMoreNeverSaysThatItHasNothing) {
-  hold_all();
-  subscribe();
+TEST_F(UploadsToASubscriber, OneThatAlwaysHasMoreNeverSaysThatItHasNothing) {
   for (int i = 0; i < 20; ++i) {
     uploads.handle_chunk_sent(kChild);
     uploads.handle_timeout(now += timeouts.up_to_date);
@@ -352,9 +346,7 @@ TEST_F(UploadsTest, OneThatAlwaysHasMoreNeverSaysThatItHasNothing) {
   for (const auto& said : only<action::Send>(actions())) EXPECT_FALSE(said.message.has_up_to_date());
 }
 
-TEST_F(UploadsTest, CountsTheBytesThatHaveLeft) {
-  hold_all();
-  subscribe();
+TEST_F(UploadsToASubscriber, CountsTheBytesThatHaveLeft) {
   EXPECT_EQ(uploads.bytes_sent(), 0u);
   uploads.handle_chunk_sent(kChild);
   uploads.handle_chunk_sent(kChild);

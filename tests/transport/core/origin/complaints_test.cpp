@@ -19,16 +19,18 @@ bool are_apart(const Complaints& complaints, PeerId parent, PeerId child) {
   return std::ranges::find(pairs, ApartPair{parent, child}) != pairs.end();
 }
 
-TEST(Complaints, OneChildKeepsItselfApartFromItsParentAndConvictsNobody) {
+struct ComplaintsTest : testing::Test {
   Complaints complaints;
+};
+
+TEST_F(ComplaintsTest, OneChildKeepsItselfApartFromItsParentAndConvictsNobody) {
   EXPECT_EQ(complaints.handle_complaint(kB, kA, PeerFault::kCorrupt), Weight::kCounts);
   EXPECT_EQ(complaints.handle_complaint(kB, kA, PeerFault::kCorrupt), Weight::kRepeated);
   EXPECT_THAT(complaints.apart(), ElementsAre(ApartPair{kA, kB}));
   EXPECT_FALSE(complaints.convicted(kA));
 }
 
-TEST(Complaints, TwoChildrenConvictAlsoInDifferentPublications) {
-  Complaints complaints;
+TEST_F(ComplaintsTest, TwoChildrenConvictAlsoInDifferentPublications) {
   (void)complaints.handle_complaint(kB, kA, PeerFault::kCorrupt);
   complaints.handle_publication_end();
   (void)complaints.handle_complaint(kC, kA, PeerFault::kSlow);
@@ -38,8 +40,7 @@ TEST(Complaints, TwoChildrenConvictAlsoInDifferentPublications) {
   EXPECT_TRUE(complaints.convicted_of_corruption(kA));
 }
 
-TEST(Complaints, OneChildThatSaysItInEveryPublicationIsStillOneWitness) {
-  Complaints complaints;
+TEST_F(ComplaintsTest, OneChildThatSaysItInEveryPublicationIsStillOneWitness) {
   for (int i = 0; i < 100; ++i) {
     (void)complaints.handle_complaint(kB, kA, PeerFault::kCorrupt);
     complaints.handle_publication_end();
@@ -47,8 +48,7 @@ TEST(Complaints, OneChildThatSaysItInEveryPublicationIsStillOneWitness) {
   EXPECT_FALSE(complaints.convicted(kA));
 }
 
-TEST(Complaints, PutBothEndsInDisputeUntilTheyAreForgotten) {
-  Complaints complaints;
+TEST_F(ComplaintsTest, PutBothEndsInDisputeUntilTheyAreForgotten) {
   (void)complaints.handle_complaint(kB, kA, PeerFault::kSlow);
   for (std::uint32_t i = 0; i < Complaints::kRemembered; ++i) {
     EXPECT_TRUE(complaints.in_dispute(kA) && complaints.in_dispute(kB)) << i;
@@ -58,8 +58,7 @@ TEST(Complaints, PutBothEndsInDisputeUntilTheyAreForgotten) {
   EXPECT_FALSE(complaints.in_dispute(kA) || complaints.in_dispute(kB));
 }
 
-TEST(Complaints, ALaterPublicationClearsWhoTookPartInItWithoutAnother) {
-  Complaints complaints;
+TEST_F(ComplaintsTest, ALaterPublicationClearsWhoTookPartInItWithoutAnother) {
   (void)complaints.handle_complaint(kB, kA, PeerFault::kSlow);
   complaints.handle_publication_end({kA, kB, kC});
   EXPECT_TRUE(complaints.in_dispute(kA) && complaints.in_dispute(kB)) << "it is of this publication";
@@ -75,8 +74,7 @@ TEST(Complaints, ALaterPublicationClearsWhoTookPartInItWithoutAnother) {
   EXPECT_TRUE(complaints.convicted(kA)) << "who does wrong every other time is found";
 }
 
-TEST(Complaints, PublicationWithAnotherOneClearsNobodyOfIt) {
-  Complaints complaints;
+TEST_F(ComplaintsTest, PublicationWithAnotherOneClearsNobodyOfIt) {
   (void)complaints.handle_complaint(kB, kA, PeerFault::kSlow);
   complaints.handle_publication_end();
   (void)complaints.handle_complaint(kB, kC, PeerFault::kSlow);
@@ -85,23 +83,20 @@ TEST(Complaints, PublicationWithAnotherOneClearsNobodyOfIt) {
   EXPECT_EQ(complaints.count_by(kB), 2u);
 }
 
-TEST(Complaints, OfDamageNobodyIsCleared) {
-  Complaints complaints;
+TEST_F(ComplaintsTest, OfDamageNobodyIsCleared) {
   (void)complaints.handle_complaint(kB, kA, PeerFault::kCorrupt);
   for (int i = 0; i < 3; ++i) complaints.handle_publication_end({kA, kB});
   EXPECT_TRUE(complaints.in_dispute(kA) && complaints.in_dispute(kB));
 }
 
-TEST(Complaints, DiscreditedAuthorIsInDisputeAloneAfterwards) {
-  Complaints complaints;
+TEST_F(ComplaintsTest, DiscreditedAuthorIsInDisputeAloneAfterwards) {
   (void)complaints.handle_complaint(kB, kA, PeerFault::kSlow);
   complaints.discredit(kB);
   EXPECT_FALSE(complaints.in_dispute(kA));
   EXPECT_TRUE(complaints.in_dispute(kB));
 }
 
-TEST(Complaints, LoseTheirWeightWithTheirNumber) {
-  Complaints complaints;
+TEST_F(ComplaintsTest, LoseTheirWeightWithTheirNumber) {
   for (const PeerId parent : {kA, kB, kC}) {
     EXPECT_EQ(complaints.handle_complaint(kF, parent, PeerFault::kSlow), Weight::kCounts);
   }
@@ -112,8 +107,7 @@ TEST(Complaints, LoseTheirWeightWithTheirNumber) {
   EXPECT_EQ(complaints.handle_complaint(kF, kE, PeerFault::kSlow), Weight::kNoVoice);
 }
 
-TEST(Complaints, CountThoseThatNobodyShares) {
-  Complaints complaints;
+TEST_F(ComplaintsTest, CountThoseThatNobodyShares) {
   (void)complaints.handle_complaint(kF, kA, PeerFault::kSlow);
   (void)complaints.handle_complaint(kF, kB, PeerFault::kSlow);
   EXPECT_EQ(complaints.unshared(kF), 2u);
@@ -123,8 +117,7 @@ TEST(Complaints, CountThoseThatNobodyShares) {
   EXPECT_EQ(complaints.unshared(kF), 0u);
 }
 
-TEST(Complaints, OfOneThatIsDiscreditedConvictNobodyAndStillKeepItApart) {
-  Complaints complaints;
+TEST_F(ComplaintsTest, OfOneThatIsDiscreditedConvictNobodyAndStillKeepItApart) {
   (void)complaints.handle_complaint(kF, kA, PeerFault::kSlow);
   complaints.discredit(kF);
   (void)complaints.handle_complaint(kE, kA, PeerFault::kSlow);
@@ -132,8 +125,7 @@ TEST(Complaints, OfOneThatIsDiscreditedConvictNobodyAndStillKeepItApart) {
   EXPECT_TRUE(are_apart(complaints, kA, kF));
 }
 
-TEST(Complaints, AreForgottenAfterAWhile) {
-  Complaints complaints;
+TEST_F(ComplaintsTest, AreForgottenAfterAWhile) {
   (void)complaints.handle_complaint(kB, kA, PeerFault::kSlow);
   for (std::uint32_t i = 0; i + 1 < Complaints::kRemembered; ++i) complaints.handle_publication_end();
   EXPECT_TRUE(are_apart(complaints, kA, kB));
@@ -141,8 +133,7 @@ TEST(Complaints, AreForgottenAfterAWhile) {
   EXPECT_THAT(complaints.apart(), IsEmpty());
 }
 
-TEST(Complaints, OfOneThatIsGoneAreNoComplaints) {
-  Complaints complaints;
+TEST_F(ComplaintsTest, OfOneThatIsGoneAreNoComplaints) {
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(complaints.handle_complaint(kB, kA, PeerFault::kClosed), Weight::kCounts);
     EXPECT_TRUE(complaints.closed_on_a_child(kA));
@@ -171,8 +162,7 @@ TEST(Complaints, OutliveARestart) {
   EXPECT_TRUE(are_apart(after, kC, kB));
 }
 
-TEST(Complaints, WhatComesFromAFileIsBroughtIntoRange) {
-  Complaints complaints;
+TEST_F(ComplaintsTest, WhatComesFromAFileIsBroughtIntoRange) {
   Complaints::Author author{.complaints = {}, .voice = 1000, .since_regained = 1000};
   for (std::uint32_t i = 0; i < 20; ++i) author.complaints.push_back({PeerId{i + 10}, PeerFault::kSlow, i, false});
   complaints.restore(kB, author);

@@ -6,6 +6,7 @@
 
 #include <ctime>
 
+#include "tests/result_matchers.h"
 #include "tests/transport/core/origin/origin_fixture.h"
 
 namespace weightcast {
@@ -18,10 +19,7 @@ TEST_F(OriginCoreTest, StopTellsChildrenGoodbyeAndNotThatAPayloadIsGone) {
   join("a");
   publish(1);
   const ConnId child = hear(hello_message("a", member("a").id.value));
-  wire::Message subscribe;
-  set_payload(*subscribe.mutable_subscribe(), Version{1});
-  subscribe.mutable_subscribe()->add_stripe_weights(1);
-  origin.handle_message(now, child, subscribe);
+  origin.handle_message(now, child, subscribe_message(Version{1}, {1}));
   run();
   said.clear();
   origin.stop("it is stopped");
@@ -61,9 +59,7 @@ TEST_F(OriginCoreTest, WorkerNamedLikeTheOriginIsRefused) {
 
 TEST_F(OriginCoreTest, VersionsPastTheLastAreNeitherJoinedWithNorPublished) {
   const Version past{kVersionMax.value + 1};
-  wire::Message message = join_message("a");
-  message.mutable_join()->set_installed_version(past.value);
-  join("a", message);
+  join("a", join_message_with("a", past.value));
   EXPECT_THAT(refusal("a"), HasSubstr("versions end at 9223372036854775807"));
   EXPECT_EQ(origin.publications().check_version(past).error().code, Errc::kInvalidArgument);
   EXPECT_TRUE(origin.publications().check_version(kVersionMax).has_value());
@@ -184,9 +180,7 @@ TEST_F(OriginCoreTest, AWorkerThatSaysGoodbyeIsNoWarning) {
 
 TEST_F(OriginCoreTest, UnknownWorkerIsNeitherActivatedNorReleased) {
   join("worker-1");
-  const Status set = origin.set_serving(now, "worker1", true);
-  EXPECT_EQ(set.error().code, Errc::kNotFound);
-  EXPECT_THAT(set.error().detail, HasSubstr("the nearest is 'worker-1'"));
+  EXPECT_THAT(origin.set_serving(now, "worker1", true), FailsWith(Errc::kNotFound, "the nearest is 'worker-1'"));
 }
 
 TEST_F(OriginCoreTest, StrangerThatJoinsAndLeavesCostsNoStandbyWorker) {
@@ -203,9 +197,7 @@ TEST_F(OriginCoreTest, StrangerThatJoinsAndLeavesCostsNoStandbyWorker) {
 TEST_F(OriginCoreTest, WorkerOnAGreaterVersionOfAnotherRunDisturbsNoPublication) {
   for (const std::uint64_t left_over : {std::uint64_t{9}, kVersionMax.value}) {
     const std::string name = "w" + std::to_string(left_over);
-    wire::Message message = join_message(name);
-    message.mutable_join()->set_installed_version(left_over);
-    join(name, message);
+    join(name, join_message_with(name, left_over));
     EXPECT_TRUE(member(name).foreign);
     EXPECT_THAT(member(name).last_error, HasSubstr("another run"));
   }
@@ -221,9 +213,7 @@ TEST_F(OriginCoreTest, WorkerOnAGreaterVersionOfAnotherRunDisturbsNoPublication)
 }
 
 TEST_F(OriginCoreTest, WorkerFromAnotherRunGetsTheNextGreaterVersionWhole) {
-  wire::Message message = join_message("a");
-  message.mutable_join()->set_installed_version(9);
-  join("a", message);
+  join("a", join_message_with("a", 9));
   publish(9);
   EXPECT_TRUE(heard_by("a", Kind::kAnnounce).empty()) << "its own version 9 is another one, for all that is known";
   publish(10);
@@ -234,11 +224,7 @@ TEST_F(OriginCoreTest, WorkerFromAnotherRunGetsTheNextGreaterVersionWhole) {
 }
 
 TEST_F(OriginCoreTest, WorkerThatHasWhatThisOriginPublishesOnceMoreIsNotFromAnotherRun) {
-  wire::Message message = join_message("a");
-  message.mutable_join()->set_installed_version(9);
-  const Checksum digest = manifest_of(Version{9}, 100)->snapshot_digest;
-  message.mutable_join()->set_installed_digest(digest.bytes.data(), Checksum::kBytes);
-  join("a", message);
+  join("a", join_message_with("a", 9, manifest_of(Version{9}, 100)->snapshot_digest));
   ASSERT_TRUE(member("a").foreign);
   publish(9);
   EXPECT_FALSE(member("a").foreign);
@@ -246,12 +232,10 @@ TEST_F(OriginCoreTest, WorkerThatHasWhatThisOriginPublishesOnceMoreIsNotFromAnot
 }
 
 TEST_F(OriginCoreTest, WorkerFromAnotherRunIsNotRefusedWhenItJoinsAgain) {
-  wire::Message message = join_message("a");
-  message.mutable_join()->set_installed_version(9);
-  join("a", message);
+  join("a", join_message_with("a", 9));
   publish(9);
   lose("a");
-  join("a", message);
+  join("a", join_message_with("a", 9));
   EXPECT_TRUE(heard_by("a", Kind::kBye).empty());
   EXPECT_TRUE(member("a").foreign) << "its version 9 is not the one of this origin";
   publish(10);
@@ -276,9 +260,7 @@ TEST_F(OriginCoreTest, WorkerWithAVersionThatWasWithdrawnIsNotFromAnotherRun) {
   publish(2);
   withdraw(2);
   ASSERT_EQ(origin.publications().latest(), Version{1});
-  wire::Message message = join_message("a");
-  message.mutable_join()->set_installed_version(2);
-  join("a", message);
+  join("a", join_message_with("a", 2));
   EXPECT_FALSE(member("a").foreign);
   EXPECT_TRUE(member("a").active());
 }
@@ -287,9 +269,8 @@ TEST_F(OriginCoreTest, WorkerWithAVersionThatWasWithdrawnIsNotFromAnotherRun) {
 TEST_F(OriginCoreTest, WorkerOfAnotherRunIsToldToBeginThisOneOnceThisHasAVersion) {
   for (const std::uint64_t left_over : {std::uint64_t{1}, std::uint64_t{9}, kVersionMax.value}) {
     const std::string name = "w" + std::to_string(left_over);
-    wire::Message message = join_message(name);
+    wire::Message message = join_message_with(name, left_over);
     message.mutable_join()->set_run_id(1);
-    message.mutable_join()->set_installed_version(left_over);
     payload_to_wire(patch_of(Version{left_over + 1}, Version{left_over}), *message.mutable_join()->mutable_receiving());
     join(name, message);
     EXPECT_TRUE(heard_by(name, Kind::kNewRun).empty()) << "there is nothing to take its place";
@@ -319,9 +300,8 @@ TEST_F(OriginCoreTest, WorkerOfAnotherRunIsToldToBeginThisOneOnceThisHasAVersion
 
 TEST_F(OriginCoreTest, WorkerOfAnotherRunThatJoinsLaterIsToldAtOnce) {
   publish(1);
-  wire::Message message = join_message("a");
+  wire::Message message = join_message_with("a", 1);
   message.mutable_join()->set_run_id(1);
-  message.mutable_join()->set_installed_version(1);
   join("a", message);
   EXPECT_EQ(heard_by("a", Kind::kNewRun).size(), 1u);
   EXPECT_EQ(origin.publications().progress(Version{1})->installed, 0u);

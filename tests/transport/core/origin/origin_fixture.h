@@ -64,15 +64,26 @@ struct OriginCoreTest : testing::Test {
   void SetUp() override { origin.start(now); }
 
   static wire::Message join_message(const std::string& name) {
-    wire::Message message;
+    wire::Message message = weightcast::join_message(name);
     wire::Join* join = message.mutable_join();
-    join->set_protocol(kProtocolVersion);
-    join->set_name(name);
-    join->set_incarnation(1);
     join->mutable_listen()->set_host(name);
     join->mutable_listen()->set_port(1);
     join->set_uplink_bytes_per_s(12.5e6);
     join->set_downlink_bytes_per_s(12.5e6);
+    return message;
+  }
+  /// With that version installed: with these bytes of it, if it says which.
+  static wire::Message join_message_with(const std::string& name, std::uint64_t installed,
+                                         const std::optional<Checksum>& digest = std::nullopt) {
+    wire::Message message = join_message(name);
+    message.mutable_join()->set_installed_version(installed);
+    if (digest) message.mutable_join()->set_installed_digest(digest->bytes.data(), Checksum::kBytes);
+    return message;
+  }
+  /// In the middle of that version.
+  static wire::Message join_message_amid(const std::string& name, std::uint64_t version) {
+    wire::Message message = join_message(name);
+    payload_to_wire(Version{version}, *message.mutable_join()->mutable_receiving());
     return message;
   }
   /// Accepts a connection, whose other end may have proven who it is, and hears `message` on it.
@@ -128,11 +139,9 @@ struct OriginCoreTest : testing::Test {
   }
   void installed(const std::string& name, std::uint64_t version,
                  const std::optional<wire::InstallPhases>& phases = std::nullopt) {
-    wire::Message message;
+    wire::Message message =
+        installed_message(Version{version}, origin.holdings().at(Version{version}).manifest().snapshot_digest);
     if (phases) *message.mutable_installed()->mutable_phases() = *phases;
-    set_payload(*message.mutable_installed(), Version{version});
-    const Checksum digest = origin.holdings().at(Version{version}).manifest().snapshot_digest;
-    message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Checksum::kBytes);
     tell(name, message);
   }
   void complain(const std::string& child, PeerId parent, wire::FaultKind kind) {
@@ -153,6 +162,22 @@ struct OriginCoreTest : testing::Test {
   /// Why `conn` was closed; "" if nobody said goodbye to it.
   std::string refusal(ConnId conn) { return said[conn].empty() ? "" : said[conn].back().bye().reason(); }
   std::string refusal(const std::string& name) { return refusal(conns.at(name)); }
+  /// What was announced to it, in that order.
+  std::vector<PayloadId> announced_to(const std::string& name) {
+    std::vector<PayloadId> payloads;
+    for (const wire::Message& message : heard_by(name, Kind::kAnnounce)) {
+      payloads.push_back(payload_from_wire(message.announce().manifest().payload()));
+    }
+    return payloads;
+  }
+  /// What it was told is no more, in that order.
+  std::vector<PayloadId> gone_for(const std::string& name) {
+    std::vector<PayloadId> payloads;
+    for (const wire::Message& message : heard_by(name, Kind::kNotAvailable)) {
+      payloads.push_back(payload_of(message.not_available()));
+    }
+    return payloads;
+  }
   std::vector<wire::Message> heard_by(const std::string& name, Kind kind) {
     std::vector<wire::Message> found;
     for (const auto& message : said[conns.at(name)]) {

@@ -17,6 +17,12 @@ struct PaceWatchTest : testing::Test {
     plan.members = {kA, kB, kC, kD};
     plan.stripes = {{1, {kOriginId, kA, kOriginId, kC}}};
   }
+  /// Of the two only that of A and B is left.
+  void keep_one_chain() {
+    plan.members = {kA, kB};
+    plan.stripes = {{1, {kOriginId, kA}}};
+    has_all.resize(2);
+  }
   /// For so long each member lacks what its function gives for the seconds since the beginning.
   std::vector<std::pair<PeerId, PeerId>> run(Duration lasts,
                                              const std::vector<std::function<double(double)>>& missing) {
@@ -48,15 +54,12 @@ TEST_F(PaceWatchTest, FindsTheRelayThatPassesOnAChunkNowAndThen) {
 }
 
 TEST_F(PaceWatchTest, FindsItWithinThreeSecondsAndBeforeThereIsAnybodyToCompareWith) {
-  plan.members = {kA, kB};
-  plan.stripes = {{1, {kOriginId, kA}}};
-  has_all.resize(2);
+  keep_one_chain();
   EXPECT_FALSE(run(3s, {at(100), at(2)}).empty());
 }
 
 TEST_F(PaceWatchTest, ExpectsWhatThePlanPredictsAndWhatTheParentSaysThatItReceived) {
-  plan.members = {kA, kB};
-  plan.stripes = {{1, {kOriginId, kA}}};
+  keep_one_chain();
   has_all = {{.has_all = true}, {}};
   EXPECT_TRUE(run(5s, {at(0), at(2)}).empty()) << "for all that is known";
   has_all[1].predicted_chunks_per_s = 17;
@@ -68,8 +71,7 @@ TEST_F(PaceWatchTest, ExpectsWhatThePlanPredictsAndWhatTheParentSaysThatItReceiv
 }
 
 TEST_F(PaceWatchTest, ExpectsAnEighthOfThePaceAtWhichTheChildReceivedItsLastPayload) {
-  plan.members = {kA, kB};
-  plan.stripes = {{1, {kOriginId, kA}}};
+  keep_one_chain();
   has_all = {{.has_all = true}, {.before_chunks_per_s = 15}};
   EXPECT_TRUE(run(5s, {at(0), at(2)}).empty());
   has_all[1].before_chunks_per_s = 17;

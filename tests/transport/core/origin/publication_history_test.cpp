@@ -281,11 +281,8 @@ TEST_F(PublicationHistoryTest, AWordThatWasLostWithItsConnectionIsMadeUpForByThe
   publish(1);
   lose("a");
   now += 1s;
-  wire::Message message = join_message("a");
+  wire::Message message = join_message_with("a", 1, snapshot_digest(Version{1}));
   message.mutable_join()->set_run_id(config.run.value);
-  message.mutable_join()->set_installed_version(1);
-  const Checksum digest = snapshot_digest(Version{1});
-  message.mutable_join()->set_installed_digest(digest.bytes.data(), Checksum::kBytes);
   join("a", message);
   EXPECT_EQ(record(1).courses.at(member("a").id).installed_at, record(1).started_at + 1s);
   installed("a", 1, phases(kOriginId, 0.25));  // as it says once more when it is back

@@ -23,14 +23,12 @@ TEST_F(PublicationsTest, VersionThatIsDamagedHereIsWithdrawnAndItsNumberStaysUse
   withdraw(1);
   EXPECT_EQ(origin.publications().latest(), kNoVersion);
   EXPECT_TRUE(origin.holdings().empty());
-  const auto gone = heard_by("a", Kind::kNotAvailable);
-  ASSERT_EQ(gone.size(), 1u);
-  EXPECT_EQ(payload_of(gone[0].not_available()), PayloadId(Version{1}));
+  EXPECT_EQ(gone_for("a"), std::vector<PayloadId>{Version{1}});
   EXPECT_THAT(origin.last_error(), HasSubstr("the file is shorter"));
   EXPECT_EQ(origin.publications().check_version(Version{1}).error().code, Errc::kAlreadyExists)
       << "workers may have its other bytes";
   publish(2);
-  EXPECT_EQ(heard_by("a", Kind::kAnnounce).back().announce().manifest().payload().version(), 2u);
+  EXPECT_EQ(announced_to("a").back(), PayloadId(Version{2}));
 }
 
 // Where a worker says that bytes of the origin's are damaged, the origin looks at its own copy, and believes that.
@@ -124,10 +122,7 @@ TEST_F(PublicationsTest, InstalledVersionThatIsStillBeingMadeIsNotBelieved) {
   join("a");
   origin.handle_publish_begun(now, taken_over_manifest(Version{1}, 0, 8));
   run();
-  wire::Message message;
-  set_payload(*message.mutable_installed(), Version{1});
-  message.mutable_installed()->set_snapshot_digest(Checksum{}.bytes.data(), Checksum::kBytes);
-  tell("a", message);
+  tell("a", installed_message(Version{1}, Checksum{}));
   EXPECT_EQ(member("a").installed, kNoVersion) << "its digest stands as 0 until it is known";
 }
 
@@ -190,9 +185,7 @@ TEST_F(PublicationsTest, ChildrenThatReadNothingKeepTwoOldPatchesAtMost) {
       // So large that no two of them in a row are worth keeping.
       const auto manifest = growing_manifest(make.payload, 48, false);
       core.handle_payload_made(now, make.payload, MadePayload{manifest, chunk_digests(make.payload.version, 48)});
-      wire::Message subscribe;
-      set_payload(*subscribe.mutable_subscribe(), make.payload);
-      core.handle_message(now, child, subscribe);
+      core.handle_message(now, child, subscribe_message(make.payload));
     }
   }
   const auto patches = std::ranges::count_if(core.holdings(), [](const auto& h) { return h.first.is_patch(); });
@@ -244,16 +237,12 @@ TEST_F(PublicationsTest, WorkerThatJoinsInTheMiddleOfAnOlderVersionIsToldItsPlan
   receives("a", 1), receives("b", 1);
   publish(2);
   lose("b");
-  wire::Message again = join_message("b");
-  payload_to_wire(Version{1}, *again.mutable_join()->mutable_receiving());
-  join("b", again);
+  join("b", join_message_amid("b", 1));
   const auto assignments = heard_by("b", Kind::kAssignment);
   ASSERT_EQ(assignments.size(), 1u);
   EXPECT_EQ(assignments[0].assignment().payload().version(), 1u);
-  const auto announced = heard_by("b", Kind::kAnnounce);
-  ASSERT_EQ(announced.size(), 2u);
-  EXPECT_EQ(announced[0].announce().manifest().payload().version(), 1u) << "it may have missed its end";
-  EXPECT_EQ(announced[1].announce().manifest().payload().version(), 2u) << "what it is assigned is said last";
+  EXPECT_EQ(announced_to("b"), (std::vector<PayloadId>{Version{1}, Version{2}}))
+      << "it may have missed the end of the first, and what it is assigned is said last";
 }
 
 TEST_F(PublicationsTest, WorkerThatJoinsInTheMiddleOfTheLatestIsToldOfItThoughANewerOneComesAtOnce) {
@@ -261,25 +250,18 @@ TEST_F(PublicationsTest, WorkerThatJoinsInTheMiddleOfTheLatestIsToldOfItThoughAN
   publish(1);
   receives("b", 1);
   lose("b");
-  wire::Message again = join_message("b");
-  payload_to_wire(Version{1}, *again.mutable_join()->mutable_receiving());
   const ConnId conn = conns["b"] = origin.next_conn();
   origin.handle_accepted(now, conn, "host", std::nullopt);
-  origin.handle_message(now, conn, again);
+  origin.handle_message(now, conn, join_message_amid("b", 1));
   publish(2);  // before the plan of version 1 is settled
-  const auto announced = heard_by("b", Kind::kAnnounce);
-  ASSERT_EQ(announced.size(), 2u);
-  EXPECT_EQ(announced[0].announce().manifest().payload().version(), 1u) << "it goes on with that";
-  EXPECT_EQ(announced[1].announce().manifest().payload().version(), 2u);
+  EXPECT_EQ(announced_to("b"), (std::vector<PayloadId>{Version{1}, Version{2}})) << "it goes on with the first";
 }
 
 TEST_F(PublicationsTest, WorkerWhoseDiskFailedInTheMiddleOfAnOlderVersionIsStillAssignedTheLatest) {
   join("a"), join("b");
   publish(1), publish(2);
   lose("b");
-  wire::Message again = join_message("b");
-  payload_to_wire(Version{1}, *again.mutable_join()->mutable_receiving());
-  join("b", again);
+  join("b", join_message_amid("b", 1));
   wire::Message failed;
   set_payload(*failed.mutable_install_failed(), Version{2});
   tell("b", failed);
@@ -297,27 +279,19 @@ TEST_F(PublicationsTest, WorkerThatTookUpWhatWaitedBeforeItJoinedAgainIsToldWhat
   publish(1), publish(2), publish(3);
   lose("b");
   join("b");  // it says later that it is in the middle of something
-  const auto announced_before = heard_by("b", Kind::kAnnounce).size();
+  std::vector<PayloadId> announced = announced_to("b");
   receives("b", 2);
-  const auto announced = heard_by("b", Kind::kAnnounce);
-  ASSERT_EQ(announced.size(), announced_before + 2);
-  EXPECT_EQ(announced[announced_before].announce().manifest().payload().version(), 2u);
-  EXPECT_EQ(announced.back().announce().manifest().payload().version(), 3u) << "what it is assigned is said last";
+  announced.insert(announced.end(), {Version{2}, Version{3}});
+  EXPECT_EQ(announced_to("b"), announced) << "what it is assigned is said last";
   receives("b", 1);
-  const auto gone = heard_by("b", Kind::kNotAvailable);
-  ASSERT_EQ(gone.size(), 1u);
-  EXPECT_EQ(gone[0].not_available().payload().version(), 1u);
+  EXPECT_EQ(gone_for("b"), std::vector<PayloadId>{Version{1}});
 }
 
 TEST_F(PublicationsTest, WorkerThatJoinsInTheMiddleOfAVersionThatIsNoMoreIsToldSo) {
   join("a");
   for (std::uint64_t version = 1; version <= 3; ++version) publish(version);
-  wire::Message late = join_message("b");
-  payload_to_wire(Version{1}, *late.mutable_join()->mutable_receiving());
-  join("b", late);
-  const auto told = heard_by("b", Kind::kNotAvailable);
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0].not_available().payload().version(), 1u);
+  join("b", join_message_amid("b", 1));
+  EXPECT_EQ(gone_for("b"), std::vector<PayloadId>{Version{1}});
 }
 
 TEST_F(PublicationsTest, WorkerThatStarvesOfAVersionThatIsNoMoreIsToldSo) {
@@ -338,9 +312,7 @@ TEST_F(PublicationsTest, WorkerThatStarvesOfAVersionThatIsNoMoreIsToldSo) {
   ASSERT_FALSE(origin.holdings().contains(Version{1}));
   EXPECT_TRUE(heard_by("b", Kind::kNotAvailable).empty()) << "others may still feed it";
   tell("b", starves);
-  const auto told = heard_by("b", Kind::kNotAvailable);
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0].not_available().payload().version(), 1u);
+  EXPECT_EQ(gone_for("b"), std::vector<PayloadId>{Version{1}});
   // What it does not receive is nobody's business.
   set_payload(*starves.mutable_parent_fault(), Version{77});
   tell("b", starves);
@@ -351,11 +323,8 @@ TEST_F(PublicationsTest, WorkerThatGetsFarLessThanBeforeOfAVersionThatIsNoMoreIs
   for (const char* name : {"a", "b", "c"}) join(name);
   origin.handle_publish(now, now, {manifest_of(Version{1}, 1100), chunk_digests(Version{1}, 1100)});
   run();
-  wire::Message has;
-  set_payload(*has.mutable_installed(), Version{1});
+  wire::Message has = installed_message(Version{1}, snapshot_digest(Version{1}));
   has.mutable_installed()->set_seconds(1);
-  const Checksum digest = snapshot_digest(Version{1});
-  has.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Checksum::kBytes);
   tell("b", has);
   publish(2), receives("b", 2);
   publish(3), receives("a", 3);
@@ -372,9 +341,7 @@ TEST_F(PublicationsTest, WorkerThatGetsFarLessThanBeforeOfAVersionThatIsNoMoreIs
   beats(before / 7);
   EXPECT_TRUE(heard_by("b", Kind::kNotAvailable).empty()) << "others may still feed it";
   beats(before / 9);
-  const auto told = heard_by("b", Kind::kNotAvailable);
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0].not_available().payload().version(), 2u);
+  EXPECT_EQ(gone_for("b"), std::vector<PayloadId>{Version{2}});
 }
 
 // Before its first version nobody knows what its link carries. If the link is slow, it needs ever more time.
@@ -405,12 +372,9 @@ TEST_F(PublicationsTest, RelayThatJoinsAgainOverALiveConnectionIsDialledAtItsNew
   const std::string relay = parent_of("b") == member("a").id ? "a" : "b", child = relay == "a" ? "b" : "a";
   installed(relay, 1);
   now += 2s;  // it was restarted, and its connection is not closed yet
-  wire::Message message = join_message(relay);
+  wire::Message message = join_message_with(relay, 1, origin.holdings().at(Version{1}).manifest().snapshot_digest);
   message.mutable_join()->set_incarnation(2);
   message.mutable_join()->mutable_listen()->set_port(2);
-  message.mutable_join()->set_installed_version(1);
-  const Checksum digest = origin.holdings().at(Version{1}).manifest().snapshot_digest;
-  message.mutable_join()->set_installed_digest(digest.bytes.data(), Checksum::kBytes);
   payload_to_wire(Version{1}, *message.mutable_join()->add_held());
   join(relay, message);
   ASSERT_EQ(parent_of(child), member(relay).id);

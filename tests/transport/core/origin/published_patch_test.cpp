@@ -34,13 +34,6 @@ struct PublishedPatchTest : OriginCoreTest {
   void note(const Action& action) override {
     if (const auto* make = std::get_if<action::MakePayload>(&action)) asked.push_back(make->payload);
   }
-  std::vector<PayloadId> announced_to(const std::string& name) {
-    std::vector<PayloadId> payloads;
-    for (const wire::Message& message : heard_by(name, Kind::kAnnounce)) {
-      payloads.push_back(payload_from_wire(message.announce().manifest().payload()));
-    }
-    return payloads;
-  }
 
   std::vector<PayloadId> asked;
 };
@@ -227,11 +220,7 @@ TEST_F(GrowingPatchTest, IsSentToWhoHasTheBase) {
 }
 
 TEST_F(GrowingPatchTest, IsNotBelievedToBeInstalled) {
-  wire::Message message;
-  set_payload(*message.mutable_installed(), kPatch);
-  const Checksum digest = snapshot_digest(Version{2});
-  message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Checksum::kBytes);
-  tell("a", message);
+  tell("a", installed_message(kPatch, snapshot_digest(Version{2})));
   EXPECT_EQ(member("a").installed, Version{1});
 }
 
@@ -241,8 +230,7 @@ TEST_F(GrowingPatchTest, IsWithdrawnWhereItTurnsOutTooLarge) {
   run();
   EXPECT_EQ(origin.publications().latest(), Version{1});
   EXPECT_FALSE(origin.holdings().contains(kPatch));
-  ASSERT_EQ(heard_by("a", Kind::kNotAvailable).size(), 1u);
-  EXPECT_EQ(payload_of(heard_by("a", Kind::kNotAvailable).front().not_available()), kPatch);
+  EXPECT_EQ(gone_for("a"), std::vector<PayloadId>{kPatch});
   publish(2);
   EXPECT_EQ(origin.publications().latest(), Version{2}) << "under the same number";
 }
@@ -264,11 +252,8 @@ TEST_F(PublishedPatchTest, AfterARestartAVersionIsWhatItsPatchSays) {
   EXPECT_EQ(again.holdings().size(), 1u);
   const ConnId conn = again.next_conn();
   again.handle_accepted(now, conn, "host");
-  wire::Message hello = join_message("a");
+  wire::Message hello = join_message_with("a", 3, snapshot_digest(Version{3}));
   hello.mutable_join()->set_run_id(config.run.value);
-  hello.mutable_join()->set_installed_version(3);
-  const Checksum digest = snapshot_digest(Version{3});
-  hello.mutable_join()->set_installed_digest(digest.bytes.data(), Checksum::kBytes);
   again.handle_message(now, conn, hello);
   again.handle_timeout(now);
   std::vector<PayloadId> announced;

@@ -109,11 +109,9 @@ struct RateProbesTest : OriginCoreTest {
   double payload_bytes() { return double(core.holdings().at(Version{published}).manifest().payload_bytes); }
   /// It has installed what was published last, and received it at that rate, by its own word.
   void receive(ConnId conn, double bytes_per_s, double disk_behind_s = 0) {
-    wire::Message message;
+    wire::Message message =
+        installed_message(Version{published}, core.holdings().at(Version{published}).manifest().snapshot_digest);
     wire::Installed& installed = *message.mutable_installed();
-    set_payload(installed, Version{published});
-    const Checksum digest = core.holdings().at(Version{published}).manifest().snapshot_digest;
-    installed.set_snapshot_digest(digest.bytes.data(), Checksum::kBytes);
     installed.set_seconds(payload_bytes() / bytes_per_s);
     installed.mutable_phases()->set_receiving_s(payload_bytes() / bytes_per_s);
     installed.mutable_phases()->set_bytes(static_cast<std::uint64_t>(payload_bytes()));

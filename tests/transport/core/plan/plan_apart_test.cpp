@@ -93,8 +93,11 @@ RC_GTEST_PROP(PlanApartProperty, NoPlanUsesAnEdgeThatIsForbidden, ()) {
   Plan plan = make_plan(request);
   for (int round = 0; round < 3; ++round) {
     for (int i = *rc::gen::inRange(0, 60); i > 0; --i) {
-      request.apart.push_back({PeerId{*rc::gen::inRange(1u, count + 1)}, PeerId{*rc::gen::inRange(1u, count + 1)}});
+      request.apart.push_back({PeerId{*rc::gen::inRange(0u, count + 2)}, PeerId{*rc::gen::inRange(0u, count + 2)}});
     }
+    // What hurts: an edge of the plan.
+    const auto child = *rc::gen::inRange<std::size_t>(0, count);
+    request.apart.push_back({plan.stripes[0].parents[child], plan.members[child]});
     for (int i = *rc::gen::inRange(0, 4); i > 0; --i) {
       request.members[*rc::gen::inRange<std::size_t>(0, count)].only_from_origin = true;
     }

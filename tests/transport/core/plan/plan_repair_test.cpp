@@ -47,55 +47,12 @@ TEST_F(ThreeChains, ListAncestorsUpToTheOriginAndChildren) {
   EXPECT_TRUE(children_of(plan, PeerId{99}, 0).empty());
 }
 
-TEST_F(ThreeChains, GiveAnOrphanToItsGrandparent) {
-  lose(4);
-  const Plan mended = repair_plan(plan, request);
-  EXPECT_THAT(way(mended, 10), ElementsAre(7, 1, 0));
-  EXPECT_THAT(way(mended, 11), ElementsAre(8, 5, 2, 0));
-}
-
 TEST_F(ThreeChains, GiveThePlaceOfAParentToTheOnlyChildThatIsKeptApartFromIt) {
   request.apart = {{PeerId{4}, PeerId{7}}};
   const Plan mended = repair_plan(plan, request);
   EXPECT_THAT(way(mended, 10), ElementsAre(7, 1, 0));
   EXPECT_THAT(way(mended, 4), ElementsAre(10, 7, 1, 0));
   EXPECT_THAT(way(mended, 11), ElementsAre(8, 5, 2, 0)) << "nobody else moves";
-}
-
-TEST(ApartProperty, NoPlanHasAParentFeedAChildThatIsKeptApartFromIt) {
-  rc::check([] {
-    const auto topology = *any_topology();
-    PlanRequest request = any_request(topology);
-    const auto count = static_cast<std::uint32_t>(request.members.size());
-    Plan plan = make_plan(request);
-    for (int round = 0; round < 3; ++round) {
-      for (int i = *rc::gen::inRange(0, 20); i > 0; --i) {
-        request.apart.push_back({PeerId{*rc::gen::inRange(0u, count + 2)}, PeerId{*rc::gen::inRange(0u, count + 2)}});
-      }
-      // What hurts: an edge of the plan.
-      const auto child = *rc::gen::inRange<std::size_t>(0, plan.members.size());
-      request.apart.push_back({plan.stripes[0].parents[child], plan.members[child]});
-      for (const Plan& made : {repair_plan(plan, request), make_plan(request)}) {
-        assert_sound(made, request);
-        for (const StripePlan& stripe : made.stripes) {
-          for (std::size_t at = 0; at < made.members.size(); ++at) {
-            if (stripe.parents[at] == kOriginId) continue;
-            RC_ASSERT(std::ranges::count(request.apart, ApartPair{stripe.parents[at], made.members[at]}) == 0);
-          }
-        }
-        plan = made;
-      }
-    }
-  });
-}
-
-TEST_F(ThreeChains, GiveAnOrphanOfSeveralToTheNextLivingAncestor) {
-  lose(1);
-  lose(4);
-  lose(8);
-  const Plan mended = repair_plan(plan, request);
-  EXPECT_THAT(way(mended, 10), ElementsAre(7, 0));
-  EXPECT_THAT(way(mended, 11), ElementsAre(5, 2, 0));
 }
 
 TEST_F(ThreeChains, MoveADemotedRelayToTheTailOfItsOwnChain) {

@@ -449,9 +449,7 @@ TEST_F(WorkerCoreTest, SaysHowMuchItHasSentOn) {
   RestoredPayload all{chunk_digests(Version{1}, 100), ChunkSet(100, true)};
   worker.handle_payload_begun(now, Version{1}, std::move(all));
   const ConnId child = accept_child();
-  wire::Message message;
-  set_payload(*message.mutable_subscribe(), Version{1});
-  worker.handle_message(now, child, message);
+  worker.handle_message(now, child, subscribe_message(Version{1}));
   worker.handle_chunk_sent(now, child);
   now += config.timeouts.heartbeat;
   worker.handle_timeout(now);

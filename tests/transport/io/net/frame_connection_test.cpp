@@ -13,14 +13,23 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-TEST(FrameConnection, EndBetweenFramesIsAClose) {
+/// A connection over which the test plays the peer.
+struct OnePeer : testing::Test {
   Net net;
-  BarePeer peer(net);
+  BarePeer peer{net};
+
+  /// Waits until this end closes it.
+  void expect_closed(Errc why) {
+    ASSERT_TRUE(net.run_until([&] { return peer.end.closed.has_value(); }));
+    EXPECT_EQ(peer.end.closed->code, why);
+  }
+};
+
+TEST_F(OnePeer, EndBetweenFramesIsAClose) {
   peer.write(control_header(2));
   peer.write(std::as_bytes(std::span("hi", 2)));
   peer.socket.reset();
-  ASSERT_TRUE(net.run_until([&] { return peer.end.closed.has_value(); }));
-  EXPECT_EQ(peer.end.closed->code, Errc::kClosed);
+  expect_closed(Errc::kClosed);
   EXPECT_EQ(peer.end.controls, std::vector<std::string>{"hi"});
 }
 
@@ -40,9 +49,7 @@ TEST(FrameConnection, EndInsideAFrameIsAnErrorAtEveryLength) {
   }
 }
 
-TEST(FrameConnection, FramesThatComeByteByByteAreFrames) {
-  Net net;
-  BarePeer peer(net);
+TEST_F(OnePeer, FramesThatComeByteByByteAreFrames) {
   const std::string body = "slowly";
   for (const std::byte b : control_header(std::uint32_t(body.size()))) {
     peer.write({&b, 1});
@@ -56,31 +63,22 @@ TEST(FrameConnection, FramesThatComeByteByByteAreFrames) {
   EXPECT_EQ(peer.end.controls.front(), body);
 }
 
-TEST(FrameConnection, GarbageClosesWithoutWaitingForMore) {
-  Net net;
-  BarePeer peer(net);
+TEST_F(OnePeer, GarbageClosesWithoutWaitingForMore) {
   const std::string garbage = "GET / HTTP/1.1\r\nHost: example.org\r\nUser-Agent: a\r\n\r\n";
   peer.write(std::as_bytes(std::span(garbage)));
-  ASSERT_TRUE(net.run_until([&] { return peer.end.closed.has_value(); }));
-  EXPECT_EQ(peer.end.closed->code, Errc::kCorrupt);
+  expect_closed(Errc::kCorrupt);
 }
 
-TEST(FrameConnection, AWildLengthIsRefusedByTheHeadersCheck) {
-  Net net;
-  BarePeer peer(net);
+TEST_F(OnePeer, AWildLengthIsRefusedByTheHeadersCheck) {
   FrameHeaderBytes header = control_header(0);
   header[15] = std::byte{0x80};  // 2^63, where a reader of a 64-bit length would see it
   peer.write(header);
-  ASSERT_TRUE(net.run_until([&] { return peer.end.closed.has_value(); }));
-  EXPECT_EQ(peer.end.closed->code, Errc::kCorrupt);
+  expect_closed(Errc::kCorrupt);
 }
 
-TEST(FrameConnection, ALengthAboveItsLimitIsRefused) {
-  Net net;
-  BarePeer peer(net);
+TEST_F(OnePeer, ALengthAboveItsLimitIsRefused) {
   peer.write(encode_frame_header({.type = FrameType::kChunk, .body_bytes = 0xffff'ffff}));
-  ASSERT_TRUE(net.run_until([&] { return peer.end.closed.has_value(); }));
-  EXPECT_EQ(peer.end.closed->code, Errc::kTooLarge);
+  expect_closed(Errc::kTooLarge);
 }
 
 TEST(FrameConnection, AFrameThatNeverEndsTimesOut) {
@@ -137,18 +135,13 @@ TEST(FrameConnection, APeerThatSaysNothingIsLeftAlone) {
   EXPECT_FALSE(peer.end.closed.has_value());
 }
 
-TEST(FrameConnection, APeerThatDoesNotReadIsGivenUp) {
-  Net net;
-  BarePeer peer(net);
+TEST_F(OnePeer, APeerThatDoesNotReadIsGivenUp) {
   const std::string body(kControlBytesMax, 'x');
   for (int i = 0; i < 9; ++i) peer.end.connection->send_control(body);
-  ASSERT_TRUE(net.run_until([&] { return peer.end.closed.has_value(); }));
-  EXPECT_EQ(peer.end.closed->code, Errc::kTooLarge);
+  expect_closed(Errc::kTooLarge);
 }
 
-TEST(FrameConnection, AnErrorOfOnControlCloses) {
-  Net net;
-  BarePeer peer(net);
+TEST_F(OnePeer, AnErrorOfOnControlCloses) {
   std::optional<Error> closed;
   peer.end.connection->set_handlers(
       {.on_control = [](const std::string&) { return Status(fail(Errc::kNotAllowed, Op::kJoin, "no")); },
@@ -184,9 +177,7 @@ TEST(FrameConnection, MayBeDestroyedByEachOfItsHandlers) {
   }
 }
 
-TEST(FrameConnection, MayBeDestroyedByOnSent) {
-  Net net;
-  BarePeer peer(net);
+TEST_F(OnePeer, MayBeDestroyedByOnSent) {
   const BufferRef buffer = random_buffer(net.buffers, 100, 8);
   for (std::uint32_t i = 0; i < 3; ++i) {
     peer.end.connection->send_chunk(Version{1}, ChunkIndex{i}, buffer, [&] { peer.end.connection.reset(); });
@@ -219,9 +210,7 @@ TEST(FrameConnection, HeadersAloneTakeNoMemory) {
   for (const auto& peer : peers) EXPECT_FALSE(peer->end.closed.has_value());
 }
 
-TEST(FrameConnection, MemoryOfAMessageGrowsWithWhatHasCome) {
-  Net net;
-  BarePeer peer(net);
+TEST_F(OnePeer, MemoryOfAMessageGrowsWithWhatHasCome) {
   peer.write(control_header(kControlBytesMax));
   std::string sent;
   const std::size_t before = allocated_bytes();
@@ -256,9 +245,7 @@ TEST(FrameConnection, FramesAboveThePeersLimitsAreRefusedByTheirHeaders) {
   EXPECT_TRUE(empty_chunk.end.chunks.empty());
 }
 
-TEST(FrameConnection, LimitsThatWereWidenedCountFromTheNextFrameOn) {
-  Net net;
-  BarePeer peer(net);
+TEST_F(OnePeer, LimitsThatWereWidenedCountFromTheNextFrameOn) {
   peer.end.connection->set_receive_limits({.control_bytes_max = 4});
   peer.write(control_header(4));
   peer.write(std::as_bytes(std::span("join", 4)));
@@ -337,9 +324,7 @@ TEST(FrameConnection, WaitingForTheBudgetIsNotThePeersSilence) {
 }
 
 // What an acknowledgement costs while it waits is several times its bytes.
-TEST(FrameConnection, ManySmallMessagesThatNobodyReadsAreBoundedByTheirMemory) {
-  Net net;
-  BarePeer peer(net);
+TEST_F(OnePeer, ManySmallMessagesThatNobodyReadsAreBoundedByTheirMemory) {
   const std::size_t before = allocated_bytes();
   std::size_t most = 0;
   for (int i = 0; i < 2'000'000 && !peer.end.closed; ++i) {

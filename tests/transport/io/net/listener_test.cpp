@@ -18,6 +18,7 @@
 
 #include "tests/base/descriptor_limit.h"
 #include "tests/patch/temp_dir.h"
+#include "tests/result_matchers.h"
 #include "tests/transport/io/io_fixture.h"
 #include "tests/transport/io/net/dial_fixture.h"
 #include "transport/io/net/dial.h"
@@ -67,17 +68,14 @@ TEST(Listener, APortThatIsTakenIsBusy) {
   auto first = Listener::tcp(net.context(), {"127.0.0.1", 0}, ignore());
   ASSERT_TRUE(first.has_value());
   const auto second = Listener::tcp(net.context(), (*first)->endpoint(), ignore());
-  ASSERT_FALSE(second.has_value());
-  EXPECT_EQ(second.error().code, Errc::kBusy);
+  ASSERT_THAT(second, FailsWith(Errc::kBusy));
   EXPECT_EQ(second.error().op, Op::kListen);
   EXPECT_NE(second.error().detail.find((*first)->endpoint().to_string()), std::string::npos);
 }
 
 TEST(Listener, AnAddressOfAnotherHostIsRefused) {
   Net net;
-  const auto listener = Listener::tcp(net.context(), {"192.0.2.1", 0}, ignore());
-  ASSERT_FALSE(listener.has_value());
-  EXPECT_EQ(listener.error().code, Errc::kIo);
+  EXPECT_THAT(Listener::tcp(net.context(), {"192.0.2.1", 0}, ignore()), FailsWith(Errc::kIo));
 }
 
 TEST(Listener, WithoutDescriptorsItTellsTheFirstWaitsAndGoesOn) {
@@ -191,9 +189,7 @@ TEST_F(LocalSocket, CarriesFramesAndBelongsToItsOwner) {
 TEST_F(LocalSocket, IsReplacedOnlyIfNobodyAnswers) {
   auto first = Listener::local(net_.context(), path_, ignore());
   ASSERT_TRUE(first.has_value());
-  const auto second = Listener::local(net_.context(), path_, ignore());
-  ASSERT_FALSE(second.has_value());
-  EXPECT_EQ(second.error().code, Errc::kBusy);
+  EXPECT_THAT(Listener::local(net_.context(), path_, ignore()), FailsWith(Errc::kBusy));
   first->reset();
 
   // What a killed process leaves behind.
@@ -207,24 +203,20 @@ TEST_F(LocalSocket, IsReplacedOnlyIfNobodyAnswers) {
 
 TEST_F(LocalSocket, AFileThatIsNoSocketIsLeftAlone) {
   std::ofstream(path_) << "precious";
-  const auto listener = Listener::local(net_.context(), path_, ignore());
-  ASSERT_FALSE(listener.has_value());
-  EXPECT_EQ(listener.error().code, Errc::kAlreadyExists);
+  EXPECT_THAT(Listener::local(net_.context(), path_, ignore()), FailsWith(Errc::kAlreadyExists));
   EXPECT_TRUE(std::filesystem::exists(path_));
 }
 
 TEST_F(LocalSocket, APathTooLongIsRefused) {
-  const auto listener = Listener::local(net_.context(), path_ + std::string(200, 'x'), ignore());
-  ASSERT_FALSE(listener.has_value());
-  EXPECT_EQ(listener.error().code, Errc::kInvalidArgument);
+  EXPECT_THAT(Listener::local(net_.context(), path_ + std::string(200, 'x'), ignore()),
+              FailsWith(Errc::kInvalidArgument));
 }
 
 TEST_F(LocalSocket, DialToNobodyFails) {
   Dialed result;
   DialLocal dial(net_.context(), path_, store_in(result));
   ASSERT_TRUE(net_.run_until([&] { return result.has_value(); }));
-  ASSERT_FALSE(result->has_value());
-  EXPECT_EQ(result->error().code, Errc::kNotFound);
+  EXPECT_THAT(*result, FailsWith(Errc::kNotFound));
 }
 
 }  // namespace

@@ -120,10 +120,16 @@ class OneStore : public testing::Test {
     return *value;
   }
 
-  Result<PartialVersion> begin(const Publication& p) {
-    std::optional<Result<PartialVersion>> result;
-    store_->begin(p.manifest, [&](auto r) { result = std::move(r); });
+  /// What `call` calls back with.
+  template <typename T>
+  T called(const std::function<void(std::function<void(T)>)>& call) {
+    std::optional<T> result;
+    call([&](T said) { result = std::move(said); });
     return await(result);
+  }
+
+  Result<PartialVersion> begin(const Publication& p) {
+    return called<Result<PartialVersion>>([&](auto done) { store_->begin(p.manifest, std::move(done)); });
   }
 
   void put_digests(const Publication& p) {
@@ -154,39 +160,36 @@ class OneStore : public testing::Test {
     return write(p, first, end);
   }
   Status put(const Publication& p) { return put(p, 0, p.manifest.chunk_count()); }
+  /// Begins it, and puts chunks [first, end) or all.
+  Status arrive(const Publication& p, std::uint32_t first, std::uint32_t end) {
+    WC_TRY(begin(p));
+    return put(p, first, end);
+  }
+  Status arrive(const Publication& p) { return arrive(p, 0, p.manifest.chunk_count()); }
 
   Result<BufferRef> read(PayloadId payload, std::uint32_t chunk) {
-    std::optional<Result<BufferRef>> result;
-    store_->read_chunk(payload, ChunkIndex{chunk}, [&](auto r) { result = std::move(r); });
-    return await(result);
+    return called<Result<BufferRef>>(
+        [&](auto done) { store_->read_chunk(payload, ChunkIndex{chunk}, std::move(done)); });
   }
 
   Result<StoredVersion> finish(const Publication& p) {
-    std::optional<Result<StoredVersion>> result;
-    store_->finish(p.manifest.id(), [&](auto r) { result = std::move(r); });
-    return await(result);
+    return called<Result<StoredVersion>>([&](auto done) { store_->finish(p.manifest.id(), std::move(done)); });
   }
 
   Result<StoredVersion> install(const Publication& p) {
-    WC_TRY(begin(p));
-    WC_TRY(put(p));
+    WC_TRY(arrive(p));
     return finish(p);
   }
 
   Result<ImportTarget> begin_import(const Publication& p) {
-    std::optional<Result<ImportTarget>> target;
-    store_->begin_import(p.manifest.version, p.manifest.files, [&](auto r) { target = std::move(r); });
-    return await(target);
+    return called<Result<ImportTarget>>(
+        [&](auto done) { store_->begin_import(p.manifest.version, p.manifest.files, std::move(done)); });
   }
   Result<StoredVersion> finish_import(const Manifest& manifest, const std::vector<ContentDigest>& digests = {}) {
-    std::optional<Result<StoredVersion>> stored;
-    store_->finish_import(manifest, digests, [&](auto r) { stored = std::move(r); });
-    return await(stored);
+    return called<Result<StoredVersion>>([&](auto done) { store_->finish_import(manifest, digests, std::move(done)); });
   }
   Status add_full(const Manifest& manifest, const std::vector<ContentDigest>& digests) {
-    std::optional<Status> added;
-    store_->add_full_manifest(manifest, digests, [&](Status s) { added = std::move(s); });
-    return await(added);
+    return called<Status>([&](auto done) { store_->add_full_manifest(manifest, digests, std::move(done)); });
   }
 
   /// Whether it comes true, in the end.
@@ -213,15 +216,6 @@ class OneStore : public testing::Test {
     }
     const auto count = std::distance(std::filesystem::directory_iterator(path), {});
     return stream == p.stream && static_cast<std::size_t>(count) == p.manifest.files.size();
-  }
-
-  /// Changes a byte, or changes it back.
-  static void damage(const std::filesystem::path& path, std::uint64_t at) {
-    const FileRef file = *real_files().open(path, {.write = true});
-    std::byte byte{};
-    ASSERT_TRUE(read_fully(*file, at, {&byte, 1}, "file").has_value());
-    byte ^= std::byte{4};
-    ASSERT_TRUE(write_fully(*file, at, {&byte, 1}, "file").has_value());
   }
 
   TempDir temp_;

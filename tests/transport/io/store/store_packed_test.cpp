@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "patch/snapshot/mapped_file.h"
+#include "tests/result_matchers.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
 
 namespace weightcast {
@@ -34,8 +35,7 @@ class StorePackedTest : public StorePatchTest {
 TEST_P(StorePackedTest, UnpacksWhatArrivedAndInstallsItBitForBit) {
   ASSERT_EQ(packed.manifest.id(), payload);
   EXPECT_LT(packed.stream.size(), 7 * kBytes / 10);
-  const Result<StoredVersion> stored = install(packed);
-  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  ASSERT_THAT(install(packed), Succeeds());
   EXPECT_TRUE(holds(directory() / "current", result));
   ASSERT_EQ(store_->patches().size(), 1u);
   EXPECT_EQ(store_->patches()[0].manifest.id(), payload);
@@ -48,8 +48,7 @@ TEST_P(StorePackedTest, UnpacksWhatArrivedAndInstallsItBitForBit) {
 
 TEST_P(StorePackedTest, UnpacksFilesWhosePagesAndLeavesAreNotTheSegments) {
   const Publication many = weights(3, {{"a", 5'000'001}, {"empty", 0}, {"b", 4'500'001}});
-  const Result<StoredVersion> stored = install(packed_payload(many));
-  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  ASSERT_THAT(install(packed_payload(many)), Succeeds());
   EXPECT_TRUE(holds(directory() / "current", many));
 }
 
@@ -74,8 +73,7 @@ TEST(StoreThreads, HoweverManyUnpackTheSame) {
 }
 
 TEST_P(StorePackedTest, SegmentsAreUnpackedBeforeThePayloadIsComplete) {
-  ASSERT_TRUE(begin(packed).has_value());
-  ASSERT_TRUE(put(packed, 0, packed.manifest.chunk_count() - 1).has_value());
+  ASSERT_TRUE(arrive(packed, 0, packed.manifest.chunk_count() - 1).has_value());
   EXPECT_TRUE(eventually_half_made(result));
   EXPECT_EQ(store_->current(), kNoVersion);
 }
@@ -94,8 +92,7 @@ TEST_P(StorePackedTest, RestartKeepsTheVersionAndNotThePayload) {
 }
 
 TEST_P(StorePackedTest, VersionAsItIsTakesThePlaceOfAPackedOneThatWasBegun) {
-  ASSERT_TRUE(begin(packed).has_value());
-  ASSERT_TRUE(put(packed, 0, 2).has_value());
+  ASSERT_TRUE(arrive(packed, 0, 2).has_value());
   ASSERT_TRUE(install(result).has_value());
   EXPECT_TRUE(holds(directory() / "current", result));
   settle();

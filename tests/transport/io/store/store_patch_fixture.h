@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <random>
 
 #include "patch/codec/codec.h"
+#include "tests/damage_file.h"
 #include "tests/transport/io/store/store_fixture.h"
 
 namespace weightcast {
@@ -110,19 +110,10 @@ class StorePatchTest : public StoreBackendFixture {
   PayloadId id() const { return patch.manifest.id(); }
 
   Result<std::filesystem::path> begin_patch() {
-    std::optional<Result<std::filesystem::path>> path;
-    store_->begin_patch(id(), [&](auto r) { path = std::move(r); });
-    return await(path);
+    return called<Result<std::filesystem::path>>([&](auto done) { store_->begin_patch(id(), std::move(done)); });
   }
   Status finish_patch(const Publication& p) {
-    std::optional<Status> finished;
-    store_->finish_patch(p.manifest, p.digests, [&](Status s) { finished = s; });
-    return await(finished);
-  }
-  void overwrite(const std::filesystem::path& file, std::uint64_t at, std::string_view bytes) {
-    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
-    stream.seekp(static_cast<std::streamoff>(at));
-    stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return called<Status>([&](auto done) { store_->finish_patch(p.manifest, p.digests, std::move(done)); });
   }
   /// Whether half of `to`'s bytes stand in the files that are made of a payload which is not complete.
   [[nodiscard]] bool eventually_half_made(const Publication& to) {

@@ -11,6 +11,8 @@
 #include <random>
 
 #include "patch/snapshot/mapped_file.h"
+#include "tests/damage_file.h"
+#include "tests/result_matchers.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
 #include "transport/io/store/store.h"
 
@@ -33,8 +35,7 @@ TEST_P(StorePatchTest, PatchesFilesWhosePagesAndLeavesAreNotTheSegments) {
   const Publication three = publication(3, {{"a", 5'000'001}, {"empty", 0}, {"b", 4'500'001}}, 64 * 1024);
   const Publication four = next_of(three, 4);
   ASSERT_TRUE(install(three).has_value());
-  const Result<StoredVersion> stored = install(patch_of(three, four));
-  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  ASSERT_THAT(install(patch_of(three, four)), Succeeds());
   EXPECT_TRUE(holds(directory() / "current", four));
 }
 
@@ -47,8 +48,7 @@ TEST_P(StorePatchTest, AppliesSegmentsWhoseCodeIsLong) {
   dense.manifest.chunk_bytes = 1024 * 1024;
   dense.digest_chunks();
   ASSERT_GT(dense.stream.size(), 24'000'000u);
-  const Result<StoredVersion> stored = install(dense);
-  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  ASSERT_THAT(install(dense), Succeeds());
   EXPECT_TRUE(holds(directory() / "current", four));
 }
 
@@ -64,8 +64,7 @@ TEST_P(StorePatchTest, TakesChunksInAnyOrder) {
 }
 
 TEST_P(StorePatchTest, SegmentsAreAppliedBeforeThePatchIsComplete) {
-  ASSERT_TRUE(begin(patch).has_value());
-  ASSERT_TRUE(put(patch, 0, patch.manifest.chunk_count() - 1).has_value());
+  ASSERT_TRUE(arrive(patch, 0, patch.manifest.chunk_count() - 1).has_value());
   EXPECT_TRUE(eventually_half_made(two));
 }
 
@@ -87,8 +86,7 @@ TEST_P(StorePatchTest, ServesThePatchFromMemoryAndFromDisk) {
 }
 
 TEST_P(StorePatchTest, RestartAfterTheLastChunkAppliesThePatchAnew) {
-  ASSERT_TRUE(begin(patch).has_value());
-  ASSERT_TRUE(put(patch).has_value());
+  ASSERT_TRUE(arrive(patch).has_value());
   settle();
   open();
   EXPECT_FALSE(fs::exists(layout().incoming(Version{2}))) << "what was half made is thrown away";
@@ -114,9 +112,7 @@ TEST_P(StorePatchTest, BaseThatIsNotHereIsAWrongBase) {
 
 TEST_P(StorePatchTest, DamagedBaseIsToldApartAndLeavesEverythingAsItWas) {
   overwrite(layout().complete(Version{1}) / "model.safetensors", 2'000'000, "damage");
-  const Result<StoredVersion> stored = install(patch);
-  ASSERT_FALSE(stored.has_value());
-  EXPECT_EQ(stored.error().code, Errc::kWrongBase) << stored.error().message();
+  EXPECT_THAT(install(patch), FailsWith(Errc::kWrongBase));
   EXPECT_EQ(store_->current(), Version{1});
   store_->discard(id());
   ASSERT_TRUE(install(two).has_value()) << "the whole version repairs it";
@@ -137,9 +133,7 @@ TEST_P(StorePatchTest, PatchOfAnotherBaseUnderTheSameNumberIsAWrongBase) {
 TEST_P(StorePatchTest, BytesThatAreNoPatchAreCorruptThoughTheirChunksMatch) {
   for (const std::size_t cut : {std::size_t{10}, std::size_t{1000}, patch.stream.size() - 1}) {
     const Publication bad = payload_of(one, two, patch.stream.substr(0, cut));
-    const Result<StoredVersion> stored = install(bad);
-    ASSERT_FALSE(stored.has_value());
-    EXPECT_EQ(stored.error().code, Errc::kCorrupt) << cut;
+    EXPECT_THAT(install(bad), FailsWith(Errc::kCorrupt)) << cut;
     store_->discard(bad.manifest.id());
   }
   std::string flipped = patch.stream;
@@ -156,10 +150,8 @@ TEST_P(StorePatchTest, PatchToAnotherResultThanItsManifestSaysIsCorrupt) {
 }
 
 TEST_P(StorePatchTest, PayloadsOfOneVersionReplaceOneAnother) {
-  ASSERT_TRUE(begin(patch).has_value());
-  ASSERT_TRUE(put(patch, 0, 2).has_value());
-  ASSERT_TRUE(begin(two).has_value());
-  ASSERT_TRUE(put(two, 0, 10).has_value());
+  ASSERT_TRUE(arrive(patch, 0, 2).has_value());
+  ASSERT_TRUE(arrive(two, 0, 10).has_value());
   ASSERT_TRUE(install(patch).has_value());
   EXPECT_TRUE(holds(directory() / "current", two));
   settle();
@@ -167,8 +159,7 @@ TEST_P(StorePatchTest, PayloadsOfOneVersionReplaceOneAnother) {
 }
 
 TEST_P(StorePatchTest, DiscardLeavesNothingAndTheBaseStays) {
-  ASSERT_TRUE(begin(patch).has_value());
-  ASSERT_TRUE(put(patch).has_value());
+  ASSERT_TRUE(arrive(patch).has_value());
   store_->discard(id());
   settle();
   EXPECT_TRUE(fs::is_empty(directory() / "incoming"));
@@ -196,8 +187,7 @@ TEST_P(StorePatchTest, BaseStaysWhileAPatchIsAppliedToIt) {
   options_.versions_kept = 1;
   open();
   const Publication nine = next_of(one, 9);
-  ASSERT_TRUE(begin(nine).has_value());
-  ASSERT_TRUE(put(nine).has_value());
+  ASSERT_TRUE(arrive(nine).has_value());
   ASSERT_TRUE(begin(patch).has_value());
   ASSERT_TRUE(finish(nine).has_value());
   settle();
@@ -255,8 +245,7 @@ TEST_P(StoreOpenPatchTest, IsAppliedAsItGrowsAndInstalledAtItsEnd) {
   ASSERT_TRUE(put_part(0, {0, 1}).has_value());
   store_->grow(whole.manifest);
   ASSERT_TRUE(put(whole, 4, whole.manifest.chunk_count()).has_value());
-  const Result<StoredVersion> stored = finish(whole);
-  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  ASSERT_THAT(finish(whole), Succeeds());
   EXPECT_TRUE(holds(directory() / "current", two));
   open();
   ASSERT_EQ(store_->patches().size(), 1u) << "its record and its file are those of one that never was open";
@@ -340,7 +329,7 @@ class StoreSpareUpdateTest : public StorePatchTest {
   [[nodiscard]] Publication patch_to_last() const { return patch_of(versions_.end()[-2], versions_.back()); }
   [[nodiscard]] fs::path base() const { return directory() / "current" / "model.safetensors"; }
   /// In a cell that no later version changes: next_of() changes the first byte of a cell alone.
-  static void damage_middle(const fs::path& path) { damage(path, kBytes / 2 + 1); }
+  static void damage_middle(const fs::path& path) { flip_bit(path, kBytes / 2 + 1); }
 
   std::vector<Publication> versions_;
 };
@@ -349,8 +338,7 @@ TEST_P(StoreSpareUpdateTest, SpareFilesBecomeTheNextVersionWhereTheyAre) {
   ASSERT_EQ(store_->spare(), Version{2});
   damage_middle(base());  // nobody reads it
   add(next_of(versions_.back(), 5));
-  const Result<StoredVersion> stored = install(patch_to_last());
-  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  ASSERT_THAT(install(patch_to_last()), Succeeds());
   EXPECT_TRUE(holds(directory() / "current", versions_.back()));
 }
 
@@ -396,7 +384,7 @@ TEST_P(StorePatchTest, RotInTheNewestVersionIsFoundAndTheVersionGivenUp) {
     const Publication next = next_of(last, version);
     ASSERT_TRUE(install(patch_of(last, next)).has_value());
     const fs::path file = layout().complete(Version{version}) / "model.safetensors";
-    damage(file, kBytes - 3);
+    flip_bit(file, kBytes - 3);
     const Instant limit = loop_.now() + std::chrono::seconds(2);
     ASSERT_TRUE(eventually([&] { return lost.has_value() || loop_.now() > limit; }));
     if (lost) {
@@ -404,7 +392,7 @@ TEST_P(StorePatchTest, RotInTheNewestVersionIsFoundAndTheVersionGivenUp) {
       EXPECT_EQ(store_->current(), Version{version - 1});
       EXPECT_EQ(store_->find(Version{version}), nullptr);
     } else {
-      damage(file, kBytes - 3);
+      flip_bit(file, kBytes - 3);
       await_durable(Version{version});
     }
     last = next;

@@ -6,18 +6,13 @@
 #include <functional>
 
 #include "patch/snapshot/mapped_file.h"
+#include "tests/result_matchers.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
 
 namespace weightcast {
 namespace {
 
 namespace fs = std::filesystem;
-
-MATCHER_P2(FailsWith, code, words, "fails for that reason") {
-  if (arg.has_value()) return false;
-  *result_listener << arg.error().message();
-  return arg.error().code == code && arg.error().detail.find(words) != std::string::npos;
-}
 
 class SingleCopyTest : public StorePatchTest {
  protected:
@@ -92,8 +87,7 @@ TEST_P(SingleCopyTest, AStepReadsNoCellsButThoseThatItChanges) {
   await_durable(Version{2});
   const Publication three = next_of(two, 3);
   overwrite(file(Version{2}), kBytes / 2 + 1, "\xff");
-  const Result<StoredVersion> stored = install(listed_patch(two, three));
-  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  ASSERT_THAT(install(listed_patch(two, three)), Succeeds());
   std::string expected = three.stream;
   expected[kBytes / 2 + 1] = '\xff';
   EXPECT_EQ(*read_file(real_files(), file(Version{3}), kGiB), expected);
@@ -109,8 +103,7 @@ TEST_P(SingleCopyTest, RotThatIsFoundWhileReadersAreWaitedForEndsTheStep) {
   overwrite(file(Version{2}), kBytes / 2 + 1, "\xff");
   const Publication step = listed_patch(two, next_of(two, 3));
   const Status ended = [&]() -> Status {
-    WC_TRY(begin(step));
-    WC_TRY(put(step));
+    WC_TRY(arrive(step));
     std::optional<Result<StoredVersion>> said;
     store_->finish(step.manifest.id(), [&](auto result) { said = std::move(result); });
     EXPECT_TRUE(eventually([&] { return said.has_value() || store_->partial().empty(); }));
@@ -118,29 +111,25 @@ TEST_P(SingleCopyTest, RotThatIsFoundWhileReadersAreWaitedForEndsTheStep) {
     WC_TRY(await(said));
     return {};
   }();
-  ASSERT_FALSE(ended.has_value());
-  EXPECT_EQ(ended.error().code, Errc::kWrongBase);
+  EXPECT_THAT(ended, FailsWith(Errc::kWrongBase));
   settle();
   EXPECT_EQ(store_->current(), kNoVersion);
   EXPECT_TRUE(fs::is_empty(layout().undo()));
 }
 
 TEST_P(SingleCopyTest, WhatIsLeftOfAnotherPayloadOfTheVersionIsNotInItsWay) {
-  ASSERT_TRUE(begin(patch).has_value());
-  ASSERT_TRUE(put(patch).has_value());
+  ASSERT_TRUE(arrive(patch).has_value());
   // A packed payload that was given up when the disk had no room for another name in the trash.
   fs::create_directory(layout().incoming(Version{2}));
   std::ofstream(layout().incoming(Version{2}) / "model.safetensors") << "half of it";
-  const Result<StoredVersion> stored = finish(patch);
-  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  ASSERT_THAT(finish(patch), Succeeds());
   await_durable(Version{2});
   settle();
   expect_only(two);
 }
 
 TEST_P(SingleCopyTest, NothingIsTouchedBeforeThePatchIsWhole) {
-  ASSERT_TRUE(begin(patch).has_value());
-  ASSERT_TRUE(put(patch, 0, patch.manifest.chunk_count() - 1).has_value());
+  ASSERT_TRUE(arrive(patch, 0, patch.manifest.chunk_count() - 1).has_value());
   settle();
   expect_only(one);
 }
@@ -167,8 +156,7 @@ void SingleCopyTest::expect_readers_waited_for() {
     const Publication to = next_of(from, from.manifest.version.value + 1);
     const Publication step = patch_of(from, to);
     std::shared_ptr<void> held = reader(file(from.manifest.version));
-    ASSERT_TRUE(begin(step).has_value());
-    ASSERT_TRUE(put(step).has_value());
+    ASSERT_TRUE(arrive(step).has_value());
     std::optional<Result<StoredVersion>> stored;
     store_->finish(step.manifest.id(), [&](auto r) { stored = std::move(r); });
     EXPECT_EQ(store_->pending_in_place_update(), kNoVersion) << "nobody has to let go while it is prepared";
@@ -231,8 +219,7 @@ TEST_P(SingleCopyTest, VersionThatWasWaitedForInVainMakesWayForANewerOne) {
   EXPECT_THAT(install(patch), FailsWith(Errc::kTimedOut, "in use by"));
   reader.reset();
   const Publication three = next_of(two, 3);
-  const Result<StoredVersion> stored = install(patch_of(one, three));
-  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  ASSERT_THAT(install(patch_of(one, three)), Succeeds());
   await_durable(Version{3});
   settle();
   expect_only(three);
@@ -248,8 +235,7 @@ TEST_P(SingleCopyTest, BadPatchesAreReverted) {
        {payload_of(one, two, flipped), lying, payload_of(one, two, patch.stream.substr(0, patch.stream.size() - 1)),
         payload_of(one, two, patch.stream.substr(0, patch.stream.size() / 2))}) {
     const Result<StoredVersion> stored = install(bad);
-    ASSERT_FALSE(stored.has_value());
-    EXPECT_EQ(stored.error().code, Errc::kCorrupt) << stored.error().message();
+    EXPECT_THAT(stored, FailsWith(Errc::kCorrupt));
     settle();
     expect_only(one);
   }
@@ -260,9 +246,7 @@ TEST_P(SingleCopyTest, BadPatchesAreReverted) {
 TEST_P(SingleCopyTest, DamagedBaseStaysAsItWasAndTheWholeVersionRepairsIt) {
   overwrite(file(Version{1}), 2'000'000, "damage");
   const std::string damaged = *read_file(real_files(), file(Version{1}), kGiB);
-  const Result<StoredVersion> stored = install(patch);
-  ASSERT_FALSE(stored.has_value());
-  EXPECT_EQ(stored.error().code, Errc::kWrongBase) << stored.error().message();
+  EXPECT_THAT(install(patch), FailsWith(Errc::kWrongBase));
   EXPECT_EQ(store_->current(), Version{1});
   EXPECT_EQ(*read_file(real_files(), file(Version{1}), kGiB), damaged);
   ASSERT_TRUE(install(two).has_value());
@@ -300,15 +284,12 @@ class SingleCopySmallDiskTest : public SmallDiskTest {
 };
 
 TEST_P(SingleCopySmallDiskTest, JournalThatFindsNoRoomLeavesTheOldVersion) {
-  ASSERT_TRUE(begin(patch).has_value());
-  ASSERT_TRUE(put(patch).has_value());
+  ASSERT_TRUE(arrive(patch).has_value());
   fill();
   // Room for a few segments' old bytes, for none, and for all.
   for (const std::uintmax_t room : {std::uintmax_t{40'960}, std::uintmax_t{0}}) {
     fs::resize_file(directory() / "filler", fs::file_size(directory() / "filler") - room);
-    const Result<StoredVersion> stored = finish(patch);
-    ASSERT_FALSE(stored.has_value());
-    EXPECT_EQ(stored.error().code, Errc::kNoSpace) << stored.error().message();
+    EXPECT_THAT(finish(patch), FailsWith(Errc::kNoSpace));
     EXPECT_TRUE(holds(directory() / "current", one));
     EXPECT_TRUE(fs::is_empty(layout().undo()));
     fill();

@@ -8,6 +8,7 @@
 
 #include "base/files/posix_file_system.h"
 #include "tests/base/descriptor_limit.h"
+#include "tests/result_matchers.h"
 #include "tests/transport/io/disk/faulty_disk.h"
 #include "tests/transport/io/store/store_fixture.h"
 
@@ -74,8 +75,7 @@ TEST_P(StoreTest, RefusesChunksThatItDoesNotHave) {
 TEST_P(StoreTest, ResumesFromWhatIsOnDisk) {
   const Publication p = publication(7);
   open();
-  ASSERT_TRUE(begin(p).has_value());
-  ASSERT_TRUE(put(p, 3, 9).has_value());
+  ASSERT_TRUE(arrive(p, 3, 9).has_value());
   open();
   ASSERT_EQ(store_->partial().size(), 1u);
   const Result<PartialVersion> resumed = begin(p);
@@ -94,8 +94,7 @@ TEST_P(StoreTest, ThrowsAwayAPartUnderAnotherManifest) {
   const Publication p = publication(7);
   Publication other = publication(7, {{"x", 9'000}});
   open();
-  ASSERT_TRUE(begin(p).has_value());
-  ASSERT_TRUE(put(p, 0, 4).has_value());
+  ASSERT_TRUE(arrive(p, 0, 4).has_value());
   EXPECT_EQ(begin(other)->held.count(), 0u);
   ASSERT_TRUE(put(other).has_value());
   const Result<StoredVersion> stored = finish(other);
@@ -167,8 +166,7 @@ TEST_P(StoreTest, SnapshotMayHaveMoreFilesThanTheProcessMayOpen) {
   for (int i = 0; i < 4'000; ++i) table.push_back({"file-" + std::to_string(i), 3});
   const Publication p = publication(1, table);  // a chunk spans some 1,400 files
   store_ = std::move(*Store::open(loop_, few->files, options_));
-  const Result<StoredVersion> stored = install(p);
-  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  ASSERT_THAT(install(p), Succeeds());
   EXPECT_LE(few->files.open_files().size(), few->files.open_files().files_max());
   EXPECT_TRUE(holds(directory() / "current", p));
   const Result<BufferRef> chunk = read(Version{1}, 1);
@@ -183,12 +181,10 @@ TEST_P(StoreTest, ManyVersionsTakeFewDescriptors) {
   options_.versions_kept = 100;
   store_ = std::move(*Store::open(loop_, few->files, options_));
   for (std::uint64_t v = 1; v <= 100; ++v) {
-    const Result<StoredVersion> stored = install(publication(v));
-    ASSERT_TRUE(stored.has_value()) << stored.error().message();
+    ASSERT_THAT(install(publication(v)), Succeeds());
   }
   for (std::uint64_t v = 1; v <= 100; ++v) {
-    const Result<BufferRef> chunk = read(Version{v}, 3);
-    ASSERT_TRUE(chunk.has_value()) << chunk.error().message();
+    ASSERT_THAT(read(Version{v}, 3), Succeeds());
   }
   EXPECT_EQ(store_->versions().size(), 100u);
   store_.reset();
@@ -220,8 +216,7 @@ TEST_P(StoreTest, ImportsWhatTheCallerWrote) {
   }
   EXPECT_EQ(begin(p).error().code, Errc::kBusy);
   EXPECT_EQ(finish_import(p.manifest).error().code, Errc::kInvalidArgument);
-  const Result<StoredVersion> stored = finish_import(p.manifest, p.digests);
-  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  ASSERT_THAT(finish_import(p.manifest, p.digests), Succeeds());
   EXPECT_TRUE(holds(directory() / "current", p));
   EXPECT_EQ(content_digest_of((*read(Version{7}, 2))->bytes()), p.digests[2]);
   open();  // not synced yet, perhaps: looked at again
@@ -299,10 +294,7 @@ TEST_F(StorePublishedPatch, HasItsDigestsOverARestartOnceTheyAreAdded) {
 
 TEST_P(StoreTest, SaysWhoHoldsTheLock) {
   open();
-  const Result<std::unique_ptr<Store>> second = Store::open(loop_, real_files(), options_);
-  ASSERT_FALSE(second.has_value());
-  EXPECT_EQ(second.error().code, Errc::kBusy);
-  EXPECT_NE(second.error().detail.find(std::to_string(::getpid())), std::string::npos) << second.error().detail;
+  EXPECT_THAT(Store::open(loop_, real_files(), options_), FailsWith(Errc::kBusy, std::to_string(::getpid())));
 }
 
 TEST_P(StoreTest, SaysThatTheDirectoryCannotBeWritten) {
@@ -316,16 +308,14 @@ TEST_P(StoreTest, SaysThatTheDirectoryCannotBeWritten) {
   if (::mount("none", directory().c_str(), "tmpfs", MS_RDONLY, "size=1m") != 0) GTEST_SKIP() << "cannot mount here";
   const Result<std::unique_ptr<Store>> refused = Store::open(loop_, real_files(), options_);
   ::umount(directory().c_str());
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().code, Errc::kNotAllowed);
+  EXPECT_THAT(refused, FailsWith(Errc::kNotAllowed));
 }
 
 TEST_P(StoreTest, LeavesNothingBehindWhenThereIsNoRoom) {
   fs::create_directories(directory());
   if (::mount("none", directory().c_str(), "tmpfs", 0, "size=2m") != 0) GTEST_SKIP() << "needs root, to mount a tmpfs";
   open();
-  const Result<PartialVersion> refused = begin(publication(7, {{"a", 100'000}, {"b", 4 * kMiB}}));
-  EXPECT_EQ(refused.error().code, Errc::kNoSpace);
+  EXPECT_THAT(begin(publication(7, {{"a", 100'000}, {"b", 4 * kMiB}})), FailsWith(Errc::kNoSpace));
   EXPECT_TRUE(fs::is_empty(layout().incoming()));
   EXPECT_TRUE(fs::is_empty(layout().records()));
   EXPECT_TRUE(install(publication(8)).has_value());
@@ -344,9 +334,7 @@ TEST_P(StoreTest, GoesOnAfterAWriteThatFailed) {
     ASSERT_TRUE(begin(p).has_value());
     disk.fail_after(5, code);
     const Status failed = put(p);
-    ASSERT_FALSE(failed.has_value());
-    EXPECT_EQ(failed.error().code, code);
-    EXPECT_NE(failed.error().detail.find("version 7"), std::string::npos) << failed.error().detail;
+    ASSERT_THAT(failed, FailsWith(code, "version 7"));
     const bool advises = failed.error().detail.find("df -i for files") != std::string::npos;
     EXPECT_EQ(advises, code == Errc::kNoSpace) << failed.error().detail;
     const std::uint32_t held = begin(p)->held.count();
