@@ -3,18 +3,16 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <mutex>
-#include <thread>
 
 #include "base/exception_error.h"
-#include "base/random.h"
 #include "trainer/loop/learner_metrics.h"
 #include "trainer/loop/loop_meter.h"
 #include "trainer/loop/ranks.h"
 #include "trainer/loop/run_state.h"
 #include "trainer/loop/serving_control.h"
+#include "trainer/loop/step_maker.h"
 #include "trainer/rollouts/evaluation.h"
 #include "trainer/rollouts/examples.h"
 #include "trainer/update/training_batch.h"
@@ -61,6 +59,7 @@ class Loop final : public Learner {
   Loop(std::unique_ptr<RunState> state, StepObserver observer)
       : state_(std::move(state)),
         s_(*state_),
+        steps_(make_step_maker(s_)),
         meter_(s_.config),
         observer_(std::move(observer)),
         worker_cost_before_(s_.worker_cost),
@@ -142,7 +141,7 @@ class Loop final : public Learner {
     {
       const Phase phase(metrics, "update");
       is_whole_ = false;
-      WC_ASSIGN(const Metrics updates, make_step(batch, stop));
+      WC_ASSIGN(const Metrics updates, steps_->make_step(batch, stop));
       metrics.insert(updates.begin(), updates.end());
     }
     ++s_.step;
@@ -173,22 +172,6 @@ class Loop final : public Learner {
     WC_TRY(observe(metrics, batch.lags));
     if (s_.config.checkpoint_interval > 0 && s_.step % s_.config.checkpoint_interval == 0) checkpoint();
     return {};
-  }
-
-  /// The policy's own; with paced_step_s one that computes nothing and takes as long. That ends early once `stop` is
-  /// set.
-  Result<Metrics> make_step(const TrainingBatch& batch, const std::atomic<bool>& stop) {
-    if (s_.config.paced_step_s <= 0) {
-      WC_TRY(tell(s_.group.get(), Command::kStep, s_.step, &batch));
-      return train_step(*s_.policy, s_.reference ? &*s_.reference : nullptr, batch, s_.config, s_.step);
-    }
-    Random random(s_.config.seed + s_.step);
-    const double share = 1 + s_.config.paced_jitter * (2 * random.unit() - 1);
-    const Instant end = steady_now() + from_seconds(s_.config.paced_step_s * share);
-    while (!stop && steady_now() < end) {
-      std::this_thread::sleep_for(std::min<Duration>(end - steady_now(), std::chrono::milliseconds(100)));
-    }
-    return Metrics();
   }
 
   /// Hears what the workers have said since the last time, and tells them whether they are wanted.
@@ -417,6 +400,7 @@ class Loop final : public Learner {
 
   const std::unique_ptr<RunState> state_;
   RunState& s_;
+  const std::unique_ptr<StepMaker> steps_;
   LoopMeter meter_;
   const StepObserver observer_;
   std::optional<ServingControl> serving_;
