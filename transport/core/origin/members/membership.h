@@ -102,7 +102,7 @@ struct Member {
   std::uint32_t chunks_total = 0;
   Instant progress_at{};  ///< when it said so
   double receive_bytes_per_s = 0;
-  std::optional<Instant> slow_since;  ///< far below last_received, with a payload that the origin has forgotten
+  std::optional<Instant> slow_since;  ///< far below what is usual, with a payload that the origin has forgotten
   Duration slow_for = std::chrono::seconds(10);  ///< after which it gets another
   std::uint64_t bytes_received = 0;
   std::uint64_t bytes_sent = 0;
