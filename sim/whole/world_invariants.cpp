@@ -158,7 +158,7 @@ void WorldRun::check_version(Host& host, FileSystem& disk, const std::filesystem
     return violate(host, fmt::format("has version {}, which was refused", version.value));
   }
   if (host.rotten_somewhere) {
-    // A step reads nothing but what it changes. What has rotted beside that the store finds by itself, soon; nobody
+    // A step reads nothing but what it changes. The store soon finds by itself what has rotted beside that; nobody
     // looks for it while the host is down.
     if (!host.runs()) return;
     const auto seen = host.wrong_since.emplace(version, clock_.now()).first;

@@ -241,8 +241,7 @@ TEST_P(StoreLossySync, WhatTheNextStartCallsDurableIsOnTheDisk) {
     host.files.restart();
     ASSERT_TRUE(host.start()) << host.open_error->message();
     host.note_durable();
-    host.end_process();
-    host.files.power_cut();
+    host.cut_power();
     ASSERT_TRUE(host.start()) << host.open_error->message();
     ASSERT_GE(host.store->current(), host.durable);
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -24,21 +25,50 @@ inline Publication tree_of(std::uint64_t version) {
   return p;
 }
 
-inline const Publication& snapshot(std::uint64_t version) {
-  static std::map<std::uint64_t, Publication> made;
-  if (const auto found = made.find(version); found != made.end()) return found->second;
-  Publication p = version == 1 ? tree_of(1) : next_of(snapshot(version - 1), version);
-  return made.emplace(version, std::move(p)).first->second;
-}
+/// The payloads of one run. Those of two runs have other bytes; of runs that are four apart, the same.
+class Payloads {
+ public:
+  explicit Payloads(std::uint32_t run) : run_(run) {}
 
-/// Every other one lists its changes.
-inline const Publication& patch_to(std::uint64_t version) {
-  static std::map<std::uint64_t, Publication> made;
-  if (const auto found = made.find(version); found != made.end()) return found->second;
-  const SparseForm form = version % 2 == 0 ? SparseForm::kListed : SparseForm::kModelled;
-  Publication p = weightcast::patch_of(snapshot(version - 1), snapshot(version), 8192, form);
-  return made.emplace(version, std::move(p)).first->second;
-}
+  [[nodiscard]] const Publication& snapshot(std::uint64_t version) {
+    return made(snapshots_, version, [&] {
+      if (version > 1) return next_of(snapshot(version - 1), version);
+      Publication first = tree_of(1 + 1000 * std::uint64_t(run_));
+      first.manifest.version = Version{1};
+      return first;
+    });
+  }
+  /// Every other one lists its changes.
+  [[nodiscard]] const Publication& patch_to(std::uint64_t version) {
+    return made(patches_, version, [&] {
+      const SparseForm form = version % 2 == 0 ? SparseForm::kListed : SparseForm::kModelled;
+      return weightcast::patch_of(snapshot(version - 1), snapshot(version), 8192, form);
+    });
+  }
+  [[nodiscard]] const Publication& packed_to(std::uint64_t version) {
+    return made(packed_, version, [&] { return packed_payload(snapshot(version), 8192); });
+  }
+
+  [[nodiscard]] static Payloads& of(std::uint32_t run) {
+    static std::array<Payloads, 4> runs{Payloads(0), Payloads(1), Payloads(2), Payloads(3)};
+    return runs.at(run % runs.size());
+  }
+
+ private:
+  using Made = std::map<std::uint64_t, Publication>;
+
+  template <typename Make>
+  static const Publication& made(Made& all, std::uint64_t version, Make make) {
+    if (const auto found = all.find(version); found != all.end()) return found->second;
+    return all.emplace(version, make()).first->second;
+  }
+
+  const std::uint32_t run_;
+  Made snapshots_, patches_, packed_;
+};
+
+inline const Publication& snapshot(std::uint64_t version) { return Payloads::of(0).snapshot(version); }
+inline const Publication& patch_to(std::uint64_t version) { return Payloads::of(0).patch_to(version); }
 
 /// One host: its disk, and the process that has a store on it.
 class StoreHost {

@@ -191,7 +191,8 @@ TEST_F(StoreLogTest, OfTheRunBeforeTheVersionInUseMovesToMemoryAndBack) {
   }
 }
 
-// What the disk had of a version before it was in memory may come back in part, beside a record that calls it durable.
+// A part of what the disk had of a version before it was in memory may come back, beside a record that calls it
+// durable.
 TEST_F(StoreLogTest, AVersionOnTheDiskIsNotBelievedWhileThereIsALog) {
   ASSERT_NO_FATAL_FAILURE(receive_up_to(2));
   host.end_process();

@@ -2,11 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,48 +21,6 @@ namespace weightcast::sim {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The payloads of one run. Those of two runs have other bytes; of runs that are four apart, the same.
-class Payloads {
- public:
-  explicit Payloads(std::uint32_t run) : run_(run) {}
-
-  [[nodiscard]] const Publication& snapshot(std::uint64_t version) {
-    return made(snapshots_, version, [&] {
-      if (version > 1) return next_of(snapshot(version - 1), version);
-      Publication first = tree_of(1 + 1000 * std::uint64_t(run_));
-      first.manifest.version = Version{1};
-      return first;
-    });
-  }
-  /// Every other one lists its changes.
-  [[nodiscard]] const Publication& patch_to(std::uint64_t version) {
-    return made(patches_, version, [&] {
-      const SparseForm form = version % 2 == 0 ? SparseForm::kListed : SparseForm::kModelled;
-      return weightcast::patch_of(snapshot(version - 1), snapshot(version), 8192, form);
-    });
-  }
-  [[nodiscard]] const Publication& packed_to(std::uint64_t version) {
-    return made(packed_, version, [&] { return packed_payload(snapshot(version), 8192); });
-  }
-
-  [[nodiscard]] static Payloads& of(std::uint32_t run) {
-    static std::array<Payloads, 4> runs{Payloads(0), Payloads(1), Payloads(2), Payloads(3)};
-    return runs.at(run % runs.size());
-  }
-
- private:
-  using Made = std::map<std::uint64_t, Publication>;
-
-  template <typename Make>
-  static const Publication& made(Made& all, std::uint64_t version, Make make) {
-    if (const auto found = all.find(version); found != all.end()) return found->second;
-    return all.emplace(version, make()).first->second;
-  }
-
-  const std::uint32_t run_;
-  Made snapshots_, patches_, packed_;
-};
 
 /// One host, whose store is used and whose disk fails as a seed says.
 class Schedule {
@@ -351,7 +307,7 @@ class Schedule {
   /// What holds at any time.
   void look() {
     host_.files.observe([&](FileSystem& files) {
-      // What a sync has lost is noticed a moment later.
+      // The store notices a moment later what a sync has lost.
       const Result<fs::path> target = files.read_link(kState / "current");
       if (!lossy_ && target.has_value() && exists(files, kState / "current")) {
         const auto named = StoreLayout::named(target->filename().native());

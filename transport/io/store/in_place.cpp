@@ -30,14 +30,6 @@ unsigned threads_of(const InPlaceWork& work) {
   return work.files->table().size_bytes() >= kParallelBytesMin ? work.threads : 1;
 }
 
-Status sync_files(VersionFiles& files) {
-  for (std::size_t i = 0; i < files.table().files().size(); ++i) {
-    WC_ASSIGN(const FileRef file, files.file(i));
-    WC_TRY(file->sync_data());
-  }
-  return {};
-}
-
 /// What stands in the cells that will change goes to the journal; nothing is written.
 class JournalStreams final : public ApplyStreams {
  public:
@@ -214,12 +206,8 @@ Result<bool> is_made(const StoreLayout& layout, Version version, unsigned thread
   // It came whole, after a try to make it in place, and a power cut has torn its record: a mark there would not count.
   if (!record->manifest.id().is_encoded() && !record->digests.complete()) return false;
   if (layout.in_memory()) return snapshot_matches(record->manifest, **files, threads);
-  // A sync may have failed while the process lived: another one alone would say nothing.
-  const std::atomic<bool> wanted = true;
-  const Status written = write_again(layout, *record, **files, wanted);
-  if (!written.has_value()) return no_if_wrong(written.error());
-  WC_TRY(sync_files(**files));
-  WC_TRY(sync_names_and_mark(layout, version, **files));
+  const Status durable = make_durable_again(layout, *record, **files);
+  if (!durable.has_value()) return no_if_wrong(durable.error());
   return true;
 }
 

@@ -225,14 +225,15 @@ Result<RestoredLog> restore_from_log(const StoreLayout& layout, const Records& r
 Status adopt_versions_on_disk(const StoreLayout& layout, const Records& records, unsigned threads) {
   const StoreLayout disk = layout.on_disk();
   WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), disk.versions()));
-  WC_ASSIGN(const auto anchor, open_newest_anchor(layout));
-  const Version newest_anchor = anchor ? anchor->record.manifest.version : kNoVersion;
   std::vector<Version> versions;
   for (const std::string& name : names) {
     const auto payload = layout.payload_of(name);
     if (payload && payload->is_full()) versions.push_back(payload->version);
   }
+  if (versions.empty()) return {};  // as at every start but the first in memory
   std::ranges::sort(versions, std::greater<>());
+  WC_ASSIGN(const auto anchor, open_newest_anchor(layout));
+  const Version newest_anchor = anchor ? anchor->record.manifest.version : kNoVersion;
   bool anchored = false;
   for (const Version version : versions) {
     const auto record = records.find(version);

@@ -1,7 +1,6 @@
 #include "transport/io/store/store_recovery.h"
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <map>
 #include <optional>
@@ -33,9 +32,12 @@ class Recovery {
     // Of when versions were on the disk, before they are adopted.
     if (layout_.in_memory()) WC_TRY(settle_in_place(layout_.on_disk(), threads_));
     WC_TRY(read_records());
-    WC_ASSIGN(const std::vector<Version> anchors, anchors_in(layout_));
-    leaves_memory_ = !layout_.in_memory() && !anchors.empty();
-    if (layout_.in_memory()) WC_TRY(adopt_versions_on_disk(layout_, records_, threads_));
+    if (layout_.in_memory()) {
+      WC_TRY(adopt_versions_on_disk(layout_, records_, threads_));
+    } else {
+      WC_ASSIGN(const std::vector<Version> anchors, anchors_in(layout_));
+      leaves_memory_ = !anchors.empty();
+    }
     WC_TRY(look_at_complete());
     WC_TRY(look_at_log());
     WC_TRY(look_at_patches());
@@ -196,18 +198,10 @@ class Recovery {
     if (!leaves_memory_) return {};
     // On the disk nobody goes on with the log: what it has made durable has to be so without it.
     found_.anchor = kNoVersion;
-    return found_.complete.empty() ? Status() : make_durable(found_.complete.back());
-  }
-
-  Status make_durable(RecoveredVersion& version) {
-    const std::atomic<bool> wanted = true;
-    WC_TRY(write_again(layout_, version.record, *version.files, wanted));
-    for (std::size_t i = 0; i < version.files->table().files().size(); ++i) {
-      WC_ASSIGN(const FileRef file, version.files->file(i));
-      WC_TRY(file->sync_data());
-    }
-    WC_TRY(sync_names_and_mark(layout_, version.record.manifest.version, *version.files));
-    version.record.durable = true;
+    if (found_.complete.empty()) return {};
+    RecoveredVersion& last = found_.complete.back();
+    WC_TRY(make_durable_again(layout_, last.record, *last.files));
+    last.record.durable = true;
     return {};
   }
 

@@ -219,6 +219,21 @@ Status write_again(const StoreLayout& layout, const VersionRecord& record, Versi
   return rewrite_record(layout.files(), layout.record(record.manifest.version), record);
 }
 
+Status sync_files(VersionFiles& files) {
+  for (std::size_t i = 0; i < files.table().files().size(); ++i) {
+    WC_ASSIGN(const FileRef file, files.file(i));
+    WC_TRY(file->sync_data());
+  }
+  return {};
+}
+
+Status make_durable_again(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files) {
+  const std::atomic<bool> wanted = true;
+  WC_TRY(write_again(layout, record, files, wanted));
+  WC_TRY(sync_files(files));
+  return sync_names_and_mark(layout, record.manifest.version, files);
+}
+
 Result<std::optional<RecoveredVersion>> put_back(const StoreLayout& layout, Version base, bool is_newest,
                                                  unsigned threads) {
   WC_TRY(settle_in_place(layout, threads));

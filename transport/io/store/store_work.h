@@ -87,6 +87,12 @@ void bring_up_to_date(const StoreLayout& layout, Spare& spare, const std::vector
 [[nodiscard]] Result<std::optional<RecoveredVersion>> put_back(const StoreLayout& layout, Version base, bool is_newest,
                                                                unsigned threads);
 
+[[nodiscard]] Status sync_files(VersionFiles& files);
+
+/// Makes a version durable that a start has found or made: writes and syncs all of it, as a sync may have failed while
+/// the process before lived. Errors: kCorrupt, of write_again(); kNoSpace, kIo.
+[[nodiscard]] Status make_durable_again(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files);
+
 /// Deletes a damaged version. First switches `current` to `next`, of whatever run, or removes it if that is kNoVersion.
 /// If it was made in place of `base`, puts that back; kNoVersion: it was not.
 [[nodiscard]] Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version,
