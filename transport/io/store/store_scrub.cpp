@@ -7,6 +7,7 @@
 
 #include "transport/io/log.h"
 #include "transport/io/store/files/readable.h"
+#include "transport/io/store/files/snapshot_check.h"
 #include "transport/io/store/store.h"
 
 namespace weightcast {

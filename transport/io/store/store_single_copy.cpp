@@ -5,6 +5,7 @@
 #include "transport/io/log.h"
 #include "transport/io/store/files/readable.h"
 #include "transport/io/store/store_incoming.h"
+#include "transport/io/store/store_work.h"
 
 namespace weightcast {
 namespace {

@@ -10,6 +10,7 @@
 #include "base/time.h"
 #include "base/units.h"
 #include "patch/snapshot/snapshot_digest.h"
+#include "transport/io/store/files/readable.h"
 #include "transport/io/store/files/snapshot_check.h"
 #include "transport/io/store/in_place.h"
 
