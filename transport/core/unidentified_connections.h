@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/peer_identity.h"
+#include "base/time.h"
 #include "transport/core/action.h"
 
 namespace weightcast {
