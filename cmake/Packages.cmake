@@ -51,7 +51,7 @@ set(CPACK_DEBIAN_PACKAGE_HOMEPAGE "")
 set(version "${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}")
 set(CPACK_DEBIAN_DAEMON_PACKAGE_NAME weightcast)
 set(CPACK_DEBIAN_DAEMON_DESCRIPTION
-  "The daemon that each host runs: the origin on the trainer's, a worker on each inference host. Weights travel as lossless patches along chains of workers, and every byte is verified. With the command line and a small inference engine, weightcast-worker.")
+  "The daemon that each host runs: the origin on the trainer's, a worker on each inference host. Weights travel as lossless patches along chains of workers, and every byte is verified. With the command line and a small inference engine, weightcast-engine.")
 set(CPACK_DEBIAN_DAEMON_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_DAEMON_PACKAGE_DEPENDS "adduser")
 set(CPACK_DEBIAN_DAEMON_PACKAGE_RECOMMENDS "libcurl4")

@@ -123,7 +123,7 @@ demo_broadcast() {
 
 # A model that learns while its weights travel.
 demo_loop() {
-  build release weightcast weightcast-train weightcast-worker
+  build release weightcast weightcast-train weightcast-engine
   python3 demo/loop.py build/release/tools build/release/web/page.html build/demo/loop || exit 1
 }
 

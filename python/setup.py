@@ -27,7 +27,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE / "source" if (HERE / "source").is_dir() else HERE.parent
 SOURCES = ["CMakeLists.txt", "LICENSE", "base", "client", "cmake", "patch", "proto"]
 INSTALLED = os.environ.get("WEIGHTCAST_INSTALLED")
-COMMANDS = ["weightcast", "weightcast-worker"]
+COMMANDS = ["weightcast", "weightcast-engine"]
+# What a command was called in the release before.
+FORMER = {"weightcast-worker": "weightcast-engine"}
 SONAME = "libweightcast.so.0"
 
 
@@ -93,7 +95,8 @@ class BinaryDistribution(Distribution):
         super().parse_config_files(*args, **options)
         # Only where the programs are: elsewhere the commands would hide those that CMake has installed.
         if INSTALLED:
-            scripts = [f"{command} = weightcast._commands:{command.replace('-', '_')}" for command in COMMANDS]
+            names = {**{command: command for command in COMMANDS}, **FORMER}
+            scripts = [f"{name} = weightcast._commands:{command.replace('-', '_')}" for name, command in names.items()]
             self.entry_points = {**(self.entry_points or {}), "console_scripts": scripts}
 
 

@@ -208,7 +208,7 @@ def make_pages(programs, pages):
         shutil.copyfile(ROOT / name, pages / name)
     reference = pages / "reference"
     reference.mkdir()
-    for name in ("weightcast", "weightcast-train", "weightcast-worker"):
+    for name in ("weightcast", "weightcast-train", "weightcast-engine"):
         (reference / f"{name}.md").write_text(manual(programs / name))
     (reference / "c.md").write_text(c_reference())
     (reference / "python.md").write_text(python_reference())

@@ -7,7 +7,7 @@ cmd_site() {
   local programs=${1:-}
   if [[ -z $programs ]]; then
     install_packages "${packages_build[@]}"
-    build release weightcast weightcast-train weightcast-worker
+    build release weightcast weightcast-train weightcast-engine
     programs=build/release/tools
   fi
   # Debian's interpreter has Debian's mkdocs.

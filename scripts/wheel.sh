@@ -25,13 +25,13 @@ cmd_wheel() {
 wheel_of_daemons() {
   local tools=$1 dist=$2 out=$PWD/build/wheel component
   local installed=$out/installed package=$out/package made=$out/made
-  build wheel weightcast weightcast-worker weightcast_shared || die "wheel: could not be built"
+  build wheel weightcast weightcast-engine weightcast_shared || die "wheel: could not be built"
   rm -rf "$installed" "$package" "$made" "$dist"/weightcast-*
   mkdir -p "$installed" "$package" "$made"
   for component in programs library; do
     cmake --install "$out" --component $component --strip --prefix "$installed"
   done >"$out/install.log"
-  licences_of "$out" "$installed/licenses" weightcast weightcast-worker weightcast_shared
+  licences_of "$out" "$installed/licenses" weightcast weightcast-engine weightcast_shared
 
   say "packing"
   # The wheel is made of what the sdist holds, so that neither lacks a file of the package.

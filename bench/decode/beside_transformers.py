@@ -2,7 +2,7 @@
 
 Usage: tests/oracles/run.sh bench/decode/beside_transformers.py PROGRAM [--layers N] [--vocabulary N] [--batches 1,32]
 
-PROGRAM is weightcast-worker. Makes a model of Qwen3-0.6B's shapes with random weights in BF16, and continues the same
+PROGRAM is weightcast-engine. Makes a model of Qwen3-0.6B's shapes with random weights in BF16, and continues the same
 prompt greedily in both, on one thread. A step's time is that of --tokens tokens less that of two, so that loading and
 the prompt do not count. Processor time, because the host may be busy.
 """

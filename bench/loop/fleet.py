@@ -92,7 +92,7 @@ class Fleet:
 
     def start_worker(self, name):
         trust = {"keys": self.keys_of(name)} if self.keys else {"name": name}
-        self.start(name, "weightcast-worker", "run", *self.sets(
+        self.start(name, "weightcast-engine", "run", *self.sets(
             state_dir=self.directory / name, learner=self.addresses["learner"],
             spool_dir=self.directory / f"{name}-spool", **trust, **self.settings["worker"]))
 

@@ -48,7 +48,7 @@ Status LoopProcesses::start_workers(const std::string& learner, std::span<const 
   for (std::size_t worker = 0; worker < fleet_->worker_count(); ++worker) {
     const std::string name = worker_name(worker);
     ProcessSpec spec;
-    spec.argv = {(programs_ / "weightcast-worker").string(), "run"};
+    spec.argv = {(programs_ / "weightcast-engine").string(), "run"};
     std::vector<Setting> all = {{"learner", learner},
                                 {"keys", (scratch_.path() / "keys" / "workers" / (name + ".pem")).string()},
                                 {"state_dir", fleet_->state(worker + 1).string()},

@@ -18,11 +18,11 @@
 namespace weightcast::bench {
 
 /// The processes with which a learner in this one trains: an origin's daemon, and for each worker a daemon and
-/// `weightcast-worker run`, all on loopback, whose connections are proven and encrypted. They end with this object.
+/// `weightcast-engine run`, all on loopback, whose connections are proven and encrypted. They end with this object.
 /// Invariant: worker i runs beside the fleet's node i + 1.
 class LoopProcesses {
  public:
-  /// Starts the daemons of `workers` workers. `programs`: the directory of weightcast and weightcast-worker.
+  /// Starts the daemons of `workers` workers. `programs`: the directory of weightcast and weightcast-engine.
   /// Errors: those of Scratch::make() and Fleet::start().
   [[nodiscard]] static Result<std::unique_ptr<LoopProcesses>> start(const std::filesystem::path& programs,
                                                                     std::uint64_t workers);

@@ -4,7 +4,7 @@
 Usage: tests/oracles/run.sh --torch bench/publish/publish_to_tokens.py PROGRAMS [--layers 26] [--link 1gbit] [--changed 0.01] ...
 
 A model of Qwen3's shapes with random weights in BF16, an origin and two workers whose links are capped, and
-`weightcast-worker serve` at each, which is asked for one token after the other all the time. The floor is the patch at
+`weightcast-engine serve` at each, which is asked for one token after the other all the time. The floor is the patch at
 the link's rate and what the worker takes to apply it, as `weightcast trace` has it. WEIGHTCAST_LIBRARY names the
 client library.
 """
@@ -122,7 +122,7 @@ def main():
             publisher.wait(version, installed=1.0, timeout=300)
             for name in NAMES:
                 address = fleet.reserve(f"{name}-serve")
-                fleet.start(name, "weightcast-worker", "serve", model, "--name", "model", "--listen", address, "--state",
+                fleet.start(name, "weightcast-engine", "serve", model, "--name", "model", "--listen", address, "--state",
                             fleet.directory / name)
                 askers.append(Asker(address)) if serves(fleet, address) else None
             results = []

@@ -146,7 +146,7 @@ class World {
     double alone_s = 0;  // the longest of these, if nothing had kept it waiting
   };
 
-  // As weightcast-worker asks again, and as the learner's port takes a worker for dead.
+  // As weightcast-engine asks again, and as the learner's port takes a worker for dead.
   static constexpr double kRetryMin_s = 0.05, kRetryPerWorker_s = 0.002, kRetryMax_s = 2, kSilence_s = 20;
 
   [[nodiscard]] bool is_synchronous() const { return o_.train_share == 0; }

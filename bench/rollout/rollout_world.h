@@ -31,7 +31,7 @@ enum class Scheduling {
 };
 
 /// The whole of a simulated training loop: GPUs, responses, environments, learner and faults. A seed gives one run.
-/// Workers run the scheduler of weightcast-worker, or an ablated one; what they may generate, and what is trained on,
+/// Workers run the scheduler of weightcast-engine, or an ablated one; what they may generate, and what is trained on,
 /// is decided by the learner's replay buffer.
 struct RolloutWorldOptions {
   std::uint32_t gpus = 16;

@@ -17,5 +17,5 @@ def weightcast() -> None:
     _become("weightcast")
 
 
-def weightcast_worker() -> None:
-    _become("weightcast-worker")
+def weightcast_engine() -> None:
+    _become("weightcast-engine")

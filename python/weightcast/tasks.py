@@ -1,4 +1,4 @@
-"""A task of your own, in a process of its own: for weightcast-train and weightcast-worker, which start it.
+"""A task of your own, in a process of its own: for weightcast-train and weightcast-engine, which start it.
 
     from weightcast.tasks import Task, serve
 

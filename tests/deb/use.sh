@@ -16,6 +16,8 @@ apt-get update -q >log 2>&1 || { echo "skipped: no package lists: $(tail -n 2 lo
 install 1 weightcast libweightcast0 python3-weightcast
 getent passwd weightcast >/dev/null || fail "the units' user is missing"
 weightcast --version
+weightcast-engine --version
+# Its former name.
 weightcast-worker --version
 for file in lib/systemd/system/weightcast-worker.service share/man/man1/weightcast.1.gz share/weightcast/origin.toml \
   share/bash-completion/completions/weightcast share/doc/weightcast/copyright; do

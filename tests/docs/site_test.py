@@ -92,7 +92,7 @@ class Check(Here):
 class Whole(Here):
     def test_is_made_strictly_and_leads_nowhere_wrong(self):
         programs = pathlib.Path(os.environ["WEIGHTCAST_PROGRAM"]).parent if "WEIGHTCAST_PROGRAM" in os.environ else None
-        if programs is None or not all((programs / name).exists() for name in ("weightcast-train", "weightcast-worker")):
+        if programs is None or not all((programs / name).exists() for name in ("weightcast-train", "weightcast-engine")):
             self.skipTest("not all three programs are built")
         if subprocess.run(["/usr/bin/python3", "-c", "import mkdocs, material"], capture_output=True, check=False).returncode != 0:
             self.skipTest("mkdocs or its theme is not installed: ./run site does that")

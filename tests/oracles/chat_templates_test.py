@@ -1,4 +1,4 @@
-"""Conversations at `weightcast-worker serve` under each chat template that TRL ships: it renders as the template does, or
+"""Conversations at `weightcast-engine serve` under each chat template that TRL ships: it renders as the template does, or
 it refuses them."""
 
 import json

@@ -1,4 +1,4 @@
-"""`weightcast-worker serve` as OpenAI's own client sees it."""
+"""`weightcast-engine serve` as OpenAI's own client sees it."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""A tiny model of Qwen3's kind over bytes, behind `weightcast-worker serve`, for others' clients."""
+"""A tiny model of Qwen3's kind over bytes, behind `weightcast-engine serve`, for others' clients."""
 
 import json
 import os

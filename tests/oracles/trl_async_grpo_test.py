@@ -1,4 +1,4 @@
-"""`weightcast-worker serve` as TRL's asynchronous GRPO trainer uses it: trl_parts.py."""
+"""`weightcast-engine serve` as TRL's asynchronous GRPO trainer uses it: trl_parts.py."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""TRL's asynchronous GRPO trainer, whole and unmodified, with `weightcast-worker serve` in place of vLLM: it generates,
+"""TRL's asynchronous GRPO trainer, whole and unmodified, with `weightcast-engine serve` in place of vLLM: it generates,
 trains, and brings each step's weights to the server. What is not TRL's:
 
 - how weights travel. TRL's is NCCL between GPUs; the trainer takes another as `weight_transfer`: here

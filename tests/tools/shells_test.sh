@@ -37,7 +37,7 @@ for program; do
       expect issue "$name" keys iss
       expect FILES "$name" publish /
       ;;
-    weightcast-worker) expect --listen "$name" serve model --lis ;;
+    weightcast-engine) expect --listen "$name" serve model --lis ;;
     weightcast-train) expect plan "$name" pl ;;
   esac
   if command -v zsh >/dev/null; then zsh -n "$scratch/zsh" || fail "zsh does not read what $name prints"; fi

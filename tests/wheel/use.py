@@ -1,5 +1,5 @@
 """use.py WHEEL SOURCE_DIR: uses the wheel as a new user does, from the interpreter that runs this. First README's commands, as
-they are typed there; then a tiny model, which the trainer's side publishes and `weightcast-worker` generates with."""
+they are typed there; then a tiny model, which the trainer's side publishes and `weightcast-engine` generates with."""
 
 import json
 import os
@@ -94,9 +94,11 @@ def try_model(directory, source):
             run(["weightcast", "ready", "--state", flags[1], "--timeout", "60"], env=environment, cwd=directory)
         run(["python", "-B", "-c", PUBLISH, str(source / "tests" / "oracles")], env=environment, cwd=directory)
         model = run(["weightcast", "path", "--state", "worker"], env=environment, cwd=directory).strip()
-        said = run(["weightcast-worker", "generate", model, "--ids", "1,2,3", "--max-tokens", "5", "--json"],
+        said = run(["weightcast-engine", "generate", model, "--ids", "1,2,3", "--max-tokens", "5", "--json"],
                    env=environment, cwd=directory)
         ids = json.loads(said)["ids"]
+        former = [run([name, "--version"], env=environment, cwd=directory) for name in ("weightcast-engine", "weightcast-worker")]
+        assert former[0] == former[1], former
         assert 1 <= len(ids) <= 5, said
     except AssertionError:
         for log in logs:

@@ -4,7 +4,7 @@
 
 namespace weightcast {
 
-// What weightcast-worker can be told to do.
+// What weightcast-engine can be told to do.
 
 void add_worker_run_command(const Commands& commands);
 void add_worker_generate_command(const Commands& commands);

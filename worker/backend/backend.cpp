@@ -573,7 +573,7 @@ Result<std::unique_ptr<Backend>> Backend::start(FileSystem& files, std::unique_p
   if (is_its_own && options.on_switch == BackendSwitch::kRecompute) {
     return fail(
         Errc::kInvalidArgument, Op::kConfigure,
-        "what becomes of answers is for weightcast-worker serve to say: start it with --in-flight recompute, and "
+        "what becomes of answers is for weightcast-engine serve to say: start it with --in-flight recompute, and "
         "set backend_in_flight = keep");
   }
   return std::unique_ptr<Backend>(std::make_unique<ServerBackend>(

@@ -53,7 +53,7 @@ namespace weightcast {
 /// Whether tokens come from the whole vocabulary.
 [[nodiscard]] bool is_uncut(const SamplingOptions& sampling);
 
-/// A call to POST /v1/completions with ids in and out, as vLLM and `weightcast-worker serve` take it.
+/// A call to POST /v1/completions with ids in and out, as vLLM and `weightcast-engine serve` take it.
 [[nodiscard]] HttpCall completions_call(const EngineRequest& request, std::uint64_t seed, const std::string& model,
                                         bool log_probs);
 /// The only choice of an answer of `route`. Errors: as BackendProtocol::read_completion().

@@ -20,7 +20,7 @@
 
 namespace weightcast {
 
-/// Servers of other projects that generate in place of our engine, and our own `weightcast-worker serve`.
+/// Servers of other projects that generate in place of our engine, and our own `weightcast-engine serve`.
 enum class BackendKind : std::uint8_t { kVllm, kSglang, kParallax, kWeightcast };
 constexpr Words<4> words_of(BackendKind) { return {"vllm", "sglang", "parallax", "weightcast"}; }
 

@@ -1,4 +1,4 @@
-// `weightcast-worker serve`, which follows versions of its host's daemon by itself (worker/serve).
+// `weightcast-engine serve`, which follows versions of its host's daemon by itself (worker/serve).
 #include <fmt/format.h>
 
 #include <algorithm>

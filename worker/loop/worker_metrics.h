@@ -22,7 +22,7 @@ enum class IdleFor : std::uint8_t {
   kEnvironments,  ///< for turns of episodes, rewards, or a server's answers
 };
 
-/// What `weightcast-worker run` is at.
+/// What `weightcast-engine run` is at.
 struct WorkerFigures {
   Version version{};
   bool is_wanted = true;

@@ -3,7 +3,7 @@
     transfer = WeightTransfer("/var/lib/weightcast", "http://inference-1:8000")
     AsyncGRPOTrainer(..., weight_transfer=transfer, callbacks=[transfer])
 
-The engines follow the daemons of their hosts: vLLM with `weightcast[vllm]`, or `weightcast-worker serve --state`. Each
+The engines follow the daemons of their hosts: vLLM with `weightcast[vllm]`, or `weightcast-engine serve --state`. Each
 pauses itself, for the write alone, so generation goes on while weights travel.
 """
 
@@ -250,5 +250,5 @@ class _Engine:
         raise Error(
             Code.UNSUPPORTED, "wait",
             f"weightcast: {self._url} does not say which version it generates under; start `vllm serve` with "
-            "WEIGHTCAST_STATE and VLLM_PLUGINS=weightcast (docs/VLLM.md), or `weightcast-worker serve --state`",
+            "WEIGHTCAST_STATE and VLLM_PLUGINS=weightcast (docs/VLLM.md), or `weightcast-engine serve --state`",
         )

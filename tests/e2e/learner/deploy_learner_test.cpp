@@ -17,7 +17,7 @@ using testing::HasSubstr;
 TEST(DeployTest, LearnerAndEngineTakeTheirConfigurations) {
   const TempDir temp;
   const std::map<std::string, std::string> programs{{"weightcast-train", WEIGHTCAST_TRAIN},
-                                                    {"weightcast-worker", WEIGHTCAST_WORKER}};
+                                                    {"weightcast-engine", WEIGHTCAST_WORKER}};
   for (const std::string name : {"learner", "engine"}) {
     std::vector<std::string> words = arguments_of(read_file(deploy_file("weightcast-" + name + ".service")));
     words.front() = programs.at(fs::path(words.front()).filename());

@@ -1,7 +1,7 @@
 #include "tools/worker/worker_commands.h"
 
 int main(int argc, char** argv) {
-  CLI::App app{"weightcast-worker: the inference worker", "weightcast-worker"};
+  CLI::App app{"weightcast-engine: the inference engine", "weightcast-engine"};
   app.require_subcommand(1);
   app.set_version_flag("-V,--version", WEIGHTCAST_VERSION);
   weightcast::CommandBody selected;
