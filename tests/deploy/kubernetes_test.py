@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import pathlib
 import subprocess
 import unittest
 
@@ -32,13 +33,26 @@ class Kubernetes(ImageTest):
         one.start()
         return one
 
+    def keys(self):
+        """What is made outside of the cluster: the files of the Secret, and a token."""
+        directory = f"/tmp/keys-{self.id()}"
+
+        def weightcast(*args):
+            return subprocess.run(["chroot", self.image.root, "weightcast", "keys", *args, "--dir", directory], stdout=subprocess.PIPE,
+                                  text=True, check=True).stdout
+
+        weightcast("init")
+        token = weightcast("token", "--name", "*", "--uses", "8").strip()
+        made = pathlib.Path(str(self.image.root) + directory)
+        return {file: (made / file).read_text() for file in ("origin.pem", "enrolment.pem", "tokens.json", "issued.json")}, token
+
     def test_a_fleet(self):
         values = {"origin": SMALL, "workers": {**SMALL, "engine": ENGINE}}
         # The Service's name leads to the only pod there.
-        origin = self.pod(values, "StatefulSet", "fleet-origin", "fleet-origin", {})
+        keys, token = self.keys()
+        origin = self.pod(values, "StatefulSet", "fleet-origin", "fleet-origin", {"fleet-keys": keys})
         daemon = origin.containers["daemon"]
-        token = daemon.exec("weightcast", "keys", "token", "--dir", "/etc/weightcast", "--name", "*", "--uses", "8")
-        join = {"fleet-join": {"token": token.strip()}}
+        join = {"fleet-join": {"token": token}}
         workers = [self.pod(values, "DaemonSet", "fleet-workers", host, join) for host in ("gpu-1", "gpu-2")]
 
         model = self.directory / "node-fleet-origin" / "data" / "state" / "model.safetensors"
@@ -65,7 +79,7 @@ class Kubernetes(ImageTest):
                 ["chroot", self.image.root, "weightcast", "daemon", "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout:
             self.skipTest("this daemon has no --http")
         values = {"origin": SMALL, "metrics": {"enabled": True}}
-        secrets = {"fleet-http": {"token": "0123456789abcdef0123456789abcdef"}}
+        secrets = {"fleet-http": {"token": "0123456789abcdef0123456789abcdef"}, "fleet-keys": self.keys()[0]}
         origin = self.pod(values, "StatefulSet", "fleet-origin", "metrics-origin", secrets)
         endpoint = find(render(values), "ServiceMonitor", "fleet")["spec"]["endpoints"][0]
         asked = subprocess.run(

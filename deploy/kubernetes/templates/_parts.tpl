@@ -54,6 +54,8 @@ capabilities: {drop: [ALL]}
     - {name: data, mountPath: /etc/weightcast, subPath: keys}
     {{- if eq .role "worker" }}
     - {name: join, mountPath: /run/join, readOnly: true}
+    {{- else }}
+    - {name: given, mountPath: /run/keys, readOnly: true}
     {{- end }}
     {{- if .root.Values.metrics.enabled }}
     - {name: http, mountPath: /run/http, readOnly: true}
@@ -115,6 +117,19 @@ capabilities: {drop: [ALL]}
 - name: http
   secret: {secretName: {{ .root.Release.Name }}-http}
 {{- end }}
+{{- end }}
+
+{{/* The origin counts a token's uses, and writes down whom it enrols: so it has files of its own, and the Secret's are the first ones. */}}
+{{- define "weightcast.originKeys" -}}
+for file in origin.pem enrolment.pem tokens.json issued.json revoked.pem; do
+  test -s "/etc/weightcast/$file" || ! test -s "/run/keys/$file" || install -m 600 "/run/keys/$file" "/etc/weightcast/$file"
+done
+test ! -e /etc/weightcast/authority.pem ||
+  echo "authority.pem lies in the origin's volume: keep it elsewhere, and remove it here" >&2
+test -s /etc/weightcast/origin.pem || {
+  echo "no keys: make the Secret {{ .root.Release.Name }}-keys with origin.pem, enrolment.pem, tokens.json and issued.json of 'weightcast keys'" >&2
+  exit 1
+}
 {{- end }}
 
 {{- define "weightcast.httpToken" -}}
