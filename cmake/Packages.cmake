@@ -7,6 +7,8 @@
 #   python3-weightcast  python                           for the system's Python 3
 
 set(debian ${PROJECT_SOURCE_DIR}/deploy/debian)
+set(CPACK_DEBIAN_PACKAGE_RELEASE 1 CACHE STRING "Which packaging of this version it is")
+set(version "${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}")
 
 # The package's files, and the metadata by which other packages find its plug-ins (entry points).
 install(DIRECTORY python/weightcast DESTINATION lib/python3/dist-packages COMPONENT python
@@ -23,7 +25,17 @@ foreach(of programs/weightcast learner_program/weightcast-train library/libweigh
   get_filename_component(component ${of} DIRECTORY)
   get_filename_component(package ${of} NAME)
   install(FILES ${debian}/copyright DESTINATION share/doc/${package} COMPONENT ${component})
+  configure_file(${debian}/changelog.in ${PROJECT_BINARY_DIR}/changelogs/${package}/changelog.Debian @ONLY)
+  install(CODE "
+    execute_process(COMMAND gzip -9nkf \"${PROJECT_BINARY_DIR}/changelogs/${package}/changelog.Debian\" COMMAND_ERROR_IS_FATAL ANY)
+    file(INSTALL \"${PROJECT_BINARY_DIR}/changelogs/${package}/changelog.Debian.gz\"
+      DESTINATION \"\${CMAKE_INSTALL_PREFIX}/share/doc/${package}\")
+  " COMPONENT ${component})
 endforeach()
+# Beside each other as in a checkout, so that links between them lead somewhere.
+install(FILES README.md ARCHITECTURE.md DESTINATION share/doc/weightcast COMPONENT deploy)
+install(DIRECTORY docs examples DESTINATION share/doc/weightcast COMPONENT deploy PATTERN "CMakeLists.txt" EXCLUDE PATTERN "__pycache__" EXCLUDE
+  PATTERN "mkdocs.yml" EXCLUDE PATTERN "site.css" EXCLUDE)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME weightcast)
@@ -45,10 +57,8 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS OFF)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_PACKAGE_RELEASE 1 CACHE STRING "Which packaging of this version it is")
 set(CPACK_DEBIAN_PACKAGE_HOMEPAGE "")
 
-set(version "${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}")
 set(CPACK_DEBIAN_DAEMON_PACKAGE_NAME weightcast)
 set(CPACK_DEBIAN_DAEMON_DESCRIPTION
   "The daemon that each host runs: the origin on the trainer's, a worker on each inference host. Weights travel as lossless patches along chains of workers, and every byte is verified. With the command line and a small inference engine, weightcast-engine.")
@@ -63,11 +73,12 @@ set(CPACK_DEBIAN_LEARNER_DESCRIPTION
 set(CPACK_DEBIAN_LEARNER_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_LEARNER_PACKAGE_DEPENDS "weightcast (= ${version})")
 set(CPACK_DEBIAN_LEARNER_PACKAGE_CONTROL_EXTRA
-  "${debian}/weightcast-train/postinst;${debian}/weightcast-train/prerm")
+  "${debian}/weightcast-train/postinst;${debian}/weightcast-train/prerm;${debian}/weightcast-train/postrm")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libweightcast0)
 set(CPACK_DEBIAN_LIBRARY_DESCRIPTION
   "The library by which a trainer publishes through its host's daemon, and by which an inference engine follows it.")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA "${debian}/libweightcast0/triggers")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libweightcast-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION
   "The header for C and C++, for CMake's find_package() and for pkg-config.")

@@ -9,7 +9,10 @@ static int fail(const wc_error* error) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 2) {
+    fprintf(stderr, "usage: publish STATE_DIR\n");
+    return 2;
+  }
   wc_error error = WC_INIT(error);
   wc_client* client = NULL;
   if (wc_open(argv[1], 5000, &client, &error) != WC_OK) return fail(&error);

@@ -5,7 +5,10 @@
 #include <weightcast/weightcast.hpp>
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 2) {
+    std::cerr << "usage: publish STATE_DIR\n";
+    return 2;
+  }
   using namespace std::chrono_literals;
   try {
     wc::Client client(argv[1]);

@@ -5,6 +5,9 @@ import sys
 
 import weightcast
 
+if len(sys.argv) != 2:
+    sys.exit("usage: publish.py STATE_DIR")
+
 weights = {
     # Tensors of torch on any device and NumPy arrays go here just so.
     "model.norm": array.array("f", [1.0] * 1024),

@@ -6,6 +6,9 @@ Start an origin first (weightcast daemon --role origin --state DIR ...), one wit
 
 import sys
 
+if len(sys.argv) != 2:
+    sys.exit("usage: torchrun --nproc-per-node 4 publish_fsdp.py STATE_DIR")
+
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard

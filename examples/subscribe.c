@@ -5,7 +5,10 @@
 #include <weightcast/weightcast.h>
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 3) {
+    fprintf(stderr, "usage: subscribe STATE_DIR COUNT\n");
+    return 2;
+  }
   wc_error error = WC_INIT(error);
   wc_subscription* subscription = NULL;
   wc_code code = wc_subscribe(argv[1], 5000, &subscription, &error);

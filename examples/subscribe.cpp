@@ -4,7 +4,10 @@
 #include <weightcast/weightcast.hpp>
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 3) {
+    std::cerr << "usage: subscribe STATE_DIR COUNT\n";
+    return 2;
+  }
   using namespace std::chrono_literals;
   try {
     wc::Subscription subscription(argv[1]);

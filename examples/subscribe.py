@@ -4,6 +4,8 @@ import sys
 
 import weightcast
 
+if not 2 <= len(sys.argv) <= 3:
+    sys.exit("usage: subscribe.py STATE_DIR [VERSIONS]")
 left = int(sys.argv[2]) if len(sys.argv) > 2 else -1
 try:
     with weightcast.Subscription(sys.argv[1]) as subscription:

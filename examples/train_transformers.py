@@ -5,6 +5,9 @@ Start an origin first, on the same host: weightcast daemon --role origin --state
 
 import sys
 
+if not 2 <= len(sys.argv) <= 4:
+    sys.exit("usage: train_transformers.py STATE_DIR [MODEL [STEPS]]")
+
 import torch
 import transformers
 from weightcast.integrations.transformers import PublishCallback

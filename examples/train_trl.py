@@ -7,6 +7,9 @@ Start an origin first, on the same host, and on the engine's a worker and the en
 
 import sys
 
+if not 3 <= len(sys.argv) <= 5:
+    sys.exit("usage: train_trl.py STATE_DIR ENGINE [MODEL [STEPS]]")
+
 from datasets import Dataset
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer
 from weightcast.integrations.trl import WeightTransfer

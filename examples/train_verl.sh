@@ -4,6 +4,10 @@
 # /var/lib/weightcast (docs/FLEET.md), and Ray on all hosts; `pip install verl weightcast` on each. Then, on the head:
 #     sh train_verl.sh Qwen/Qwen3-0.6B gsm8k/train.parquet gsm8k/test.parquet
 set -eu
+if [ $# -ne 3 ]; then
+  echo "usage: sh train_verl.sh MODEL TRAIN_FILES TEST_FILES" >&2
+  exit 2
+fi
 rollout=actor_rollout_ref.rollout
 python3 -m verl.experimental.fully_async_policy.fully_async_main \
   data.train_files="$2" data.val_files="$3" data.return_raw_chat=True data.gen_batch_size=1 data.train_batch_size=0 \

@@ -136,6 +136,8 @@ def _prompt_members(prompt: Prompt) -> Dict[str, Any]:
 
 def serve(task: Task) -> None:
     """Answers the calls of the process that has started this one, until that ends."""
+    if sys.stdin.isatty():
+        sys.exit(f"task {task.name}: a learner or an engine starts this program, by its [task_program] (docs/TASKS.md); it is not for a terminal")
     # The answers' way is ours alone: what a task prints, or a library of its, must not get between them.
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)

@@ -54,6 +54,11 @@ expect() { # expect TEXT COMMAND...
   said=$("$@") || { echo "$* failed" >&2; exit 1; }
   [[ $said == *"$text"* ]] || { echo "$* said: $said; expected: $text" >&2; exit 1; }
 }
+for program in publish_c publish_cpp subscribe_c subscribe_cpp; do
+  status=0
+  said=$("$work/by-cmake/$program" 2>&1) || status=$?
+  [[ $status == 2 && $said == "usage: ${program%_*} STATE_DIR"* ]] || { echo "$program without arguments: $status, $said" >&2; exit 1; }
+done
 expect "published version 1" "$work/by-cmake/publish_c" "$work/state"
 expect "published version 3" "$work/by-cmake/publish_cpp" "$work/state"
 expect "published version 4" "$work/publish_pc" "$work/state"

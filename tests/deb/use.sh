@@ -20,9 +20,11 @@ weightcast-engine --version
 # Its former name.
 weightcast-worker --version
 for file in lib/systemd/system/weightcast-worker.service share/man/man1/weightcast.1.gz share/weightcast/origin.toml \
-  share/bash-completion/completions/weightcast share/doc/weightcast/copyright; do
+  share/bash-completion/completions/weightcast share/doc/weightcast/copyright share/doc/weightcast/changelog.Debian.gz \
+  share/doc/libweightcast0/changelog.Debian.gz share/doc/weightcast/docs/START.md share/doc/weightcast/examples/publish.py; do
   [[ -e /usr/$file ]] || fail "/usr/$file is missing"
 done
+ldconfig -p | grep -q libweightcast.so.0 || fail "the loader does not know the library"
 ! grep -l /usr/local /usr/lib/systemd/system/weightcast*.service || fail "a unit names programs that are elsewhere"
 
 python3 - <<'P'
@@ -80,3 +82,19 @@ for left in /usr/bin/weightcast* /usr/lib/libweightcast* /usr/lib/python3/dist-p
   [[ ! -e $left ]] || fail "$left is still there"
 done
 [[ -e /var/lib/weightcast/worker/current ]] || fail "the versions are gone with the program"
+
+# A purge leaves nothing but what an operator has made: keys, and above all the authority.
+memory=$(readlink /var/lib/weightcast/worker/memory) || fail "the worker has no versions in memory"
+[[ -d $memory ]] || fail "$memory is gone with the program"
+mkdir -p /etc/weightcast /var/lib/weightcast/keys
+touch /etc/weightcast/keys.pem /var/lib/weightcast/keys/authority.pem
+apt-get purge -y -q weightcast >log 2>&1 || fail "apt: $(tail -n 5 log)"
+[[ -e /var/lib/weightcast/keys/authority.pem ]] || fail "the authority is gone with the package"
+grep -q "authority.pem" log || fail "nothing tells of the authority"
+[[ ! -e $memory ]] || fail "$memory outlives the package"
+rm /var/lib/weightcast/keys/authority.pem
+install 2 weightcast
+apt-get purge -y -q weightcast weightcast-train >log 2>&1 || fail "apt: $(tail -n 5 log)"
+for left in /var/lib/weightcast* /dev/shm/weightcast-*; do [[ ! -e $left ]] || fail "$left outlives the package"; done
+[[ -e /etc/weightcast/keys.pem ]] || fail "the operator's keys are gone with the package"
+! getent passwd weightcast >/dev/null || fail "the user outlives the package"

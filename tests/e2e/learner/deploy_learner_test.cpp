@@ -12,7 +12,9 @@ namespace weightcast {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(DeployTest, LearnerAndEngineTakeTheirConfigurations) {
   const TempDir temp;
@@ -26,6 +28,16 @@ TEST(DeployTest, LearnerAndEngineTakeTheirConfigurations) {
     EXPECT_THAT(run_program(words, temp.path()), Prints(HasSubstr("keys")));
   }
   EXPECT_THAT(run_program({WEIGHTCAST_TRAIN, "plan", "--pool", deploy_file("pool.json")}, temp.path()), Exits(0));
+}
+
+// A unit with PrivateDevices has no GPU; one with ProtectClock has those alone that it names.
+TEST(DeployTest, TheLearnersUnitReachesGpusAndNoOtherDoes) {
+  const std::string learner = read_file(deploy_file("weightcast-learner.service"));
+  EXPECT_THAT(learner, AllOf(Not(HasSubstr("\nPrivateDevices=")),
+                             HasSubstr("\nDevicePolicy=closed\nDeviceAllow=char-nvidia* rw\n")));
+  for (const std::string name : {"origin", "worker", "engine"}) {
+    EXPECT_THAT(read_file(deploy_file("weightcast-" + name + ".service")), HasSubstr("\nPrivateDevices=yes\n"));
+  }
 }
 
 }  // namespace
