@@ -5,14 +5,18 @@ find_package(tl-expected REQUIRED)
 if(WEIGHTCAST_CLIENT_ONLY)
   return()
 endif()
+if(WEIGHTCAST_STATIC OR CMAKE_BUILD_TYPE STREQUAL "Release")
+  # Debian has no static libfmt: its headers are taken, and the linker leaves out the shared one, since nothing uses it. All
+  # presets that are installed compile alike, so that ccache has for one what another has compiled: a wheel after
+  # ./run build or ./run demo costs little more than linking.
+  target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY=1)
+  add_compile_options(-ffunction-sections -fdata-sections)
+endif()
 set(libuv libuv)
 if(WEIGHTCAST_STATIC)
   set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
   set(OPENSSL_USE_STATIC_LIBS ON)
   set(libuv libuv-static)
-  # Debian has no static libfmt: its headers are taken, and the linker leaves out the shared one, since nothing uses it.
-  target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY=1)
-  add_compile_options(-ffunction-sections -fdata-sections)
   add_link_options(LINKER:--as-needed LINKER:--gc-sections)
   if(WEIGHTCAST_TORCH)
     # LibTorch shares the system's C++ library with the program. It exports functions of a libuv of its own: neither takes
