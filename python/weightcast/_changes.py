@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ctypes import byref, c_uint64
 from typing import Any, NamedTuple
 
-from ._arguments import Changes, items, name_bytes
+from ._arguments import Changes, items, name_bytes, unwrapped
 from ._library import ChangeStruct, PieceStruct, check, library
 from ._tensors import DTYPE_BITS, TensorInfo, source_of, tensor_bytes
 
@@ -45,7 +45,12 @@ def changes_of(changes: Changes) -> Any:
     listed = list(items(changes))
     array = (ChangeStruct * len(listed))()
     array.kept = kept = []
-    for struct, (name, (indices, values)) in zip(array, listed):
+    for struct, (name, change) in zip(array, listed):
+        if not isinstance(change, (tuple, list)) or len(change) != 2:
+            raise TypeError(
+                f"weightcast: tensor {name!r}: its change is a {type(change).__qualname__}; give a pair of indices and values"
+            )
+        indices, values = change
         encoded, where, what = name_bytes(name), source_of(name, indices), source_of(name, values)
         if where.dtype not in _INDEX_BYTES:
             raise TypeError(f"weightcast: tensor {name!r}: indices of {where.dtype}; give int32, int64 or unsigned ones")
@@ -70,6 +75,8 @@ def pieces_of(pieces: Iterable[Piece]) -> tuple[list[TensorInfo], Any]:
     array.kept = kept = []
     infos: list[TensorInfo] = []
     for struct, piece in zip(array, listed):
+        name_bytes(piece.name)  # or it is none
+        piece = piece._replace(name=unwrapped(piece.name))
         name, dtype, rank = name_bytes(piece.name), piece.dtype.encode(), len(piece.start)
         if len(piece.shape) != rank or min((*piece.start, *piece.shape, piece.count)) < 0:
             raise ValueError(f"weightcast: tensor {piece.name!r}: {piece} is no piece")

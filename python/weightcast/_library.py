@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import sys
 import threading
 import weakref
 from ctypes import (
@@ -26,6 +27,8 @@ from typing import Any, Callable, Optional, TypeVar, Union
 from ._errors import Code, Error, make_error
 
 PathLike = Union[str, "os.PathLike[str]"]
+
+_T = TypeVar("_T")
 
 SONAME = "libweightcast.so.0"
 
@@ -253,8 +256,14 @@ def library_version() -> str:
 
 def milliseconds(timeout: float) -> int:
     """A time-out in seconds as the library takes it. It rounds up, so that a short wait is not a poll."""
-    if not timeout >= 0:
-        raise ValueError(f"weightcast: a time-out of {timeout!r} s is not a number of seconds from 0 on")
+    try:
+        is_time = timeout >= 0
+    except TypeError:
+        is_time = False
+    if not is_time:
+        raise ValueError(
+            f"weightcast: a time-out of {timeout!r} s is not a number of seconds from 0 on; math.inf waits without an end"
+        )
     return min(-int(-timeout * 1000 // 1), 2**62) if timeout < 2**50 else 2**62
 
 
@@ -272,8 +281,8 @@ def interruptible(cancel: Callable[[], None], function: Callable[..., int], *arg
     Python runs signal handlers in the main thread only, and not while that is inside the library. So there another
     thread makes the call, and the main thread waits for it in Python. That costs about 0.1 ms.
     """
-    if threading.current_thread() is not threading.main_thread():
-        check(function, *args)
+    if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():
+        check(function, *args)  # at the interpreter's end a thread that is started never begins
         return
     failed: list[BaseException] = []
     done = threading.Event()
@@ -289,7 +298,11 @@ def interruptible(cancel: Callable[[], None], function: Callable[..., int], *arg
 
     thread = threading.Thread(target=run, args=(cancel,), name="weightcast-call", daemon=True)
     try:
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads: Python 3.12 starts none after threading's end
+            check(function, *args)
+            return
         done.wait()
     except BaseException:
         # A cancel that comes before the call has begun has no effect, so it is repeated.
@@ -333,6 +346,27 @@ class Handle:
     def call_at_once(self, function: Callable[..., int], *args: Any) -> None:
         """function(handle, *args, error) for what does not wait. Errors: Error."""
         check(function, self.pointer, *args)
+
+
+async def in_a_thread(cancel: Callable[[], None], function: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
+    """function(*args, **kwargs) in another thread, while the event loop goes on. Where the task is cancelled `cancel` ends
+    the call, and that is waited for, so that the handle is free afterwards."""
+    import asyncio
+
+    call = asyncio.get_running_loop().run_in_executor(None, functools.partial(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        # A cancel that comes before the call has begun has no effect, so it is repeated.
+        while not call.done():
+            cancel()
+            try:
+                await asyncio.wait([call], timeout=0.01)
+            except asyncio.CancelledError:
+                pass  # again: the call must not be left behind
+        if not call.cancelled():
+            call.exception()  # is not told to anybody
+        raise
 
 
 _C = TypeVar("_C", bound="Closable")

@@ -10,6 +10,7 @@ from ctypes import byref, c_char, c_int, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
+from ._arguments import unwrapped, version_number
 from ._errors import Code, Error
 from ._library import Closable, Handle, PathLike, PublishOptions, SlotStruct, check, library, milliseconds
 from ._tensors import DTYPE_BITS, Box, RawTensor, Source, TensorInfo, source_of, tensor_bytes
@@ -112,7 +113,7 @@ class _Slots:
 
     def _slot(self, name: str) -> _Slot:
         try:
-            slot = self._look_up(name)
+            slot = self._look_up(unwrapped(name))
         except KeyError:
             raise KeyError(f"weightcast: tensor {name!r} was not begun") from None
         if library().wc_region_filled_for(self._region.pointer) != self._filled_for:
@@ -208,7 +209,7 @@ class Publication(_Slots):
         self._check_open()
         replaced = None  # begin() has given the options
         if version is not None:
-            self._options.version = version
+            self._options.version = version_number(version)
             replaced = byref(self._options)
         try:
             given = self._handle.call_for_number(library().wc_commit, replaced, milliseconds(timeout))

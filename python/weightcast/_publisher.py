@@ -10,7 +10,7 @@ from ctypes import byref, c_void_p
 from dataclasses import dataclass, fields
 from typing import Any, Optional
 
-from ._arguments import FILE_TREE, Changes, Files, Infos, Tensors, items, options_of, structs_of, untied
+from ._arguments import FILE_TREE, Changes, Files, Infos, Tensors, items, named_tensors, options_of, structs_of, untied, version_number
 from ._changes import Piece, changes_of, pieces_of
 from ._errors import Error, TimedOut, in_python
 from ._library import (
@@ -20,12 +20,13 @@ from ._library import (
     PathLike,
     PublishOptions,
     WaitOptions,
+    in_a_thread,
     library,
     milliseconds,
     open_client,
 )
 from ._publication import Leftover, Publication
-from ._tensors import TensorInfo, source_of
+from ._tensors import Source, TensorInfo, source_of
 
 _UNTIL_TAKEN_OVER = 1
 _UNTIL_INSTALLED = 2
@@ -86,6 +87,7 @@ class Publisher(Closable):
         """
         self._handle = open_client(state_dir, timeout)
         self._leftover = Leftover()
+        self._with_cells: set[str] = set()  # names of the tensors that the last publish() gave cells
         self._tied: dict[str, str] = {}  # names that the last publish() left out, and those of the same memory
 
     def publish(
@@ -117,10 +119,52 @@ class Publisher(Closable):
         since, unless the tensors are a new model's. Where files are lost, wait() says so in Outcome.notice.
         Errors: TypeError (a tensor that cannot be taken), those of begin() and of Publication.commit().
         """
-        named, self._tied = untied([(name, source_of(name, tensor)) for name, tensor in items(tensors)])
+        named, tied = untied([(name, source_of(name, tensor)) for name, tensor in named_tensors(tensors)])
         infos = [TensorInfo(name, source.dtype, source.shape) for name, source in named]
-        addresses = [source.address() for _, source in named]
+        if not new_model:
+            self._check_cells(infos)
         options = options_of(version, allow_nonfinite, second_region, new_model, files)
+        addresses = [source.address() for _, source in named]
+        published = self._publish(named, infos, addresses, options, timeout)
+        self._tied = tied
+        self._remember_cells(infos)
+        return published
+
+    def _remember_cells(self, infos: Iterable[TensorInfo]) -> None:
+        """What was published."""
+        self._with_cells = {info.name for info in infos if 0 not in info.shape}
+
+    async def publish_async(self, tensors: Tensors, **options: Any) -> int:
+        """publish() for asyncio: the event loop goes on meanwhile. The arguments, and what is returned, are publish()'s.
+
+        The tensors may not change until it is over. Where the task is cancelled the call ends: the origin has the version
+        or not, as wait_async() tells, and the publisher takes the next call. Errors: those of publish().
+        """
+        return await in_a_thread(self.cancel, self.publish, tensors, **options)
+
+    async def wait_async(
+        self, version: int = 0, *, installed: Optional[float] = None, timeout: float = 60.0
+    ) -> Outcome:
+        """wait() for asyncio. Errors: those of wait()."""
+        return await in_a_thread(self.cancel, self.wait, version, installed=installed, timeout=timeout)
+
+    def _check_cells(self, infos: Iterable[TensorInfo]) -> None:
+        """Errors: ValueError (a tensor that had cells when this publisher published last, and has none now)."""
+        emptied = next((info.name for info in infos if 0 in info.shape and info.name in self._with_cells), None)
+        if emptied is not None:
+            raise ValueError(
+                f"weightcast: tensor {emptied!r} had cells in the version before and has none now; gather it, if a trainer "
+                "has taken it to pieces or moved it away, or publish with new_model=True"
+            )
+
+    def _publish(
+        self,
+        named: list[tuple[str, Source]],
+        infos: list[TensorInfo],
+        addresses: list[Optional[int]],
+        options: PublishOptions,
+        timeout: float,
+    ) -> int:
         if None not in addresses:
             # The library copies them all in one call.
             listed, array = structs_of(infos)
@@ -186,8 +230,7 @@ class Publisher(Closable):
         (INVALID_ARGUMENT).
         Errors: ValueError and TypeError (no pieces), those of begin(), and from commit() WRONG_BASE.
         """
-        if not 0 < base < 2**63:
-            raise ValueError(f"weightcast: base version {base} is not between 1 and 2^63 - 1")
+        base = version_number(base, "base version")
         options = options_of(version, allow_nonfinite, second_region, parts=parts)
         infos, array = pieces_of(pieces)
         addresses = (c_void_p * len(infos))()  # all indices, then all values
@@ -290,8 +333,7 @@ class Publisher(Closable):
         Errors: TypeError and ValueError (what cannot be taken), Error with WRONG_BASE (the last version is another,
         which the text names: use publish()), and those of begin() and Publication.commit().
         """
-        if not 0 < base < 2**63:
-            raise ValueError(f"weightcast: base version {base} is not between 1 and 2^63 - 1")
+        base = version_number(base, "base version")
         options = options_of(version, allow_nonfinite, second_region)
         array = changes_of(self._untied_changes(changes))
         return self._open_handle().call_for_number(
@@ -341,6 +383,8 @@ class Publisher(Closable):
         why the origin did not take it over (CORRUPT; INVALID_ARGUMENT: NaN or infinity; NO_SPACE, IO), NOT_FOUND
         (nothing was committed; the version is unknown or superseded).
         """
+        if installed is not None and not 0 < installed <= 1:
+            raise ValueError(f"weightcast: installed={installed} is no fraction of the workers; give one above 0, up to 1")
         until = _UNTIL_TAKEN_OVER if installed is None else _UNTIL_INSTALLED
         options = WaitOptions(until=until, fraction=installed or 0.0)
         outcome = OutcomeStruct()

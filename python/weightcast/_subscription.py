@@ -9,13 +9,13 @@ import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from ctypes import byref, c_void_p
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional, Union
 
 from ._errors import Code, Error, TimedOut
-from ._library import Closable, EventStruct, Handle, PathLike, check, library, milliseconds, state_directory
+from ._library import Closable, EventStruct, Handle, PathLike, check, in_a_thread, library, milliseconds, state_directory
 from ._snapshot import Snapshot
 from ._tensors import RawTensor, pinned, tensor_bytes
 
@@ -108,6 +108,14 @@ class Subscription(Closable):
     def __iter__(self) -> Iterator[Event]:
         while True:
             event = self.next(_ITERATION_S)
+            if event is not None:
+                yield event
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """The same for asyncio: `async for event in subscription`. Where the task is cancelled the subscription is good
+        for the next call, and no event is lost but the one that comes at that moment."""
+        while True:
+            event = await in_a_thread(self.cancel, self.next, _ITERATION_S)
             if event is not None:
                 yield event
 

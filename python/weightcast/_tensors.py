@@ -36,11 +36,12 @@ LIBRARY_NAMES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "I32": "int32", "U32": "uint32",
     "I64": "int64", "U64": "uint64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
     "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "F4": "float4_e2m1fn_x2",
 }  # fmt: skip
 DTYPE_OF_NAME = {name: dtype for dtype, name in LIBRARY_NAMES.items()}
 # NumPy has these only by ml_dtypes, and gives no buffers of them.
 _ML_DTYPES = {"BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}
+_NOT_NUMPY = _ML_DTYPES | {"F4"}
 
 # Letters of the struct module, by kind; the buffer's item size says how wide they are here.
 _KIND_OF_LETTER = {"?": "BOOL", "e": "F", "f": "F", "d": "F", "Zf": "C", "Zd": "C"}
@@ -52,6 +53,8 @@ _DLPACK_KINDS = {0: "I", 1: "U", 2: "F", 5: "C"}
 _DLPACK_DTYPES = {
     4: "BF16", 6: "BOOL", 10: "F8_E4M3", 11: "F8_E4M3FNUZ", 12: "F8_E5M2", 13: "F8_E5M2FNUZ", 14: "F8_E8M0",
 }  # fmt: skip
+# Devices of torch whose tensors have no pointers.
+_WITHOUT_POINTERS = {"lazy", "xla"}
 _DLPACK_HOST = {1, 3}  # CPU, pinned by CUDA
 _DLPACK_DEVICES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 13: "CUDA managed", 14: "oneAPI"}
 
@@ -76,6 +79,11 @@ def tensor_bytes(dtype: str, shape: Sequence[int]) -> int:
     if bits % 8 != 0:
         raise ValueError(f"shape {tuple(shape)} in {dtype} is not a whole number of bytes")
     return bits // 8
+
+
+def paired_shape(shape: tuple[int, ...]) -> Optional[tuple[int, ...]]:
+    """A shape of 4-bit elements as torch counts them, two in one along the last axis; None: it has no such pairs."""
+    return (*shape[:-1], shape[-1] // 2) if shape and shape[-1] % 2 == 0 else None
 
 
 class Box(NamedTuple):
@@ -155,7 +163,7 @@ class RawTensor:
         """
         import numpy
 
-        if self.dtype in LIBRARY_NAMES and self.dtype not in _ML_DTYPES:
+        if self.dtype in LIBRARY_NAMES and self.dtype not in _NOT_NUMPY:
             name, shape = LIBRARY_NAMES[self.dtype], self.shape
         else:
             name, shape = "uint8", self._bytes_shape()
@@ -164,7 +172,7 @@ class RawTensor:
     def torch(self) -> Any:
         """A torch tensor on the CPU over the same memory; a dtype that this torch lacks comes as uint8, as for numpy().
 
-        torch has no read-only tensors. Of a Snapshot the memory is a private mapping: writing changes this process's
+        F4 is float4_e2m1fn_x2, whose elements are pairs: the last axis is half as long. torch has no read-only tensors. Of a Snapshot the memory is a private mapping: writing changes this process's
         copy of a page, and never the file. Errors: ImportError (no torch), ValueError (the buffer is read-only).
         """
         import torch
@@ -173,6 +181,9 @@ class RawTensor:
             raise ValueError("weightcast: torch takes no read-only memory; use numpy(), or copy the bytes first")
         dtype = getattr(torch, LIBRARY_NAMES.get(self.dtype, ""), None)
         shape = self.shape
+        if dtype is not None and self.dtype == "F4":
+            paired = paired_shape(shape)
+            dtype, shape = (None, shape) if paired is None else (dtype, paired)
         if dtype is None:
             dtype, shape = torch.uint8, self._bytes_shape()
         if not self.data.nbytes:
@@ -311,8 +322,8 @@ class _BufferSource(Source):
 
 
 class _TorchSource(Source):
-    def __init__(self, dtype: str, tensor: Any) -> None:
-        self.dtype, self.shape, self._tensor = dtype, tuple(tensor.shape), tensor.detach()
+    def __init__(self, dtype: str, shape: Sequence[int], tensor: Any) -> None:
+        self.dtype, self.shape, self._tensor = dtype, tuple(shape), tensor
 
     def address(self) -> Optional[int]:
         tensor = self._tensor
@@ -321,7 +332,7 @@ class _TorchSource(Source):
 
     def memory(self) -> Any:
         tensor = self._tensor
-        if not tensor.numel():
+        if not tensor.numel() or not _pointer_of(tensor):
             return None
         flags = (tensor.is_conj(), tensor.is_neg())
         return (str(tensor.device), tensor.data_ptr(), self.dtype, self.shape, tuple(tensor.stride()), flags)
@@ -341,7 +352,7 @@ class _TorchSource(Source):
         # From any device and any strides. Without non_blocking it runs on this thread's current stream of the device,
         # behind what wrote the tensor there, and returns when the bytes are here. The memory is not pinned: to register
         # it with CUDA would take longer than the copy, each time that the tensors' layout changes.
-        place.view(self._tensor.dtype).view(self.shape).copy_(self._tensor)
+        place.view(self._tensor.dtype).view(tuple(self._tensor.shape)).copy_(self._tensor)
 
 
 class _DLDataType(ctypes.Structure):
@@ -402,15 +413,68 @@ def _on_device(where: str) -> str:
     return f"it is on a device ({where}); copy it to the host first, or give a torch tensor"
 
 
+def _kind_of(tensor: Any) -> str:
+    return f"{type(tensor).__module__}.{type(tensor).__qualname__}"
+
+
+def _pointer_of(tensor: Any) -> int:
+    """Where a torch tensor's memory is; 0: it has none of its own, or none that it tells."""
+    try:
+        return tensor.data_ptr()
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError):  # fake and functional tensors
+        return 0
+
+
+def is_in_pieces(tensor: Any) -> bool:
+    """Whether a torch tensor is a parameter that ZeRO-3 has taken to pieces, and that nobody has gathered."""
+    return hasattr(tensor, "ds_id") and getattr(getattr(tensor, "ds_status", None), "name", "") != "AVAILABLE"
+
+
+def in_pieces(name: str) -> TypeError:
+    """What is_in_pieces() means for a publication."""
+    return _refusal(
+        name, "ZeRO-3 has taken it to pieces; publish within "
+        "`with deepspeed.zero.GatheredParameters(list(model.parameters())):`, on every rank, where rank 0 publishes"
+    )
+
+
+def _check_memory(name: str, tensor: Any) -> None:
+    """Errors: TypeError (a torch tensor that has no dense bytes of its own)."""
+    if is_in_pieces(tensor):
+        raise in_pieces(name)
+    if hasattr(tensor, "materialize"):
+        raise _refusal(name, "it has no shape yet; run the model once on an input, then publish")
+    if hasattr(tensor, "full_tensor"):
+        raise _refusal(name, "it is distributed; give full_tensor(), or let each process fill its part of one region")
+    if getattr(tensor, "is_nested", False):
+        raise _refusal(name, "it is nested, and its rows have lengths of their own; give to_padded_tensor(), or its parts")
+    if str(tensor.layout) != "torch.strided" or tensor.device.type == "meta":
+        raise _refusal(name, f"a {tensor.layout} tensor on {tensor.device} has no dense bytes; give a dense one")
+    if hasattr(tensor, "__tensor_flatten__") or (
+        tensor.numel() and not _pointer_of(tensor) and tensor.device.type not in _WITHOUT_POINTERS
+    ):
+        raise _refusal(
+            name, f"a {_kind_of(tensor)} has no memory of its own: it wraps other tensors, or its memory was freed; give "
+            "dequantize() of it, the plain tensors that it is made of, or the model before it was quantised or offloaded"
+        )
+
+
 def _from_torch(name: str, tensor: Any) -> Source:
+    if hasattr(tensor, "trigger_wait"):  # what a collective operation is still to give
+        tensor = tensor.wait()
+    _check_memory(name, tensor)
     dtype = DTYPE_OF_NAME.get(str(tensor.dtype).rpartition(".")[2])
     if dtype is None:
         raise _refusal(name, f"safetensors has no {tensor.dtype}; view it as torch.uint8, or give a RawTensor")
-    if hasattr(tensor, "full_tensor"):
-        raise _refusal(name, "it is distributed; give full_tensor(), or let each process fill its part of one region")
-    if str(tensor.layout) != "torch.strided" or tensor.device.type == "meta":
-        raise _refusal(name, f"a {tensor.layout} tensor on {tensor.device} has no dense bytes; give a dense one")
-    return _TorchSource(dtype, tensor)
+    tensor, shape = tensor.detach(), tuple(tensor.shape)
+    if dtype == "F4":
+        if not shape:
+            raise _refusal(name, "safetensors has no scalar of torch.float4_e2m1fn_x2, which is a pair; give it an axis")
+        import torch
+
+        # As safetensors writes it: torch counts pairs.
+        tensor, shape = tensor.view(torch.uint8), (*shape[:-1], shape[-1] * 2)
+    return _TorchSource(dtype, shape, tensor)
 
 
 def _from_buffer(name: str, view: memoryview) -> Source:
@@ -423,21 +487,29 @@ def _from_buffer(name: str, view: memoryview) -> Source:
 
 
 def _from_dlpack(name: str, tensor: Any) -> Source:
-    device = int(tensor.__dlpack_device__()[0])
-    if device not in _DLPACK_HOST:
-        where = _DLPACK_DEVICES.get(device, f"DLPack type {device}")
-        raise _refusal(name, _on_device(where))
+    if callable(getattr(tensor, "is_deleted", None)) and tensor.is_deleted():
+        raise _refusal(name, "it was deleted, as JAX does with donated arguments; give the array that came of it")
     try:
-        capsule = tensor.__dlpack__()
-    except (BufferError, TypeError, ValueError, RuntimeError) as error:
-        raise _refusal(name, f"it gives no DLPack ({error}); convert it") from None
+        device = int(tensor.__dlpack_device__()[0])
+        if device in _DLPACK_HOST:
+            capsule = tensor.__dlpack__()
+    except (AttributeError, BufferError, TypeError, ValueError, RuntimeError) as error:
+        why = " ".join(str(error).split())
+        raise _refusal(
+            name, f"a {_kind_of(tensor)} gives no DLPack ({why}); give a whole array in host memory, such as numpy.asarray() of it"
+        ) from None
+    if device not in _DLPACK_HOST:
+        raise _refusal(name, _on_device(_DLPACK_DEVICES.get(device, f"DLPack type {device}")))
     # A DLManagedTensor begins with its DLTensor.
     found = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     code, bits = found.dtype.code, found.dtype.bits
     dtype = _DLPACK_DTYPES.get(code) or f"{_DLPACK_KINDS.get(code, '')}{bits}"
     if found.dtype.lanes != 1 or DTYPE_BITS.get(dtype) != bits:
         raise _refusal(name, f"safetensors has no DLPack type {code} of {bits} bits x {found.dtype.lanes}; convert it")
-    return _DLPackSource(dtype, capsule, found)
+    source = _DLPackSource(dtype, capsule, found)
+    if not found.data and tensor_bytes(dtype, source.shape):
+        raise _refusal(name, f"a {_kind_of(tensor)} gives no memory; give a whole array in host memory")
+    return source
 
 
 def source_of(name: str, tensor: Any) -> Source:
@@ -451,19 +523,20 @@ def source_of(name: str, tensor: Any) -> Source:
     if isinstance(tensor, RawTensor):
         return _BufferSource(tensor.dtype, tensor.shape, tensor.data)
     numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(tensor, numpy.ma.MaskedArray):
+        raise _refusal(name, "it is a masked array, whose mask would be lost; give filled(value), or data and mask by names of their own")
     if numpy is not None and isinstance(tensor, numpy.ndarray) and DTYPE_OF_NAME.get(tensor.dtype.name) in _ML_DTYPES:
         integers = tensor.view(f"u{tensor.dtype.itemsize}")
         return _BufferSource(DTYPE_OF_NAME[tensor.dtype.name], tensor.shape, memoryview(integers))
     try:
         view = memoryview(tensor)
-    except (TypeError, ValueError, BufferError):
+    except (TypeError, ValueError, BufferError, RuntimeError):  # the last: JAX's, of an array that was deleted
         if hasattr(tensor, "__dlpack__") and hasattr(tensor, "__dlpack_device__"):
             return _from_dlpack(name, tensor)
         if hasattr(tensor, "__cuda_array_interface__"):
             raise _refusal(name, _on_device("CUDA")) from None
-        kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
         raise _refusal(
-            name, f"a {kind} is neither a torch tensor, a RawTensor, a buffer (such as a NumPy array) nor DLPack"
+            name, f"a {_kind_of(tensor)} is neither a torch tensor, a RawTensor, a buffer (such as a NumPy array) nor DLPack"
         ) from None
     return _from_buffer(name, view)
 

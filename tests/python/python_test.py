@@ -1,6 +1,7 @@
 """The package against real daemons on loopback."""
 
 import array
+import asyncio
 import dataclasses
 import gc
 import multiprocessing
@@ -1108,6 +1109,82 @@ class Waiting(DaemonTest):
                 self.assertLess(time.monotonic() - began, 10)
             finally:
                 process.kill()
+
+
+    def test_a_process_ends_whatever_is_alive_then(self):
+        """No thread begins any more while the interpreter ends."""
+        self.publish_first()
+        kept = (
+            "import array, sys, weightcast\n"
+            "class Late:\n"
+            "    def __init__(self):\n"
+            "        self.me, self.publish = self, weightcast.Publisher(sys.argv[1]).publish\n"
+            "    def __del__(self):\n"
+            "        print('published', self.publish({'a': array.array('f', [2.0])}))\n"
+            "late = Late()\n"
+        )
+        reading = "import sys, weightcast\ntensors = weightcast.Subscription(sys.argv[1]).tensors()\nprint(next(tensors)[0])\n"
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+        for program, printed in ((kept, "published 2\n"), (reading, "a\n")):
+            ended = subprocess.run(
+                [sys.executable, "-c", program, self.origin.state], capture_output=True, text=True, env=environment, timeout=60
+            )
+            self.assertEqual((ended.stdout, ended.stderr, ended.returncode), (printed, "", 0))
+
+    def test_asyncio_goes_on_and_cancels(self):
+        async def run():
+            ticks, seen = 0, []
+
+            async def tick():
+                nonlocal ticks
+                while True:
+                    ticks += 1
+                    await asyncio.sleep(0.01)
+
+            async def follow():
+                with weightcast.Subscription(self.origin.state) as subscription:
+                    async for event in subscription:
+                        seen.append(event.version)
+                        if event.version == 2:
+                            return
+
+            ticking = asyncio.ensure_future(tick())
+            with weightcast.Publisher(self.origin.state) as publisher:
+                self.assertEqual(await publisher.publish_async({"a": array.array("f", [1.0])}), 1)
+                await publisher.wait_async(1)
+                following = asyncio.ensure_future(follow())
+                waiting = asyncio.ensure_future(publisher.wait_async(1, installed=1.0, timeout=60))
+                await asyncio.sleep(0.3)
+                self.assertGreater(ticks, 5)
+                began = time.monotonic()
+                if not waiting.done():
+                    waiting.cancel()
+                    with self.assertRaises(asyncio.CancelledError):
+                        await waiting
+                self.assertLess(time.monotonic() - began, 10)
+                self.assertEqual(await publisher.publish_async({"a": array.array("f", [2.0])}), 2)
+                await asyncio.wait_for(following, 30)
+            with weightcast.Subscription(self.origin.state) as subscription:
+                async def forever():
+                    async for _ in subscription:
+                        pass
+
+                task = asyncio.ensure_future(forever())
+                await asyncio.sleep(0.2)
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+                self.assertEqual(subscription.current().version, 2)
+            ticking.cancel()
+            return seen
+
+        self.start_worker("slow").process.send_signal(signal.SIGSTOP)
+        self.assertIn(2, asyncio.run(run()))
+
+    def publish_first(self):
+        with weightcast.Publisher(self.origin.state) as publisher:
+            publisher.publish({"a": array.array("f", [1.0])})
+            publisher.wait()
 
 
 class Examples(DaemonTest):

@@ -79,13 +79,15 @@ class Plans(unittest.TestCase):
         self.assertEqual(plan.owned, [[("w", Box(*top))], [("w", Box(*bottom))], [], []])
         self.assertEqual(plan.size_bytes, 48)
 
-    def test_replicas_share_the_work(self):
-        whole = ((0, 0), (4, 6))
-        names = "abcdefgh"
-        rank = {name: held(whole, tied_to=name) for name in names}
-        plan = make_plan([rank] * 4, range(4))
-        self.assertEqual([len(owned) for owned in plan.owned], [2, 2, 2, 2])
-        self.assertEqual(sorted(name for owned in plan.owned for name, _ in owned), list(names))
+    def test_all_boxes_are_of_one_replica(self):
+        """Where replicas differ nevertheless, what is published is one of them."""
+        whole, top, bottom = ((0, 0), (4, 6)), ((0, 0), (2, 6)), ((2, 0), (2, 6))
+        upper = {"a": held(top, tied_to="a"), "b": held(whole, tied_to="b")}
+        lower = {"a": held(bottom, tied_to="a"), "b": held(whole, tied_to="b")}
+        plan = make_plan([upper, lower, upper, lower], range(4))
+        self.assertEqual(plan.owned, [[("a", Box(*top)), ("b", Box(*whole))], [("a", Box(*bottom))], [], []])
+        inner = make_plan([upper, upper, lower, lower], range(4))
+        self.assertEqual(inner.owned, [[("a", Box(*top)), ("b", Box(*whole))], [], [("a", Box(*bottom))], []])
 
     def test_only_ranks_on_the_origins_host_own_something(self):
         whole, top, bottom = ((0, 0), (4, 6)), ((0, 0), (2, 6)), ((2, 0), (2, 6))

@@ -2,6 +2,7 @@
 
 import array
 import ctypes
+import pathlib
 import struct
 import typing
 import unittest
@@ -9,6 +10,7 @@ import unittest.mock
 
 import weightcast
 from fakes import DLPackTensor, bfloat16
+from weightcast._arguments import named_tensors, options_of, structs_of, unwrapped
 from weightcast._tensors import source_of, tensor_bytes
 
 try:
@@ -138,7 +140,36 @@ class NumPyArrays(unittest.TestCase):
                 source_of("w", numpy.zeros(2, dtype=bad))
 
 
+    def test_a_mask_is_not_lost_in_silence(self):
+        masked = numpy.ma.masked_array([1.0, 2.0], mask=[0, 1])
+        with self.assertRaisesRegex(TypeError, "tensor 'w': it is a masked array.*filled"):
+            source_of("w", masked)
+        self.assertEqual(taken(masked.filled(0.5))[2], struct.pack("<dd", 1.0, 0.5))
+
+
+class Gone:
+    """As JAX's array is that was deleted, or lies on several devices."""
+
+    def __init__(self, at, error):
+        self.at, self.error = at, error
+
+    def __dlpack_device__(self):
+        if self.at == "device":
+            raise self.error
+        return (1, 0)
+
+    def __dlpack__(self):
+        raise self.error
+
+
 class DLPack(unittest.TestCase):
+    def test_arrays_that_are_gone_or_in_pieces_are_refused_by_name(self):
+        for at in ("device", "capsule"):
+            for error in (RuntimeError("Array has been\ndeleted"), BufferError("sharded"), TypeError("sharded"), ValueError("no")):
+                with self.assertRaisesRegex(TypeError, "tensor 'w': a .*Gone gives no DLPack .*numpy.asarray") as caught:
+                    source_of("w", Gone(at, error))
+                self.assertNotIn("\n", str(caught.exception))
+
     def test_types_map_to_dtypes(self):
         for code, bits, dtype in (
             (0, 8, "I8"), (0, 64, "I64"), (1, 8, "U8"), (1, 16, "U16"), (2, 16, "F16"), (2, 32, "F32"), (2, 64, "F64"),
@@ -207,6 +238,38 @@ class RawTensors(unittest.TestCase):
             self.assertEqual((got.dtype.name, got.shape, got.tobytes()), (*as_numpy, data))
             self.assertFalse(got.flags.writeable)
         self.assertEqual(weightcast.RawTensor("F32", (0, 2), b"").numpy().shape, (0, 2))
+
+
+class Names(unittest.TestCase):
+    def test_what_wrappers_put_into_them_is_left_out(self):
+        for name, expected in (
+            ("_orig_mod.a.weight", "a.weight"), ("a._orig_mod.weight", "a.weight"), ("a._orig_mod", "a._orig_mod"),
+            ("_orig_mod._checkpoint_wrapped_module.a._fsdp_wrapped_module._orig_mod.b", "a.b"), ("my_orig_mod.a", "my_orig_mod.a"),
+            ("module.a", "module.a"), ("", ""),
+        ):  # fmt: skip
+            self.assertEqual(unwrapped(name), expected)
+            listed, structs = structs_of([(name, "U8", (2, 3)), ("z", "BF16", ())])
+            self.assertEqual(listed, [(expected, "U8", (2, 3)), ("z", "BF16", ())])
+            self.assertEqual([struct.name.decode() for struct in structs], [expected, "z"])
+
+    def test_names_within_data_parallel_wrappers_are_refused(self):
+        given = {"module.a": b"1", "_orig_mod.module.b": b"2"}
+        with self.assertRaisesRegex(ValueError, "all names begin with 'module.', .*its .module.*removeprefix"):
+            named_tensors(given)
+        self.assertEqual([name for name, _ in named_tensors({**given, "a": b"3"})], ["module.a", "module.b", "a"])
+
+    def test_what_has_no_names_is_refused_with_what_has(self):
+        for given, error in (
+            ("dir", "'dir' is a path, not tensors; publish_path"), (pathlib.Path("dir"), "'dir' is a path.*publish_path"),
+            ([b"1", b"2"], "a bytes has no name; .*named_parameters"), (3, "a int has no tensors with names"),
+        ):  # fmt: skip
+            with self.assertRaisesRegex(TypeError, error):
+                named_tensors(given)
+
+    def test_versions_are_integers(self):
+        for given, error in (("21", "version '21' is a str; give an int"), (1.5, "a float"), (0, "version 0 is not between 1")):
+            with self.assertRaisesRegex((TypeError, ValueError), error):
+                options_of(given, False, False)
 
 
 class Describing(unittest.TestCase):

@@ -2,6 +2,7 @@
 and engine are stand-ins; tests/oracles and tests/vllm have the real ones."""
 
 import importlib
+import os
 import sys
 import types
 import unittest
@@ -219,6 +220,21 @@ class TransferTest(Trainers):
         transfer = self.begin(url)
         self.send(transfer)
         self.assertEqual(len(answers), 1)
+
+    def test_an_engine_on_this_host_is_asked_without_a_proxy(self):
+        proxied = []
+
+        def proxy(path):
+            proxied.append(path)
+            return 200, {"version": 1, "digest": "digest 1"}
+
+        url = self.serve(lambda path: (200, {"version": 1, "digest": "digest 1"}))
+        enter(self, mock.patch.dict(os.environ, http_proxy=self.serve(proxy), no_proxy=""))
+        for host in ("127.0.0.1", "localhost"):
+            self.begin(url.replace("127.0.0.1", host))
+        self.assertEqual(proxied, [])
+        self.begin("http://engine.example:8000")
+        self.assertEqual(len(proxied), 1)
 
     def test_engine_that_is_away_ends_it_in_time(self):
         server = JsonServer(lambda *_: (200, {"version": 0}))

@@ -105,7 +105,7 @@ class Plan:
 def make_plan(held: Sequence[dict[str, Held]], fills: Collection[int]) -> Plan:
     """`held` is by rank. `fills` are the ranks that can fill the origin's memory.
 
-    Of replicas the rank that has least to fill so far is the owner. A name is left out where it is the same memory as an
+    Of replicas the lowest rank that can fill is the owner of each box, so that all of them are of one replica. A name is left out where it is the same memory as an
     earlier one on all ranks that hold something of it. Names keep the order in which the ranks have them.
     Errors: ValueError (ranks that contradict each other; elements that no rank holds, or none that can fill them; boxes
     that overlap).
@@ -113,7 +113,6 @@ def make_plan(held: Sequence[dict[str, Held]], fills: Collection[int]) -> Plan:
     plan = Plan(owned=[[] for _ in held])
     names = {name: None for rank in held for name in rank}
     holders = {name: [rank for rank, has in enumerate(held) if name in has] for name in names}
-    load = [0] * len(held)
     for name in names:
         having = {rank: held[rank][name] for rank in holders[name]}
         first_rank, first = next(iter(having.items()))
@@ -130,7 +129,6 @@ def make_plan(held: Sequence[dict[str, Held]], fills: Collection[int]) -> Plan:
             if [held[rank].get(root, first)[:3] for rank in having] == [has[:3] for has in having.values()]:
                 plan.stands_for[name] = root
                 continue
-        width = DTYPE_BITS[first.dtype] // 8  # torch has none below a byte
         for box, ranks in _distinct(name, first.shape, having).items():
             able = [rank for rank in ranks if rank in fills]
             if not able:
@@ -138,9 +136,7 @@ def make_plan(held: Sequence[dict[str, Held]], fills: Collection[int]) -> Plan:
                     f"tensor {name!r}: ranks {ranks} hold {box.shape} elements from {box.start} on, but none of them runs "
                     "on the origin's host; gather it to one that does"
                 )
-            owner = min(able, key=lambda rank: load[rank])
-            load[owner] += box.volume * width
-            plan.owned[owner].append((name, box))
+            plan.owned[min(able)].append((name, box))
         plan.infos.append(TensorInfo(name, first.dtype, first.shape))
     return plan
 

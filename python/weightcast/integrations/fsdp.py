@@ -11,6 +11,7 @@ They have one user, and see each other's processes.
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import hashlib
 import pickle
@@ -21,13 +22,13 @@ from typing import Any, NamedTuple, Optional, Union
 import torch
 import torch.distributed as dist
 
-from .._arguments import Files, items
+from .._arguments import Files, check_names, items, unwrapped
 from .._changes import Piece, update_shadow
 from .._errors import Code, Error, TimedOut
 from .._library import PathLike
 from .._publication import Publication, Region, attach
 from .._publisher import Outcome, Publisher
-from .._tensors import Box, Source, source_of
+from .._tensors import DTYPE_BITS, Box, Source, source_of, tensor_bytes
 from ._shards import Held, Plan, Shard, Split, local_shards, make_plan
 
 Rename = Union[Callable[[str], Optional[str]], Mapping[str, Optional[str]]]
@@ -53,6 +54,9 @@ class RankError(RuntimeError):
     def __init__(self, message: str, errors: Mapping[int, str]) -> None:
         super().__init__(f"weightcast: {message}")
         self.errors = dict(errors)
+
+    def __reduce__(self) -> tuple:
+        return type(self), (str(self).removeprefix("weightcast: "), self.errors)
 
 
 class Part(NamedTuple):
@@ -110,7 +114,7 @@ class ShardedPublisher:
 
         Errors: RankError (no daemon runs there, ...).
         """
-        self._rename = rename
+        self._rename = {unwrapped(k): to for k, to in rename.items()} if isinstance(rename, Mapping) else rename
         self._timeout = timeout
         ranks = dist.get_process_group_ranks(group if group is not None else dist.group.WORLD)
         # Of our own: what is agreed on lies in host memory, and never waits behind the trainer's kernels.
@@ -150,22 +154,29 @@ class ShardedPublisher:
         allow_nonfinite: bool = False,
         new_model: bool = False,
         files: Optional[Files] = None,
+        check_replicas: bool = False,
     ) -> int:
         """Publishes all tensors; returns the version's number, the same on every rank, when the origin has accepted it.
 
         `state_dict`: a Module, a state dict or pairs. A value is a DTensor (FSDP2, tensor parallel, any mesh), a plain
         tensor, which then is whole on every rank that has it, a Part, or a list of Parts. Ranks may have other names than
         each other, as in pipelines, as long as all of them together have all of each tensor. Tied tensors are published
-        once, under the first name. Other arguments: as for Publisher.publish(); rank 0's count.
+        once, under the first name. Names are those of the model without torch.compile() and other wrappers.
+        Of replicas the lowest rank's are published. `check_replicas`: compare them all first, by digests, which reads each
+        element once. Replicas drift apart where gradients are not summed, as those of norms under a tensor-parallel plan.
+        Other arguments: as for Publisher.publish(); rank 0's count.
         Afterwards the tensors may change. Whether the origin took them over, wait() tells.
 
         Errors: RankError: a rank's own error (a Partial placement or another tensor that cannot be taken, a tensor that is
-        not there in full, the origin's refusal), or a rank that is gone.
+        not there in full, replicas that differ, the origin's refusal), or a rank that is gone.
         """
         self._base = None
         options = {"version": version, "allow_nonfinite": allow_nonfinite, "new_model": new_model, "files": files}
         try:
-            described, where = self._describe(state_dict, ("publish",), lambda _: self._begin_whole(options))
+            call = ("publish", check_replicas)
+            described, where = self._describe(state_dict, call, lambda _: self._begin_whole(options))
+            if check_replicas:
+                self._compare_replicas(described)
             published = self._publish_whole(described, where, options)
             if self._shadow is not None:
                 self._remember(described)
@@ -181,6 +192,7 @@ class ShardedPublisher:
         *,
         version: Optional[int] = None,
         allow_nonfinite: bool = False,
+        check_replicas: bool = False,
     ) -> int:
         """Publishes the last version with the elements that have changed since; returns as publish() does.
 
@@ -188,21 +200,24 @@ class ShardedPublisher:
         flattened local tensor (to_local()); or a mask, of booleans and the local tensor's shape; for a list of Parts a
         list of these. A tensor that is not named has not changed. Of replicas one rank's word counts.
         Without it each rank compares what it owns with a copy, which it keeps in host memory from the first such call on.
-        Waits until the origin has taken over the version before.
+        Waits until the origin has taken over the version before. `check_replicas` is that of publish().
 
         All tensors are published instead where there is nothing to change: the first time, after an error, after another
         program has published, where the tensors are others than before, and where half of the weights would be listed.
-        Errors: those of publish().
+        Errors: those of publish(); also a name in `changed` that the state dict has not.
         """
         base, self._base = self._base, None
         is_known = changed is not None
         lists = base is not None and (is_known or self._shadow is not None)
-        call = ("publish_changed", is_known, base, self._shadow is not None)
+        changed = None if changed is None else {unwrapped(name): given for name, given in changed.items()}
+        call = ("publish_changed", is_known, base, self._shadow is not None, check_replicas)
         options = {"version": version, "allow_nonfinite": allow_nonfinite}
         try:
             described, counts = self._describe(
-                state_dict, call, lambda described: self._find(described, changed) if lists else None
+                state_dict, call, lambda described: self._find(described, changed) if lists else None, changed
             )
+            if check_replicas:
+                self._compare_replicas(described)
             published = None
             if lists and counts is not None:
                 published = self._publish_lists(base, counts, options)
@@ -229,8 +244,11 @@ class ShardedPublisher:
                 return outcome
 
     def close(self) -> None:
-        """Ends the connection. Not collective; repeating it is harmless."""
+        """Ends the connection, and the process group of it. Not collective; repeating it is harmless."""
         self._lost = self._lost or "this publisher is closed; make a new one"
+        group, self._group = self._group, None
+        if group is not None and dist.is_initialized():
+            dist.destroy_process_group(group)
         for region in self._regions.values():
             region.close()
         self._regions.clear()
@@ -288,14 +306,18 @@ class ShardedPublisher:
     # ---------------------------------------------------------------------------------------------------- what is where
 
     def _describe(
-        self, state_dict: Any, call: tuple[Any, ...], ahead: Callable[[_Described], Any]
+        self,
+        state_dict: Any,
+        call: tuple[Any, ...],
+        ahead: Callable[[_Described], Any],
+        changed: Optional[Mapping[str, Any]] = None,
     ) -> tuple[_Described, Optional[list[Any]]]:
         """What this rank holds, for which there is a plan then. What comes next, `ahead`, is done meanwhile where the plan
         of the last time stands; then its results are given, too, by rank. Ranks that make another `call` are told so."""
         found: list[tuple[_Described, bytes]] = []
 
         def describe() -> tuple[Any, bool, Any]:
-            described = self._described(state_dict)
+            described = self._described(state_dict, changed)
             key = hashlib.sha256(pickle.dumps(described.held)).digest()
             found.append((described, key))
             return (call, True, None) if key != self._key else (call, False, ahead(described))
@@ -320,13 +342,15 @@ class ShardedPublisher:
         return described, None
 
     @torch.no_grad()  # a DTensor's to_local() costs fifteen microseconds where it is to be differentiated, and else none
-    def _described(self, state_dict: Any) -> _Described:
+    def _described(self, state_dict: Any, changed: Optional[Mapping[str, Any]]) -> _Described:
         held: dict[str, Held] = {}
         local: dict[tuple[str, Box], _Local] = {}
         given_as: dict[str, str] = {}
         first: dict[Any, str] = {}
+        known = set()
         for given, value in items(state_dict):
             name = self._renamed(given)
+            known.add(given)
             if name is None:
                 continue
             if name in held:
@@ -334,19 +358,47 @@ class ShardedPublisher:
             dtype, shape, parts = _parts_of(given, value)
             memory = []
             for number, (tensor, source, shards) in enumerate(parts):
-                memory.append(source.memory())
+                if shards:
+                    memory.append(source.memory())
                 for box, start in shards:
                     local[name, box] = _Local(tensor, start, number)
             boxes = tuple(box for *_, shards in parts for box, _ in shards)
-            root = first.setdefault((tuple(memory), boxes), name) if boxes else name
+            is_known = boxes and None not in memory
+            root = first.setdefault((tuple(memory), boxes), name) if is_known else name
             held[name] = Held(dtype, shape, boxes, root)
             given_as[name] = given
+        check_names(list(held))
+        unknown = next((name for name in changed or () if name not in known), None)
+        if unknown is not None:
+            raise ValueError(
+                f"changed has {unknown!r}, but the state dict has no tensor of that name; give its names, not those that are published"
+            )
         return _Described(held, local, given_as)
 
     def _renamed(self, name: str) -> Optional[str]:
         if self._rename is None:
             return name
         return self._rename.get(name, name) if isinstance(self._rename, Mapping) else self._rename(name)
+
+    def _compare_replicas(self, described: _Described) -> None:
+        """Errors: RankError, with the name of the first tensor of which ranks hold different elements."""
+
+        def digests() -> dict[tuple[str, Box], bytes]:
+            return {key: _digest_of(key[0], local.view(key[1])) for key, local in described.local.items()}
+
+        def compare() -> None:
+            first: dict[tuple[str, Box], tuple[int, bytes]] = {}
+            for rank, of_rank in enumerate(said if self._rank == 0 else ()):
+                for (name, box), digest in of_rank.items():
+                    other, expected = first.setdefault((name, box), (rank, digest))
+                    if digest != expected:
+                        raise ValueError(
+                            f"tensor {name!r}: ranks {other} and {rank} hold replicas of {box.shape} elements from {box.start} "
+                            "on that differ; sum its gradients over the ranks, and broadcast it once"
+                        )
+
+        said = self._agree("compare the replicas", digests)
+        self._agree("compare the replicas", compare)
 
     # ---------------------------------------------------------------------------------------------------- publishing
 
@@ -359,12 +411,17 @@ class ShardedPublisher:
             for name, box in owned[self._rank]:
                 memory.fill(name, described.local[name, box].view(box), offset=box.start)
 
-        return self._finish("whole", begun[0], [rank for rank, of_rank in enumerate(owned) if of_rank], fill)
+        published = self._finish("whole", begun[0], [rank for rank, of_rank in enumerate(owned) if of_rank], fill)
+        if self._publisher is not None:
+            self._publisher._remember_cells(self._plan.infos)
+        return published
 
     def _begin_whole(self, options: Mapping[str, Any]) -> Optional[tuple[str, int, int]]:
         """On rank 0: where the others find the memory."""
         if self._rank != 0:
             return None
+        if not options.get("new_model"):
+            self._publisher._check_cells(self._plan.infos)
         parts = sum(1 for of_rank in self._plan.owned if of_rank)
         self._begun = self._publisher.begin(self._plan.infos, parts=parts, timeout=self._origin_timeout, **options)
         return self._begun.path, self._begun.id, self._begun.memory
@@ -540,6 +597,13 @@ class ShardedPublisher:
         return _Lists(inside.to(torch.int32), values)
 
 
+def _digest_of(name: str, tensor: Any) -> bytes:
+    source = source_of(name, tensor.detach())
+    address, _kept = source.contiguous()
+    size = tensor_bytes(source.dtype, source.shape)
+    return hashlib.sha256((ctypes.c_char * size).from_address(address) if size else b"").digest()
+
+
 def _numbers_of(name: str, given: Any, tensor: Any) -> Any:
     """The numbers of elements that `given` says of a local tensor, on its device. Errors: ValueError."""
     given = given.to_local() if hasattr(given, "to_local") else torch.as_tensor(given)
@@ -559,6 +623,13 @@ def _numbers_of(name: str, given: Any, tensor: Any) -> Any:
     return numbers
 
 
+def _whole_elements(name: str, source: Source) -> Source:
+    """Errors: TypeError, of elements that are less than a byte, which are published whole alone."""
+    if DTYPE_BITS[source.dtype] % 8:
+        raise TypeError(f"tensor {name!r} is {source.dtype}, of less than a byte each; publish it by Publisher, on one rank")
+    return source
+
+
 def _split_of(name: str, placement: Any) -> Optional[Split]:
     if placement.is_replicate():
         return None
@@ -576,7 +647,7 @@ def _parts_of(name: str, value: Any) -> tuple[str, tuple[int, ...], list[tuple[A
     if isinstance(value, (list, tuple)):
         if not value or not all(isinstance(part, Part) for part in value):
             raise TypeError(f"tensor {name!r} is a {type(value).__name__}; give Parts, one at least")
-        dtype, shape = source_of(name, value[0].tensor).dtype, tuple(value[0].shape)
+        dtype, shape = _whole_elements(name, source_of(name, value[0].tensor)).dtype, tuple(value[0].shape)
         parts = []
         for part in value:
             box, source = Box(tuple(part.offset), tuple(part.tensor.shape)), source_of(name, part.tensor)
@@ -593,11 +664,11 @@ def _parts_of(name: str, value: Any) -> tuple[str, tuple[int, ...], list[tuple[A
     shape = tuple(value.shape)
     if not hasattr(value, "placements"):
         shards = (Shard(Box((0,) * len(shape), shape), (0,) * len(shape)),)
-        source = source_of(name, value)
+        source = _whole_elements(name, source_of(name, value))
         return source.dtype, shape, [(value, source, shards if value.numel() else ())]
     mesh, local = value.device_mesh, value.to_local()
     splits = tuple(_split_of(name, placement) for placement in value.placements)
-    source, coordinate = source_of(name, local), mesh.get_coordinate()
+    source, coordinate = _whole_elements(name, source_of(name, local)), mesh.get_coordinate()
     if coordinate is None:
         return source.dtype, shape, []
     local_shape, shards = local_shards(shape, tuple(mesh.shape), tuple(coordinate), splits)

@@ -21,7 +21,7 @@ import transformers
 from accelerate.utils import extract_model_from_parallel
 from transformers.utils import is_peft_available
 
-from .._arguments import Files
+from .._arguments import Files, unwrapped
 from .._library import PathLike
 from .._publisher import Outcome, Publisher
 from .._tensors import describe, tensor_bytes
@@ -32,9 +32,9 @@ try:
 except ImportError:  # before transformers 5 a model had the names of its files
     revert_weight_conversion = None
 
-# What wrappers put into a parameter's name.
-_WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
 _BASE_LAYER = "base_layer."
+_MODEL_OF_PEFT = "base_model.model."
+_SAVED_MODULE = re.compile(r"\.modules_to_save\.([^.]+)\.")
 
 
 class PublishCallback(StepLog):
@@ -130,10 +130,20 @@ class _ModelPublisher:
 
     def __init__(self, state_dir: Optional[PathLike], dtype: Optional[torch.dtype], timeout: float) -> None:
         self._dtype, self._timeout = dtype, timeout
+        self._modules: Any = None  # of the model that was published last
         self._publisher = self._connect(state_dir)
 
     def _connect(self, state_dir: Optional[PathLike]) -> Any:
         return Publisher(state_dir)
+
+    def check_modules(self, model: Any) -> None:
+        """Errors: ValueError (what is published would have other tensors than the merged model's files). Where the modules
+        are those of the last time nothing is done."""
+        modules = [(name, type(module)) for name, module in model.named_modules()], getattr(model, "active_adapters", None)
+        if modules != self._modules:
+            _check(model)
+            _check_merged(model)
+            self._modules = modules
 
     def wait(self, version: int, installed: Optional[float]) -> Outcome:
         return self._publisher.wait(version, installed=installed, timeout=self._timeout)
@@ -146,16 +156,22 @@ class _WholePublisher(_ModelPublisher):
     """All tensors are in this process."""
 
     def publish(self, model: Any, options: Mapping[str, Any]) -> tuple[int, int]:
+        self.check_modules(model)
         held = _held(model)
-        infos = [describe(name, tensor)._replace(dtype=_dtype_of(tensor, self._dtype)) for name, (tensor, _) in held.items()]
+        infos = [
+            describe(name, of.tensor)._replace(dtype=_dtype_of(of.tensor, self._dtype)) for name, of in held.items()
+        ]
         by_layer: dict[Any, list[str]] = {}
-        for name, (_, layer) in held.items():
-            by_layer.setdefault(layer, []).append(name)
+        for name, of in held.items():
+            by_layer.setdefault(of.layer, []).append(name)
         with self._publisher.begin(infos, timeout=self._timeout, **options) as publication:
             for layer, names in by_layer.items():
                 with _merged(layer):
+                    # Read after the merge, which may put other modules into the place of those before.
+                    merged = None if layer is None else layer.get_base_layer().state_dict(keep_vars=True)
                     for name in names:
-                        publication.fill(name, _cast(held[name].tensor, self._dtype))
+                        tensor = held[name].tensor if merged is None else merged[held[name].inner]
+                        publication.fill(name, _cast(tensor, self._dtype))
             version = publication.commit(timeout=self._timeout)
         return version, sum(tensor_bytes(info.dtype, info.shape) for info in infos)
 
@@ -169,7 +185,7 @@ class _ShardedPublisher(_ModelPublisher):
         return ShardedPublisher(state_dir, timeout=self._timeout)
 
     def publish(self, model: Any, options: Mapping[str, Any]) -> tuple[int, int]:
-        tensors = {name: _cast(tensor, self._dtype) for name, (tensor, _) in _held(model).items()}
+        tensors = {name: _cast(held.tensor, self._dtype) for name, held in _held(model).items()}
         if options:
             version = self._publisher.publish(tensors, **options)
         else:
@@ -189,6 +205,7 @@ class _AdapterPublisher(_ModelPublisher):
 class _Held(NamedTuple):
     tensor: Any  # the parameter itself, whose data a merge changes
     layer: Any  # of PEFT, if it is beneath one, else None
+    inner: str  # its name in that layer's base layer
 
 
 def _check(model: Any) -> None:
@@ -222,6 +239,32 @@ def _check(model: Any) -> None:
         names = {name: torch.empty(held.tensor.shape, device="meta") for name, held in _held(model, as_saved=False).items()}
         if set(_as_saved(model, names)) != set(names):
             refuse("its files have other tensors than its memory; train it on whole weights, without adapters")
+
+
+def _check_merged(model: Any) -> None:
+    """Errors: ValueError, where what would be published of an adapted model has not the names, shapes and dtypes of what
+    save_pretrained() writes of it when its adapters are merged."""
+    if not callable(getattr(model, "unload", None)) or not hasattr(model, "peft_config"):
+        return
+    # Without memory: a copy of the modules alone.
+    kept = {}
+    for tensor in [*model.parameters(), *model.buffers()]:
+        empty = torch.empty_like(tensor, device="meta")
+        kept[id(tensor)] = torch.nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else empty
+    with torch.no_grad():
+        expected = _shapes_of(_held(copy.deepcopy(model, kept).unload()))
+    found = _shapes_of(_held(model))
+    name = next((name for name in {**expected, **found} if expected.get(name) != found.get(name)), None)
+    if name is not None:
+        raise ValueError(
+            f"weightcast: {type(model).__name__} cannot be published: {name} is {found.get(name, 'left out')}, and "
+            f"{expected.get(name, 'left out')} where save_pretrained() writes the merged model; use LoRA on plain layers, or "
+            "publish the adapter by adapter=True"
+        )
+
+
+def _shapes_of(held: Mapping[str, _Held]) -> dict[str, str]:
+    return {name: f"{of.tensor.dtype} {tuple(of.tensor.shape)}" for name, of in held.items()}
 
 
 def _check_adapter(model: Any) -> None:
@@ -262,34 +305,57 @@ def _is_tuner_layer(module: Any) -> bool:
 
 
 def _held(model: Any, *, as_saved: bool = True) -> dict[str, _Held]:
-    """By the names that a checkpoint has: tied tensors under the first of theirs, and of adapters what they are for."""
+    """By the names that a checkpoint has: tied tensors under the first of theirs, and of adapters what they are for.
+
+    Errors: ValueError (an adapter on one of several tied tensors).
+    """
     layers = _tuner_layers(model)
     ignored = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
     held: dict[str, _Held] = {}
-    seen: set[int] = set()
+    seen: dict[int, tuple[str, Any]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
-        owner = next((owner for owner in layers if name.startswith(f"{owner}.")), None)
+        if not _is_of_model(name, model):
+            continue
+        owner, inner = next((owner for owner in layers if name.startswith(f"{owner}.")), None), ""
         if owner is not None:
             inner = name[len(owner) + 1 :]
             if not inner.startswith(_BASE_LAYER):
                 continue  # the adapter itself
-            name = f"{owner}.{inner[len(_BASE_LAYER):]}"
+            inner = inner[len(_BASE_LAYER) :]
+            name = f"{owner}.{inner}"
         published = _published_name(name)
-        if ".original_module." in name or published in ignored or id(tensor) in seen:
+        if published in ignored:
             continue
-        seen.add(id(tensor))
-        held[published] = _Held(tensor, layers.get(owner))
+        layer = layers.get(owner)
+        first, first_layer = seen.setdefault(id(tensor), (published, layer))
+        if layer is not first_layer:
+            raise ValueError(
+                f"weightcast: {type(model).__name__} cannot be published: {published} and {first} are tied, and an adapter is on "
+                "one of them: merged, the other would change, too; leave it out of target_modules, or untie them before "
+                "get_peft_model()"
+            )
+        if first == published:
+            held[published] = _Held(tensor, layer, inner)
     if as_saved and not layers:
-        tensors = {name: tensor for name, (tensor, _) in held.items()}
-        held = {name: _Held(tensor, None) for name, tensor in _as_saved(model, tensors).items()}
+        tensors = {name: of.tensor for name, of in held.items()}
+        held = {name: _Held(tensor, None, "") for name, tensor in _as_saved(model, tensors).items()}
     return held
 
 
+def _is_of_model(name: str, model: Any) -> bool:
+    """Whether it is a tensor of the model that is trained: not one that PEFT keeps beside, or of an adapter at rest."""
+    if hasattr(model, "peft_config") and hasattr(model, "base_model") and not name.startswith(_MODEL_OF_PEFT):
+        return not any(other.startswith(_MODEL_OF_PEFT) for other, _ in model.named_parameters())
+    if ".original_module." in name:
+        return False
+    saved = _SAVED_MODULE.search(name)
+    active = getattr(model, "active_adapters", None)
+    active = active if isinstance(active, (list, tuple)) else None
+    return saved is None or active is None or saved.group(1) in active
+
+
 def _published_name(name: str) -> str:
-    for part in _WRAPPERS:
-        name = name.replace(part, "")
-    name = re.sub(r"\.modules_to_save\.[^.]+\.", ".", name)
-    return name.removeprefix("base_model.model.")
+    return unwrapped(_SAVED_MODULE.sub(".", name)).removeprefix(_MODEL_OF_PEFT)
 
 
 def _base_of(model: Any) -> Any:
@@ -338,8 +404,16 @@ def _adapter_files(model: Any) -> dict[str, bytes]:
     if config.base_model_name_or_path is None:
         config.base_model_name_or_path = getattr(model.get_base_model(), "name_or_path", None) or None
     with tempfile.TemporaryDirectory() as directory:
-        config.save_pretrained(directory)
+        config.save_pretrained(directory, auto_mapping_dict=_auto_mapping(model, config))
         return {path.name: path.read_bytes() for path in pathlib.Path(directory).iterdir()}
+
+
+def _auto_mapping(model: Any, config: Any) -> Optional[dict[str, str]]:
+    """By which class PEFT loads the base of an adapter without a task type."""
+    if config.task_type is not None:
+        return None
+    kind = type(model.get_base_model())
+    return {"base_model_class": kind.__name__, "parent_library": kind.__module__}
 
 
 def _files_of(model: Any, tokenizer: Any, dtype: Optional[torch.dtype]) -> dict[str, bytes]:

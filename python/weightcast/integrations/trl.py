@@ -10,9 +10,11 @@ pauses itself, for the write alone, so generation goes on while weights travel.
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import json
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Optional, Union
@@ -180,6 +182,16 @@ def _worker(answer: Any) -> _Seen:
 _ROUTES = {"/weightcast/status": _vllm, "/get_weight_version": _worker}
 
 
+def _opener_for(url: str) -> urllib.request.OpenerDirector:
+    """What opens it: http_proxy and its like are followed, but for this host itself, which no proxy reaches."""
+    host = urllib.parse.urlsplit(url).hostname or ""
+    try:
+        is_here = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_here = host == "localhost" or host.endswith(".localhost")
+    return urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if is_here else []))
+
+
 class _Engine:
     """A server that follows a daemon, and says which version it generates under."""
 
@@ -187,6 +199,7 @@ class _Engine:
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"weightcast: engine {url!r}: give its base URL, such as http://inference-1:8000")
         self._url = url.rstrip("/")
+        self._opener = _opener_for(url)
         self._route: Optional[str] = None
         self._refusals: Optional[int] = None
 
@@ -234,7 +247,7 @@ class _Engine:
         """Errors: OSError (no answer), Error (another one than a server gives that follows a daemon)."""
         for route in [self._route] if self._route else _ROUTES:
             try:
-                with urllib.request.urlopen(self._url + route, timeout=limit_s) as response:
+                with self._opener.open(self._url + route, timeout=limit_s) as response:
                     seen = _ROUTES[route](json.load(response))
             except urllib.error.HTTPError as error:
                 if error.code == 404 and self._route is None:
