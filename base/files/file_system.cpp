@@ -99,7 +99,9 @@ Status replace_file(FileSystem& files, const fs::path& path, std::string_view te
   fs::path fresh = path;
   fresh += ".tmp";
   {
-    WC_ASSIGN(const std::unique_ptr<File> file, files.open(fresh, {.write = true, .create = Create::kEmpty}));
+    // In a directory that others may write to, a link of that name would lead to a file of this user's elsewhere.
+    const OpenOptions anew{.write = true, .create = Create::kEmpty, .follow_links = false};
+    WC_ASSIGN(const std::unique_ptr<File> file, files.open(fresh, anew));
     WC_TRY(write_fully(*file, 0, std::as_bytes(std::span(text)), fresh.native()));
     if (synced != Synced::kNothing) WC_TRY(file->sync_data());
   }

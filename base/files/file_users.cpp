@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/text.h"
+
 namespace weightcast {
 namespace {
 
@@ -61,7 +63,7 @@ bool has_mapped(const fs::path& process, const WantedFiles& files) {
 std::string name_of(const fs::path& process) {
   std::string name;
   std::getline(std::ifstream(process / "comm"), name);
-  return fmt::format("{} (process {})", name, process.filename().native());
+  return fmt::format("{} (process {})", printable(name), process.filename().native());
 }
 
 }  // namespace

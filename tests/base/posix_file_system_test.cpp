@@ -50,6 +50,15 @@ TEST(PosixFileSystem, WhatSomebodyElseRemovesMeanwhileIsRemoved) {
   EXPECT_FALSE(std::filesystem::exists(dir.file("trash")));
 }
 
+TEST(PosixFileSystem, ReplacesAFileThroughNoLinkThatAnotherUserHasLeft) {
+  PosixFileSystem files;
+  const TempDir dir;
+  dir.write("precious", "bytes");
+  std::filesystem::create_symlink(dir.file("precious"), dir.file("address.tmp"));
+  EXPECT_FALSE(replace_file(files, dir.file("address"), "text", Synced::kNothing).has_value());
+  EXPECT_EQ(read_file(files, dir.file("precious"), 100).value(), "bytes");
+}
+
 TEST(PosixFileSystem, ReadsNoFileBeyondItsLimitAndSaysIt) {
   PosixFileSystem files;
   const TempDir dir;
