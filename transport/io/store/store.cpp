@@ -567,8 +567,9 @@ Result<std::unique_ptr<Store>> Store::open(UvLoop& loop, FileSystem& files, Stor
 Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, FileSystem& files, StoreOptions options,
                                            std::unique_ptr<Disk> disk) {
   const StoreLayout layout(files, options.directory, options.place.memory_directory);
-  WC_TRY(layout.create());
+  // Before anything changes: another daemon may run there.
   WC_ASSIGN(std::unique_ptr<File> lock, layout.acquire());
+  WC_TRY(layout.create());
   WC_ASSIGN(StoreRun run, read_run(layout));
   if (run.id == kNoRun && options.make_run) {
     run.id = options.make_run();

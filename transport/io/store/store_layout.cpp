@@ -45,6 +45,14 @@ Status with_advice(Status status) {
   return status;
 }
 
+/// Makes `link` lead to `target`. One that does stays: a full disk may have no room for another.
+Status lead(FileSystem& files, const fs::path& link, const fs::path& target) {
+  const Result<fs::path> there = files.read_link(link);
+  if (there.has_value() && *there == target) return {};
+  WC_TRY(remove_if_there(files, link));
+  return files.make_link(target, link);
+}
+
 /// A name in `folder` that is not taken yet.
 fs::path free_name(FileSystem& files, const fs::path& folder, const std::string& stem) {
   for (unsigned i = 0; i < kNamesTried; ++i) {
@@ -122,11 +130,11 @@ Status StoreLayout::create() const {
     WC_TRY(with_advice(make_directories(*files_, path)));
     WC_TRY(with_advice(files_->check_writable(path)));
   }
-  WC_TRY(remove_if_there(*files_, directory_ / kMemoryLink));
   if (in_memory()) {
-    WC_TRY(files_->make_link(memory_, directory_ / kMemoryLink));
-    WC_TRY(remove_if_there(*files_, memory_ / kStateLink));
-    WC_TRY(files_->make_link(fs::absolute(directory_), memory_ / kStateLink));
+    WC_TRY(lead(*files_, directory_ / kMemoryLink, memory_));
+    WC_TRY(lead(*files_, memory_ / kStateLink, fs::absolute(directory_)));
+  } else {
+    WC_TRY(remove_if_there(*files_, directory_ / kMemoryLink));
   }
   // What was moved aside may still be unsynced, and what it was moved out of goes next.
   WC_TRY(sync_directory(*files_, aside()));
@@ -140,7 +148,10 @@ Status StoreLayout::create() const {
 }
 
 Result<std::unique_ptr<File>> StoreLayout::acquire() const {
-  Result<std::unique_ptr<File>> opened = files_->open(lock(), {.write = true, .create = Create::kIfMissing});
+  WC_TRY(with_advice(make_directories(*files_, directory_)));
+  // Whoever may open it can take it, and keep this user's daemon from starting.
+  Result<std::unique_ptr<File>> opened =
+      files_->open(lock(), {.write = true, .create = Create::kIfMissing, .permissions = 0600});
   if (!opened.has_value()) return with_advice(opened.error()).error();
   std::unique_ptr<File> file = std::move(*opened);
   if (const Status locked = file->lock(); !locked.has_value()) {
@@ -153,8 +164,10 @@ Result<std::unique_ptr<File>> StoreLayout::acquire() const {
                             directory_.native(), pid.empty() ? "(unknown)" : pid));
   }
   const std::string pid = fmt::format("{}\n", files_->process_number());
-  WC_TRY(file->truncate(0));
-  WC_TRY(write_fully(*file, 0, std::as_bytes(std::span(pid)), lock().native()));
+  // In the place of the number before, for which a full disk has room. And it is for a message alone.
+  const Status told = write_fully(*file, 0, std::as_bytes(std::span(pid)), lock().native());
+  if (!told.has_value() && told.error().code != Errc::kNoSpace) return told.error();
+  WC_TRY(file->truncate(told.has_value() ? pid.size() : 0));
   return file;
 }
 

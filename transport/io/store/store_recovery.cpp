@@ -150,7 +150,7 @@ class Recovery {
       const bool is_believed = record.durable && !leaves_memory_;
       const bool servable =
           record.manifest.id().is_encoded() || record.lacks_chunk_digests || record.digests.complete();
-      if (record.durable) WC_TRY(write_record_again(layout_.files(), layout_.record(version)));
+      WC_ASSIGN(const bool has_room, sync_again(version, record.durable));
       if (record.outdated && (!record.durable || !servable)) {
         WC_TRY(throw_away(version, path, kOutdated));
         continue;
@@ -170,9 +170,22 @@ class Recovery {
         }
       }
       records_.erase(version);
+      record.durable = record.durable && has_room;
       found_.complete.push_back(std::move(*found));
     }
     return {};
+  }
+
+  /// The process before may have been told of a sync that failed. False: the disk is full. Then the record stays as it
+  /// is, and the version is made durable once more when there is room.
+  Result<bool> sync_again(PayloadId version, bool durable) {
+    const fs::path path = layout_.record(version);
+    const Status written = durable ? write_record_again(layout_.files(), path) : Status();
+    if (written.has_value()) return true;
+    if (written.error().code != Errc::kNoSpace) return written.error();
+    log_warning("store: {}", written.error().message());
+    WC_TRY(remove_if_there(layout_.files(), path.native() + ".tmp"));
+    return false;
   }
 
   /// What a power cut has left of versions in memory becomes one again.
