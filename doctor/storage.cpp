@@ -16,6 +16,7 @@
 
 #include "base/files/unique_fd.h"
 #include "base/units.h"
+#include "transport/node/memory_directories.h"
 
 namespace weightcast {
 namespace {
@@ -188,6 +189,29 @@ Findings check_storage(const StorageNeeds& needs) {
   }
   if (memory) findings.push_back(*memory);
   return findings;
+}
+
+Finding check_left_in_memory(const fs::path& memory, bool mend) {
+  const std::vector<LeftInMemory> all = left_in_memory(memory);
+  std::uint64_t bytes = 0;
+  std::size_t removed = 0;
+  std::string why;
+  for (const LeftInMemory& left : all) {
+    bytes += left.bytes;
+    if (!mend) continue;
+    const Status gone = remove_left(left);
+    removed += gone.has_value() ? 1 : 0;
+    if (!gone.has_value()) why = gone.error().message();
+  }
+  if (all.empty()) return ok("memory-left", fmt::format("nothing in {} without a state directory", memory.string()));
+  const std::string what =
+      fmt::format("{} in {} of {} whose state directory is gone, the first of {}", format_bytes(bytes), memory.string(),
+                  all.size() == 1 ? "a node" : fmt::format("{} nodes", all.size()),
+                  all.front().state.empty() ? "none that is known" : all.front().state);
+  if (!mend) return warning("memory-left", what, "weightcast doctor --mend, or the next start of any daemon");
+  if (removed == all.size()) return ok("memory-left", "removed " + what);
+  return warning("memory-left", fmt::format("{}: {}", what, why),
+                 fmt::format("ls -ld {}/weightcast-*", memory.string()));
 }
 
 }  // namespace weightcast

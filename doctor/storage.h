@@ -26,4 +26,7 @@ struct StorageNeeds {
 /// behind but the directory itself.
 [[nodiscard]] Findings check_storage(const StorageNeeds& needs);
 
+/// "memory-left": whether nodes of this user that are gone have left versions in `memory`. `mend`: removes them.
+[[nodiscard]] Finding check_left_in_memory(const std::filesystem::path& memory, bool mend);
+
 }  // namespace weightcast

@@ -25,6 +25,7 @@ void add_trace_command(const Commands& commands);
 void add_verify_command(const Commands& commands);
 void add_versions_command(const Commands& commands);
 void add_reload_command(const Commands& commands);
+void add_remove_command(const Commands& commands);
 void add_ready_command(const Commands& commands);
 void add_simulate_command(const Commands& commands);
 

@@ -42,7 +42,10 @@ Result<std::unique_ptr<DaemonHttp>> serve_http(const OperatorPortOptions& option
                 http->view.handle(std::move(request), std::move(to));
               }
             }));
-  WC_TRY(write_http_address(*http->port, state));
+  // The log says it, too: a full disk does not keep a node from starting.
+  const Status written = write_http_address(*http->port, state);
+  if (!written.has_value() && written.error().code != Errc::kNoSpace) return written.error();
+  if (!written.has_value()) log_warning("{}", written.error().message());
   log_info("operators look at {}", http->port->url());
   return http;
 }

@@ -91,7 +91,8 @@ std::vector<SettingField> daemon_fields(DaemonSettings& s) {
       {"version-age-max", DurationIn{&c.version_age_max, std::chrono::seconds(1)},
        "Refuse versions that were published more seconds ago when they are announced; 0: any (workers)", 0, 1e9},
       {"api-group", &c.api_group,
-       "Group whose members may use the local socket as this daemon's user does: publish, subscribe, pin"},
+       "Group whose members may use the local socket as this daemon's user does: publish, subscribe, pin; and read "
+       "versions"},
       {"insecure", &c.insecure, "Plain TCP beyond loopback, too: everybody on the way can read and change it"},
       {"learner", &s.learner, "The learner's rollout_listen: the page shows its status, too (origin)"},
       {"otlp-endpoint", &s.otlp_endpoint,

@@ -25,7 +25,7 @@ struct DoctorFlags {
   std::string state, origin, listen, keys, snapshot, versions_in = "auto", memory = "/dev/shm", memory_max;
   std::vector<std::string> peers;
   std::uint32_t keep = 2;
-  bool single_copy = false, json = false;
+  bool single_copy = false, mend = false, json = false;
 };
 
 std::string_view name_of(Finding::Level level) {
@@ -86,6 +86,7 @@ Result<Findings> examine(const DoctorFlags& flags) {
     add(check_storage(needs));
     daemon = running(flags.state);
   }
+  findings.push_back(check_left_in_memory(flags.memory, flags.mend));
   std::optional<Endpoint> listen, origin;
   if (!flags.listen.empty()) {
     WC_ASSIGN(listen, Endpoint::parse(flags.listen));
@@ -146,6 +147,8 @@ void add_doctor_command(const Commands& commands) {
       ->capture_default_str();
   app->add_option("--memory-dir", flags->memory, "As the daemon's")->capture_default_str();
   app->add_option("--memory-max", flags->memory_max, "As the daemon's, e.g. 100GiB")->check(bytes_validator());
+  app->add_flag("--mend", flags->mend,
+                "Remove what nodes of this user whose state directories are gone have left in memory");
   app->add_flag("--json", flags->json, "A list of check, level (ok, warning, fault), what and remedy");
   app->footer("The exit status is 1 where there is a fault; warnings are no faults.");
 }

@@ -33,6 +33,7 @@
 #include "transport/node/members/revocation_file.h"
 #include "transport/node/node.h"
 #include "transport/node/payload/signed_manifests.h"
+#include "transport/node/private_files.h"
 #include "transport/node/replaced_keys.h"
 
 namespace weightcast {
@@ -201,6 +202,36 @@ Result<gid_t> group_named(const std::string& name) {
               fmt::format("--api-group {}: this host has no such group", printable(name)));
 }
 
+/// What lies above it is for all; it is for this user, and the group. What is wrong with it the store says.
+Status make_state_directory(FileSystem& files, const std::filesystem::path& state, std::optional<gid_t> group) {
+  static_cast<void>(make_directories(files, state.parent_path()));
+  write_for(group);
+  static_cast<void>(make_directories(files, state));
+  return restrict_directory(state, group);
+}
+
+/// Notices that somebody has deleted the directory in memory under the running daemon.
+class DeletionWatch {
+ public:
+  DeletionWatch(EventLoop& loop, const VersionsPlace& places, std::function<void()> deleted)
+      : loop_(loop), places_(places), deleted_(std::move(deleted)), timer_(loop, [this] { look(); }) {
+    timer_.arm(loop_.now() + kInterval);
+  }
+
+ private:
+  static constexpr Duration kInterval = std::chrono::seconds(1);
+
+  void look() {
+    if (places_.is_deleted()) deleted_();
+    timer_.arm(loop_.now() + kInterval);
+  }
+
+  EventLoop& loop_;
+  const VersionsPlace& places_;
+  const std::function<void()> deleted_;
+  Timer timer_;
+};
+
 }  // namespace
 
 void take_reloaded(DaemonConfig& config, const DaemonConfig& read) {
@@ -237,6 +268,7 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
   if (!config.api_group.empty()) {
     WC_ASSIGN(sockets.local_group, group_named(config.api_group));
   }
+  WC_TRY(make_state_directory(files, config.state, sockets.local_group));
   sockets.loopback_only = !tls && !config.insecure;
   SocketNetwork network(loop, config.pace ? config.uplink : Rate{}, config.pace ? config.downlink : Rate{}, sockets,
                         tls);
@@ -307,22 +339,30 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
   environment.check_room = [&places](std::uint64_t bytes, std::uint32_t copies) {
     return places.check_room(bytes, copies);
   };
+  bool deleted = false;  // once: the versions in memory
   const auto open = [&]() -> Result<std::unique_ptr<Node>> {
     WC_ASSIGN(std::optional<StorePlace> place, places.at_start());
     environment.choose_place = nullptr;
     if (!place) environment.choose_place = [&places](std::uint64_t bytes) { return places.for_version(bytes); };
     config.place = std::move(place).value_or(StorePlace());
+    if (deleted) config.place.why += "; made anew, as somebody had deleted what was there";
+    if (const auto& memory = config.place.memory_directory; !memory.empty()) {
+      WC_TRY(restrict_directory(memory, sockets.local_group));
+    }
     return open_node(config, environment);
   };
   WC_ASSIGN(std::unique_ptr<Node> node, open());
   running = node.get();
-  if (config.place.memory_directory.empty()) {
-    // Of when versions were in memory: the disk has what they held.
-    const Status removed = remove_all(files, memory_directory_of(config.memory_dir, config.state));
-    if (!removed.has_value()) log_warning("{}", removed.error().message());
-  }
+  if (config.place.memory_directory.empty()) places.give_up_memory();
   const ExpiryWarning expiry_warning(loop, tls);
   const HeapTrimmer heap_trimmer(loop);
+  const DeletionWatch deletion_watch(loop, places, [&] {
+    if (stopping || reopening) return;
+    log_error("somebody has deleted the versions in {}; they are made anew, of what the disk has",
+              memory_directory_of(config.memory_dir, config.state).native());
+    deleted = reopening = true;
+    loop.stop();
+  });
   const auto follow_revocations = [&] {
     if (!tls) return;
     node->apply(tls->revocations());

@@ -6,10 +6,17 @@
 #include "proto/limits.h"
 #include "transport/io/log.h"
 #include "transport/node/origin_node.h"
+#include "transport/node/role_file.h"
 #include "transport/node/tell_changes.h"
 #include "transport/node/worker_node.h"
 
 namespace weightcast {
+namespace {
+
+constexpr const char* kMemoryIsGone = "somebody has deleted the versions in memory; they are being made anew";
+
+}  // namespace
+
 std::string_view kind_of(PayloadId payload) {
   return payload.is_packed() ? "packed" : payload.is_encoded() ? "patch" : "full";
 }
@@ -30,7 +37,9 @@ Status Node::open_base(const DaemonConfig& config) {
     // Not 0, which is no run.
     options.make_run = [this] { return RunId{environment_.entropy() | 1}; };
   }
+  WC_TRY(check_role(environment_.files, config.state, config.role));
   WC_ASSIGN(store_, environment_.open_store(std::move(options)));
+  keep_role(environment_.files, config.state, config.role);
   // Accepted connections wait in the listener's backlog until there is a driver: none is accepted before the loop runs.
   WC_ASSIGN(listener_, environment_.network.listen(config.listen, [this](std::unique_ptr<FrameConnection> connection) {
     driver_->accept(std::move(connection));
@@ -103,7 +112,7 @@ void Node::describe_self(local::NodeStatus& self) const {
     self.versions_in_why = "the first version decides";
   } else {
     self.versions_in = to_string(place->memory_directory.empty() ? VersionsIn::kDisk : VersionsIn::kMemory);
-    self.versions_in_why = cut_text(place->why, kReasonBytesMax);
+    self.versions_in_why = memory_is_gone() ? kMemoryIsGone : cut_text(place->why, kReasonBytesMax);
   }
   self.disk_bytes_written = disk_bytes_written();
   const auto add = [&](std::string_view reason, std::uint64_t count) {
@@ -142,6 +151,12 @@ local::VersionsReply Node::versions() {
   return reply;
 }
 
+bool Node::memory_is_gone() const {
+  const StorePlace* const place = store_->place();
+  return place != nullptr && !place->memory_directory.empty() &&
+         !exists(environment_.files, place->memory_directory / "versions");
+}
+
 const StoredVersion* Node::in_use() const {
   const StoredVersion* const current = store_->find(store_->current());
   return current != nullptr ? current : store_->earlier();
@@ -149,7 +164,7 @@ const StoredVersion* Node::in_use() const {
 
 local::ReadyReply Node::readiness() {
   local::ReadyReply reply;
-  reply.why = why_not_ready();
+  reply.why = memory_is_gone() ? kMemoryIsGone : why_not_ready();
   reply.ready = reply.why.empty();
   if (const StoredVersion* stored = in_use()) reply.version = stored->manifest.version.value;
   return reply;

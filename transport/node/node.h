@@ -73,6 +73,8 @@ class Node : public LocalService {
   /// Why it does not do what it is there for, yet or now; "" if it does.
   [[nodiscard]] virtual std::string why_not_ready() const { return ""; }
   [[nodiscard]] EventLoop& loop() const { return environment_.loop; }
+  /// Whether somebody has deleted the directory in memory that versions lie in.
+  [[nodiscard]] bool memory_is_gone() const;
   /// What `current` names; null if it names nothing.
   [[nodiscard]] const StoredVersion* in_use() const;
   /// Starts to accept nodes and local clients.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <linux/magic.h>
 #include <pwd.h>
-#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
@@ -11,10 +10,12 @@
 #include <cerrno>
 #include <fstream>
 #include <limits>
-#include <span>
+#include <string_view>
+#include <utility>
 
-#include "base/digest/checksum.h"
+#include "base/text.h"
 #include "base/units.h"
+#include "transport/io/log.h"
 #include "transport/io/store/files/version_record.h"
 #include "transport/io/store/store_layout.h"
 
@@ -26,18 +27,19 @@ namespace fs = std::filesystem;
 constexpr double kSpare = 1.1;
 // A changed cell of two bytes takes four to five: room for steps that change 4 % of the cells.
 constexpr double kJournalShare = 0.1;
-constexpr std::string_view kNodePrefix = "weightcast-";
-// In a node's directory in memory: the bytes that it may come to take.
-constexpr const char* kClaim = "claim";
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
-/// The number behind `key` in a file of lines "key number".
+constexpr std::string_view kDigits = "0123456789";
+
+/// The number behind `key` in a file of the kernel's, of lines "key number".
 std::optional<std::uint64_t> number_in(const fs::path& file, std::string_view key) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with(key)) continue;
-    const std::size_t digit = line.find_first_of("0123456789", key.size());
-    if (digit != std::string::npos) return std::stoull(line.substr(digit));
+    const std::size_t digit = line.find_first_of(kDigits, key.size());
+    if (digit == line.npos) continue;
+    const std::size_t end = std::min(line.find_first_not_of(kDigits, digit), line.size());
+    return parse_number<std::uint64_t>(std::string_view(line).substr(digit, end - digit));
   }
   return std::nullopt;
 }
@@ -64,30 +66,6 @@ std::optional<std::uint64_t> group_free(const fs::path& root) {
     }
   }
   return std::nullopt;
-}
-
-std::uint64_t bytes_below(const fs::path& directory) {
-  std::uint64_t bytes = 0;
-  std::error_code ignored;
-  for (fs::recursive_directory_iterator at(directory, ignored), end; at != end; at.increment(ignored)) {
-    struct stat info {};
-    if (::lstat(at->path().c_str(), &info) == 0) bytes += std::uint64_t(info.st_blocks) * 512;
-  }
-  return bytes;
-}
-
-/// What other nodes have chosen to take of `memory_dir` and do not take yet: they may begin at the same moment. A
-/// directory that this user may not read counts by what lies in it alone, as everything else in memory.
-std::uint64_t claimed_by_others(const fs::path& memory_dir, const fs::path& ours) {
-  std::uint64_t claimed = 0;
-  std::error_code ignored;
-  for (fs::directory_iterator at(memory_dir, ignored), end; at != end; at.increment(ignored)) {
-    const fs::path& path = at->path();
-    if (path == ours || !path.filename().native().starts_with(kNodePrefix)) continue;
-    const std::uint64_t claim = number_in(path / kClaim, "").value_or(0);
-    if (claim > 0) claimed += claim - std::min(claim, bytes_below(path));
-  }
-  return claimed;
 }
 
 /// Of the versions that the records in a state directory tell of.
@@ -161,34 +139,6 @@ PlaceChoice choose_place(std::uint64_t version_bytes, CopiesKept kept, const Mem
   return fit(version_bytes, kept, room);
 }
 
-fs::path memory_directory_of(const fs::path& memory_dir, const fs::path& state) {
-  const std::string path = fs::weakly_canonical(fs::absolute(state)).native();
-  const std::string digest = checksum_of(std::as_bytes(std::span(path))).hex();
-  return memory_dir / fmt::format("{}{}-{}", kNodePrefix, ::geteuid(), digest.substr(0, 16));
-}
-
-Result<fs::path> make_memory_directory(const fs::path& memory_dir, const fs::path& state) {
-  const fs::path path = memory_directory_of(memory_dir, state);
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, Op::kOpen, path.native());
-  struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return fail_errno(errno, Op::kOpen, path.native());
-  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return fail(Errc::kNotAllowed, Op::kOpen,
-                path.native() +
-                    ": another user made it, or may write to it; remove it, or choose another directory with "
-                    "--memory-dir");
-  }
-  // Who may not look into the state directory may not read its versions here.
-  struct stat like {};
-  if (::stat(state.c_str(), &like) != 0) return fail_errno(errno, Op::kOpen, state.native());
-  mode_t mode = like.st_mode & (S_IRWXU | S_IRGRP | S_IXGRP | S_IROTH | S_IXOTH);
-  if (like.st_gid != info.st_gid && ::chown(path.c_str(), static_cast<uid_t>(-1), like.st_gid) != 0) {
-    mode &= ~static_cast<mode_t>(S_IRGRP | S_IXGRP);
-  }
-  if (::chmod(path.c_str(), mode) != 0) return fail_errno(errno, Op::kOpen, path.native());
-  return path;
-}
-
 bool is_emptied_at_logout(const fs::path& memory_dir, const fs::path& root, uid_t user) {
   constexpr uid_t kSystemUsersMax = 999;
   std::error_code ignored;
@@ -201,7 +151,7 @@ bool is_emptied_at_logout(const fs::path& memory_dir, const fs::path& root, uid_
 }
 
 MemoryRoom memory_room(const fs::path& memory_dir, const fs::path& versions, const fs::path& root) {
-  const std::uint64_t ours = bytes_below(versions);
+  const std::uint64_t ours = bytes_in_memory(versions);
   MemoryRoom room{.directory_free = kUnlimited, .host_available = kUnlimited};
   struct statfs info {};
   if (::statfs(memory_dir.c_str(), &info) == 0) {
@@ -218,13 +168,54 @@ MemoryRoom memory_room(const fs::path& memory_dir, const fs::path& versions, con
 
 Result<StorePlace> VersionsPlace::in_memory(std::string why) const {
   WC_TRY(make_directories(files_, options_.state));
-  WC_ASSIGN(fs::path directory, make_memory_directory(options_.memory_dir, options_.state));
-  return StorePlace{std::move(directory), std::move(why)};
+  const std::lock_guard guard(mutex_);
+  if (!held_ || !held_->is_there()) {
+    held_.reset();
+    Result<MemoryDirectory> taken = MemoryDirectory::take(options_.memory_dir, options_.state);
+    if (!taken.has_value() && taken.error().code == Errc::kBusy) {
+      // Mostly it is the daemon that has the state directory, too, and that says who it is.
+      WC_TRY(StoreLayout(files_, options_.state).acquire());
+    }
+    if (!taken.has_value()) return taken.error();
+    held_ = *std::move(taken);
+  }
+  return StorePlace{held_->path(), std::move(why)};
+}
+
+bool VersionsPlace::is_deleted() const {
+  const std::lock_guard guard(mutex_);
+  return held_ && !held_->is_there();
+}
+
+void VersionsPlace::give_up_memory() const {
+  const std::lock_guard guard(mutex_);
+  if (held_) return std::exchange(held_, std::nullopt)->remove();
+  const Status removed = remove_memory_directory(memory_directory_of(options_.memory_dir, options_.state));
+  if (!removed.has_value()) log_warning("{}", removed.error().message());
+}
+
+void VersionsPlace::remove_what_is_left() const {
+  for (const LeftInMemory& left : left_in_memory(options_.memory_dir)) {
+    const Status removed = remove_left(left);
+    if (removed.has_value()) {
+      log_info("{} in {} removed: no state directory leads there any more{}", format_bytes(left.bytes),
+               left.path.native(), left.state.empty() ? "" : fmt::format(", it was {}", printable(left.state)));
+    } else if (removed.error().code != Errc::kBusy) {
+      log_warning("{}", removed.error().message());
+    }
+  }
 }
 
 Result<std::optional<StorePlace>> VersionsPlace::at_start() const {
+  const bool adopted = options_.versions_in != VersionsIn::kDisk && adopt_moved(options_.memory_dir, options_.state);
+  std::optional<StorePlace> there_before;
+  if (adopted) {
+    WC_ASSIGN(there_before, in_memory("they were there, before the state directory was moved"));
+  }
+  remove_what_is_left();
   if (options_.versions_in == VersionsIn::kDisk) return StorePlace{{}, "as told"};
   if (options_.versions_in == VersionsIn::kMemory) return in_memory("as told");
+  if (there_before) return there_before;
   // A move would lose what is not durable, at every start after a kill.
   WC_ASSIGN(const fs::path root, StoreLayout::versions_root_of(files_, options_.state));
   WC_ASSIGN(const bool there, holds_versions(files_, root));
@@ -240,7 +231,7 @@ StorePlace VersionsPlace::for_version(std::uint64_t bytes) const {
   Result<StorePlace> memory = in_memory("");
   if (!memory.has_value()) return {{}, memory.error().detail};
   // Before the look at the others' claims: of two nodes that choose at once, one at least sees the other.
-  std::ofstream(memory->memory_directory / kClaim) << bytes_needed(bytes, options_.kept) << '\n';
+  write_claim(memory->memory_directory, bytes_needed(bytes, options_.kept));
   const MemoryRoom there = room();
   PlaceChoice choice = choose_place(bytes, options_.kept, there);
   memory->why = std::move(choice.why);
@@ -250,8 +241,7 @@ StorePlace VersionsPlace::for_version(std::uint64_t bytes) const {
     // Its files change where they are, which those who read them have to know: only a person can choose it.
     if (one.in_memory) memory->why += fmt::format("; with --single-copy {}", one.why);
   }
-  std::error_code ignored;
-  fs::remove_all(memory->memory_directory, ignored);
+  give_up_memory();
   return {{}, std::move(memory->why)};
 }
 

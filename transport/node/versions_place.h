@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "base/result.h"
 #include "base/settings/words.h"
 #include "transport/io/store/store.h"
+#include "transport/node/memory_directories.h"
 
 namespace weightcast {
 
@@ -56,15 +58,6 @@ struct PlaceChoice {
 };
 [[nodiscard]] PlaceChoice choose_place(std::uint64_t version_bytes, CopiesKept kept, const MemoryRoom& room);
 
-/// The directory for versions in memory of the node with that state directory, which exists, below `memory_dir`: made
-/// if it is missing. Others may read it who may read the state directory. Errors: kNotAllowed (another user made it, or
-/// may write to it), kIo, kNotFound.
-[[nodiscard]] Result<std::filesystem::path> make_memory_directory(const std::filesystem::path& memory_dir,
-                                                                  const std::filesystem::path& state);
-/// Its name, whether or not it is there.
-[[nodiscard]] std::filesystem::path memory_directory_of(const std::filesystem::path& memory_dir,
-                                                        const std::filesystem::path& state);
-
 /// Whether systemd-logind deletes what that user has in `memory_dir` when its last session ends: by default what is in
 /// /dev/shm, unless the user lingers or is the system's (PostgreSQL's manual, "systemd RemoveIPC"). `root`: see below.
 [[nodiscard]] bool is_emptied_at_logout(const std::filesystem::path& memory_dir, const std::filesystem::path& root,
@@ -89,21 +82,29 @@ class VersionsPlace {
   /// `files` outlives this.
   VersionsPlace(FileSystem& files, Options options) : files_(files), options_(std::move(options)) {}
 
-  /// At the start of a daemon. With kAuto versions stay where they are; without any, what is known of their size
-  /// decides. Nothing: their size is not known yet. Errors: those of make_memory_directory(); kIo.
+  /// At the start of a daemon. Removes what other nodes have left in memory. With kAuto versions stay where they are;
+  /// without any, what is known of their size decides. Nothing: their size is not known yet. Errors: those of
+  /// MemoryDirectory::take(); kIo.
   [[nodiscard]] Result<std::optional<StorePlace>> at_start() const;
   /// With kAuto, of a node that has no version, for one of that size. Any thread.
   [[nodiscard]] StorePlace for_version(std::uint64_t bytes) const;
   /// Whether memory has room for so many copies of a version of that size, those that are here included. Any thread.
   /// Errors: kNoSpace.
   [[nodiscard]] Status check_room(std::uint64_t bytes, std::uint32_t copies) const;
+  /// Whether somebody has deleted the directory in memory that was given out, or what it holds. Any thread.
+  [[nodiscard]] bool is_deleted() const;
+  /// Versions lie on the disk, which has what was in memory: that goes.
+  void give_up_memory() const;
 
  private:
+  void remove_what_is_left() const;
   [[nodiscard]] Result<StorePlace> in_memory(std::string why) const;
   [[nodiscard]] MemoryRoom room() const;
 
   FileSystem& files_;
   const Options options_;
+  mutable std::mutex mutex_;
+  mutable std::optional<MemoryDirectory> held_;  ///< guarded by mutex_
 };
 
 /// Bytes that this process has caused to be written to disks: write_bytes of /proc/self/io. 0 where that is not told.
