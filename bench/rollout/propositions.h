@@ -18,11 +18,12 @@ struct BatchWork {
 /// Proposition 2, where all GPUs generate and then train: generation_bound_s() of all of them and train / K.
 [[nodiscard]] double synchronous_step_bound_s(const BatchWork& work);
 
-/// Proposition 2, where a share beta of the GPUs trains and the others generate with async_generation_ratio alpha: the
-/// larger of N mu / ((1 - beta) K slots) + L / (alpha + 1) and train / (beta K). 0 < beta < 1. It speaks of means.
+/// Proposition 2, where a share beta of the GPUs trains and the others generate with async_generation_ratio alpha, by
+/// its equation (9): the larger of N mu / ((1 - beta) K slots) + L / ((alpha + 1) (1 - beta)) and train / (beta K).
+/// 0 < beta < 1. It speaks of means.
 [[nodiscard]] double asynchronous_step_bound_s(const BatchWork& work, double ratio, double train_share);
 
-/// beta*: the share for which that is least, where both sides are equal. In (0, 1).
+/// beta*, by equation (10): the share for which that is least, where both sides are equal. In (0, 1).
 [[nodiscard]] double best_train_share(const BatchWork& work, double ratio);
 
 }  // namespace weightcast::bench

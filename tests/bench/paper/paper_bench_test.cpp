@@ -153,5 +153,20 @@ TEST(Propositions, TheBestShareMakesBothSidesEqual) {
   EXPECT_NEAR(synchronous_step_bound_s(work), 400'000.0 / 1280 + 600 + 200, 1e-9);
 }
 
+// By hand, from the paper's equations (9) and (10): N mu = 1200 and L = 90 s, K = 12 GPUs of one slot, 480 s of a GPU
+// train.
+TEST(Propositions, AreThePapersEquations) {
+  const BatchWork work{1200, 90, 480, 12, 1};
+  // A third of the GPUs trains, ratio 2: 1200 / 8 + 90 / (3 * 2/3) = 195, and 480 / 4 = 120.
+  EXPECT_NEAR(asynchronous_step_bound_s(work, 2, 1.0 / 3), 195, 1e-9);
+  // An eighth: 1200 / 10.5 + 90 / (3 * 7/8) = 148.6, and 480 / 1.5 = 320.
+  EXPECT_NEAR(asynchronous_step_bound_s(work, 2, 1.0 / 8), 320, 1e-9);
+  // (480 / 12) / (480 / 12 + 1200 / 12 + 90 / 3) = 40 / 170; both sides are 170 there.
+  EXPECT_NEAR(best_train_share(work, 2), 4.0 / 17, 1e-12);
+  EXPECT_NEAR(asynchronous_step_bound_s(work, 2, 4.0 / 17), 170, 1e-9);
+  // Ratio 0.5: 40 / (40 + 100 + 60).
+  EXPECT_NEAR(best_train_share(work, 0.5), 0.2, 1e-12);
+}
+
 }  // namespace
 }  // namespace weightcast::bench
