@@ -96,6 +96,18 @@ class PeftTest(WithDirectory):
             with self.subTest(why), self.assertRaisesRegex(ValueError, why):
                 check(write_adapter(self.directory / str(number), shapes, **config), 8)
 
+    def test_an_adapter_of_another_base(self):
+        served = ["/models/Qwen3-0.6B/", "m"]
+        for base in (None, "", "Qwen/Qwen3-0.6B", "/other/host/Qwen3-0.6B", "m",
+                     "/cache/hub/models--Qwen--Qwen3-0.6B/snapshots/c1899de289a0"):
+            with self.subTest(base):
+                check(write_adapter(self.directory / "a", base_model_name_or_path=base), 4, served)
+        for base in ("Qwen/Qwen3-0.6B-Base", "/models/Qwen3-0.6B/checkpoint-7", ["m"]):
+            path = write_adapter(self.directory / "a", base_model_name_or_path=base)
+            with self.subTest(base), self.assertRaisesRegex(ValueError, "base_model_name_or_path"):
+                check(path, 4, served)
+            check(path, 4)  # what is served is not known
+
     def test_files_that_are_none(self):
         path = write_adapter(self.directory / "a")
         for text, why in ((b"{", "not JSON"), (b"[]", "not an object"), (b"\xff", "not JSON"), (b" " * (1 << 20) + b"{}", "exceeds"),
@@ -202,6 +214,7 @@ class Served:
 
     def __init__(self):
         self.has_ended, self.names, self.engine, self.faults = False, {}, {}, []
+        self.model_names = ["m"]
         self.numbers = itertools.count(1)
         self.hangs = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 
 from .._snapshot import Snapshot
 
@@ -35,8 +36,9 @@ def find(directory: str, name: str) -> str:
     raise ValueError(f"it is no adapter: it has neither {CONFIG} nor {name}/{CONFIG}, as PEFT's save_pretrained() writes it")
 
 
-def check(directory: str, rank_max: int) -> None:
-    """Whether an engine could use the adapter, as far as its files alone tell. `rank_max`: of the engine.
+def check(directory: str, rank_max: int, served: Sequence[str] = ()) -> None:
+    """Whether an engine could use the adapter, as far as its files alone tell. `rank_max`: of the engine. `served`: what its
+    model is called; none if that is not known.
 
     Errors: ValueError, with what is wrong; Error and OSError, where the weights cannot be read.
     """
@@ -44,6 +46,7 @@ def check(directory: str, rank_max: int) -> None:
     kind = config.get("peft_type", "LORA")
     if kind != "LORA":
         raise ValueError(f"its peft_type is {kind!r}, and vLLM loads LORA alone")
+    _check_base(config.get("base_model_name_or_path"), served)
     if not os.path.isfile(os.path.join(directory, WEIGHTS)):
         raise ValueError(f"it has no {WEIGHTS}; save it with safe_serialization")
     ranks = [config.get("r"), *(config.get("rank_pattern") or {}).values()]
@@ -66,6 +69,28 @@ def check(directory: str, rank_max: int) -> None:
         # Experts may have the ranks of all in one.
         if first[0] not in ranks and ".experts." not in name:
             raise ValueError(f"{name} is of rank {first[0]}, and {CONFIG} gives {ranks}")
+
+
+def _check_base(base: object, served: Sequence[str]) -> None:
+    """A model has other paths on other hosts, so the last part of a name decides. Errors: ValueError (it is another model's)."""
+    if not base or not served:
+        return
+    if not isinstance(base, str):
+        raise ValueError(f"{CONFIG} has {base!r} for base_model_name_or_path, which is no text")
+    if _last_part(base) not in [_last_part(name) for name in served]:
+        raise ValueError(
+            f"it was trained on {base!r} (base_model_name_or_path), and the server has {', '.join(map(repr, served))}: an adapter of "
+            f"another model of these shapes would be served as nonsense. If it is the same model, start the server with {base!r} "
+            "as one more --served-model-name"
+        )
+
+
+def _last_part(name: str) -> str:
+    """Of Org/Name, of a path, and of Hugging Face's cache, where .../models--Org--Name/snapshots/REVISION is a model's."""
+    parts = name.rstrip("/").split("/")
+    if len(parts) > 2 and parts[-2] == "snapshots" and parts[-3].startswith("models--"):
+        return parts[-3].rpartition("--")[2]
+    return parts[-1]
 
 
 def _partner(name: str) -> str:

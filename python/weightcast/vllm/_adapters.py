@@ -98,7 +98,7 @@ class AdapterFollower:
             if pin.digest != version.digest:
                 raise RuntimeError(f"the daemon has another version {version.number} now: {pin.digest}, not {version.digest}")
             source = find(pin.directory, self._name)
-            check(source, self._rank_max)
+            check(source, self._rank_max, self._served.model_names)
             return self._copies.make(source, label)
 
     async def _patiently(self, version: Version, what: str, call: Awaitable[Any]) -> Any:

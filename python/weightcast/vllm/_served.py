@@ -25,6 +25,11 @@ class Served:
     def has_ended(self) -> bool:
         return self._engine.errored
 
+    @property
+    def model_names(self) -> list[str]:
+        """What the model beneath is called, by its path and to clients."""
+        return sorted({name for card in self._models.base_model_paths for name in (card.model_path, card.name)})
+
     async def load(self, label: str, path: str) -> VersionRequest:
         """Beside the others, between two steps of the engine. Errors: RuntimeError (it says why); nothing is loaded then."""
         number = self._models.lora_id_counter.inc(1)
