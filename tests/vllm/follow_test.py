@@ -254,6 +254,30 @@ class TiedTest(Following):
         self.expect(self.publish(), "copies")
 
 
+class PoolingTest(Following):
+    """A server that embeds, and generates nothing."""
+
+    def embedding(self):
+        with self.post("/v1/embeddings", {"model": "m", "input": [PROMPT]}) as answer:
+            return torch.tensor(json.loads(answer.read())["data"][0]["embedding"])
+
+    def expect_embedding(self):
+        with weightcast.load(self.worker.state) as weights:
+            model = transformers.AutoModel.from_pretrained(weights.directory, dtype=torch.float32).eval()
+        with torch.no_grad():
+            last = model(torch.tensor([PROMPT])).last_hidden_state[0, -1]
+        torch.testing.assert_close(self.embedding(), last / last.norm(), rtol=0, atol=TOLERANCE)
+
+    def test_versions_are_followed(self):
+        self.serve("--runner", "pooling", WEIGHTCAST_VLLM_UNPACKED="1")
+        for publish, kind in ((lambda: self.publish(files=self.path), "reload"), (self.publish_cells, "cells")):
+            version = publish()
+            eventually(lambda: self.status()["version"] == version, INSTALL_S_MAX)
+            told = self.status()
+            self.assertEqual((told["kind"], told["refuses"], told["why"]), (kind, False, ""), told)
+            self.expect_embedding()
+
+
 class DrivenTest(Following):
     """A trainer drives vLLM's own routes, by vLLM's own trainer interface, and no follower is loaded."""
 

@@ -1,8 +1,11 @@
 """What the recorder sees of loaders: the ways in which vLLM's copy and compute. Run by the Python that vLLM has."""
 
 import unittest
+from unittest import mock
 
 import torch
+from weightcast import RawTensor
+from weightcast.engines._placed_model import PlacedModel
 from weightcast.engines._recording import Recorder, memory_of
 
 
@@ -101,6 +104,49 @@ class RecordingTest(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "neg_"):
             self.record(lambda given: given["a"].neg_())
         torch.testing.assert_close(self.tensors["a"], before, rtol=0, atol=0)
+
+
+class TwoTensors(torch.nn.Module):
+    """Its norm is computed, so that a change of it takes a reload."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.bias = (torch.nn.Parameter(torch.zeros(4), requires_grad=False) for _ in range(2))
+
+    def load_weights(self, weights):
+        for name, tensor in weights:
+            getattr(self, name).data.copy_(tensor + 1 if name == "norm" else tensor)
+
+
+class LosingModel(PlacedModel):
+    """Its engine's reload forgets the bias."""
+
+    def __init__(self, started_with):
+        self.model, self.started_with = TwoTensors(), started_with
+        self.model.load_weights((name, tensor.torch()) for name, tensor in started_with.items())
+        super().__init__(torch.device("cpu"), self.model, mock.Mock())
+
+    def _load(self, snapshot):
+        self.model.load_weights((name, tensor.torch()) for name, tensor in snapshot.items() if name != "bias")
+
+    def _checkpoint(self, snapshot):
+        return self.started_with
+
+
+class ReloadTest(unittest.TestCase):
+    def weights(self, value):
+        return {name: RawTensor("F32", (4,), bytearray(torch.full((4,), value).numpy().tobytes())) for name in ("norm", "bias")}
+
+    def test_what_a_reload_loses_is_written_in_place(self):
+        model = LosingModel(self.weights(1.0))
+        for value in (2.0, 3.0):  # the first version, and one for whose norm all is loaded
+            staged = model.stage_whole(self.weights(value), "")
+            self.assertEqual(staged.kind, "reload")
+            staged.write()
+            self.assertEqual(model.model.bias.tolist(), [value] * 4)
+            self.assertEqual(model.model.norm.tolist(), [value + 1] * 4)
+            self.assertIn("other cells for tensor %s", model._log.warning.call_args_list[0].args[0])
+        self.assertEqual(model.stage_whole({"bias": self.weights(4.0)["bias"]}, "").kind, "copies")
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ class PlacedModel:
         try:
             places = self._in_place(snapshot)
         except NotInPlace as error:
-            return Staged("reload", lambda: self._load(snapshot), cells, f"{why}; {error}")
+            return Staged("reload", lambda: self._load_again(snapshot), cells, f"{why}; {error}")
 
         def write() -> None:
             with torch.no_grad():
@@ -130,15 +130,33 @@ class PlacedModel:
                 offset, shape, strides = place.source
                 yield target, torch.as_strided(whole, shape, strides, offset), name
 
+    def _load_again(self, snapshot: Snapshot) -> None:
+        self._load(snapshot)
+        if self._places is not None:
+            self._mend(self._places, snapshot)
+
+    def _mend(self, places: Places, snapshot: Mapping[str, RawTensor]) -> None:
+        """Writes in place what a load did not bring to its recorded cells. Errors: RuntimeError (that does not help either)."""
+        with torch.no_grad():
+            for target, source, name in self._pairs(places, snapshot):
+                if _same_bits(target, source):
+                    continue
+                self._log.warning("weightcast: a reload leaves other cells for tensor %s than the version's; they are written", name)
+                target.copy_(source)
+                if not _same_bits(target, source):
+                    raise RuntimeError(f"tensor {name}: its cells have other bits than the version's after they were written")
+
     # The first version: the engine loads it, and its loader is watched.
 
     def _load_first(self, snapshot: Snapshot) -> None:
         places, self._why_not = None, self._obstacle()
+        started_with: Mapping[str, RawTensor] = {}
         if not self._why_not:
             try:
                 places = self._record(snapshot)
                 if self._is_untouched:
-                    self._probe(places, self._checkpoint(snapshot))
+                    started_with = self._checkpoint(snapshot)
+                    self._probe(places, started_with)
             except Refused:
                 raise
             except Exception as error:
@@ -147,6 +165,8 @@ class PlacedModel:
         self._load(snapshot)
         used: set[Hashable] = set()
         if places is not None:
+            # What had the checkpoint's bits has the version's, or the load has failed.
+            self._mend(places, {name: snapshot[name] for name in started_with})
             self._probe(places, snapshot)
             exact = [found for name, found in places.places.items() if name not in places.reasons]
             used = {memory for found in exact for memory, _ in found}

@@ -6,7 +6,8 @@
 
 vLLM finds register() by the entry point group vllm.general_plugins, in every process, and the follower by
 vllm.endpoint_plugins, in its API server (_plugin.py). Start with _installs.py (what is done when), then _rank.py (one worker
-process), _places.py and _recording.py (where the model's loader puts what), _model.py, _engine.py and _follower.py (vLLM's side).
+process), _places.py and _recording.py (where the model's loader puts what), _model.py, _reload.py, _engine.py and _follower.py
+(vLLM's side).
 Versions that are adapters: _adapters.py (who follows them), then _served.py and _adapter_rank.py (vLLM's side).
 """
 

@@ -33,8 +33,11 @@ class WeightcastEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
     supports_draft_weight_update = False
 
     def __init__(self, config: Any, vllm_config: Any, device: Any, model: Any) -> None:
+        """Errors: RuntimeError (vLLM's reload would give the model other weights than a version's), which ends the server."""
         super().__init__(config, vllm_config, device, model)
-        self.rank = Rank(VllmModel(vllm_config, device, model), Subscription)
+        held = VllmModel(vllm_config, device, model)
+        held.verify_at_start()
+        self.rank = Rank(held, Subscription)
         self.listener = Listener(self.rank, Subscription)
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:

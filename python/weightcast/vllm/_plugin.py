@@ -84,7 +84,8 @@ class EndpointPlugin:
     """vLLM loads it where VLLM_PLUGINS names it."""
 
     name = "weightcast"
-    required_tasks = ("generate",)
+    # Of any: vLLM leaves a plugin whose tasks the server does not have out, and nobody would follow.
+    required_tasks = None
 
     def __init__(self) -> None:
         self._follower: Optional[Follower] = None
@@ -106,6 +107,8 @@ class EndpointPlugin:
 
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
         """Errors: ValueError (a server that cannot follow), with what to do."""
+        if engine_client is None:
+            return  # vLLM's render server, which has no model
         from vllm.logger import init_logger
 
         from . import BACKEND
