@@ -79,9 +79,9 @@ def _check_base(base: object, served: Sequence[str]) -> None:
         raise ValueError(f"{CONFIG} has {base!r} for base_model_name_or_path, which is no text")
     if _last_part(base) not in [_last_part(name) for name in served]:
         raise ValueError(
-            f"it was trained on {base!r} (base_model_name_or_path), and the server has {', '.join(map(repr, served))}: an adapter of "
-            f"another model of these shapes would be served as nonsense. If it is the same model, start the server with {base!r} "
-            "as one more --served-model-name"
+            f"it was trained on {base!r} (base_model_name_or_path), and the server has {', '.join(map(repr, served))}: an adapter "
+            f"of another model of these shapes would be served as nonsense. If it is the same model, start the server with "
+            f"{base!r} as one more --served-model-name"
         )
 
 

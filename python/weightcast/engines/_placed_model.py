@@ -141,7 +141,8 @@ class PlacedModel:
             for target, source, name in self._pairs(places, snapshot):
                 if _same_bits(target, source):
                     continue
-                self._log.warning("weightcast: a reload leaves other cells for tensor %s than the version's; they are written", name)
+                why = "weightcast: a reload leaves other cells for tensor %s than the version's; they are written"
+                self._log.warning(why, name)
                 target.copy_(source)
                 if not _same_bits(target, source):
                     raise RuntimeError(f"tensor {name}: its cells have other bits than the version's after they were written")

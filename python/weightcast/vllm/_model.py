@@ -19,7 +19,7 @@ from .._tensors import RawTensor
 from ..engines._placed_model import PlacedModel
 from ..engines._recording import memory_of
 from . import UNPACKED
-from ._reload import Reload, is_packed, packing_experts
+from ._reload import Reload, is_packed, packing_experts, plain_name
 
 # Methods of layers that compute from the parameters themselves, and keep nothing that was made from them.
 _AS_LOADED = {"UnquantizedLinearMethod", "UnquantizedEmbeddingMethod", "UnquantizedFusedMoEMethod"}
@@ -64,8 +64,8 @@ class VllmModel(PlacedModel):
         if loaded is None or self._config.model_config.quantization is not None:
             return ""
         # With --enable-lora a layer's parameters stand beneath its adapter; what loads them leaves that out of their names, or not.
-        names = {name for name, _ in self._model.named_parameters()} - self._reload.made()
-        missing = sorted({name.replace(".base_layer.", ".") for name in names} - {name.replace(".base_layer.", ".") for name in loaded})
+        known = {name for name, _ in self._model.named_parameters()} - self._reload.made()
+        missing = sorted({plain_name(name) for name in known} - {plain_name(name) for name in loaded})
         return ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
 
     def _obstacle(self) -> str:

@@ -83,7 +83,7 @@ class Reload:
     def _load(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[Optional[set[str]], set[str]]:
         """What the loader says, and the layers of which something was lost."""
         model = self._model
-        layers = {_plain(name): layer for name, layer in model.named_modules() if not hasattr(layer, "base_layer")}
+        layers = {plain_name(name): layer for name, layer in model.named_modules() if not hasattr(layer, "base_layer")}
         idle: set[torch.nn.Module] = set()
         with torch.no_grad(), set_current_vllm_config(self._config):
             initialize_layerwise_reload(model)
@@ -109,7 +109,7 @@ class Reload:
         """Layers of which a parameter is said to be loaded, and vLLM has kept nothing for it."""
         lost = set()
         for name in loaded or ():
-            layer_name, _, parameter = _plain(name).rpartition(".")
+            layer_name, _, parameter = plain_name(name).rpartition(".")
             layer = layers.get(layer_name)
             if layer is None or layer_name in self._direct:
                 continue
@@ -172,16 +172,16 @@ class Reload:
         for name, value in before.sums.items():
             if after.sums.get(name) != value and not _is_of(name, before.vectors):
                 return f"{name} has other bytes after the same weights were loaded again"
-        loaded_names = {_plain(name) for name in loaded or ()}
+        loaded_names = {plain_name(name) for name in loaded or ()}
         loaded_layers = {name.rpartition(".")[0] for name in loaded_names}
         for name, vector in before.vectors.items():
-            if _plain(name) in loaded_layers and _is_close(other.vectors[name], vector):
+            if plain_name(name) in loaded_layers and _is_close(other.vectors[name], vector):
                 return f"layer {name} computes the same after other weights were loaded"
         made = self.made()
         for name, tensor in _tensors(self._model):
             if not tensor.is_floating_point() or _is_of(name, before.vectors):
                 continue
-            if (name in made or _plain(name) in loaded_names) and other.sums.get(name) == before.sums.get(name):
+            if (name in made or plain_name(name) in loaded_names) and other.sums.get(name) == before.sums.get(name):
                 return f"{name} has the same bytes after other weights were loaded"
         return ""
 
@@ -199,7 +199,7 @@ def packing_experts(module: torch.nn.Module) -> Any:
 
 
 def _pack_again(module: Any, was_idle: bool) -> None:
-    """What vLLM packs for a CPU when it starts, and its reload forgets: tied heads, and experts, which are packed where they lie."""
+    """What vLLM packs for a CPU when it starts, and its reload forgets: tied heads; and experts, which it packs in place."""
     if is_packed(module) and module.weight.numel():
         module.quant_method.process_weights_after_loading(module)
     experts = packing_experts(module)
@@ -250,7 +250,7 @@ def _is_of(name: str, layers: dict[str, torch.Tensor]) -> bool:
     return name.rpartition(".")[0] in layers
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """With --enable-lora a layer stands beneath its adapter; what loads it leaves that out of its name, or not."""
     return name.replace(".base_layer", "")
 
