@@ -178,8 +178,8 @@ cmd_test() {
   fi
   local label labels=("$@") started=$SECONDS
   for label in "$@"; do
-    [[ $label =~ ^(fast|sim|net|long|bench|upgrade|oracle|vllm|wheel|deb|deploy)$ ]] ||
-      die "test: '$label' is no label; there are fast, sim, net, long, bench, upgrade, oracle, vllm, wheel, deb and deploy"
+    [[ $label =~ ^(fast|sim|net|long|bench|upgrade|oracle|vllm|sglang|wheel|deb|deploy)$ ]] ||
+      die "test: '$label' is no label; there are fast, sim, net, long, bench, upgrade, oracle, vllm, sglang, wheel, deb and deploy"
   done
   (($#)) || labels=(fast sim net long bench)
   make_test_dir
