@@ -14,16 +14,21 @@
 
 namespace weightcast {
 
-/// A process that answers lines with lines, and what it has started: a session of its own. Its stderr is ours. One
-/// thread at a time uses it.
+/// What start() passes to a program besides its three streams.
+inline constexpr int kPassedDescriptor = 3;
+
+/// A process that answers lines with lines, and what it has started: a session of its own, and what has left that. What
+/// it says on stderr appears on ours, within a bound. One thread at a time uses it.
 class ChildProcess {
  public:
   /// `words` are the command, found on the PATH, and its arguments; `environment` has NAME=VALUE.
-  /// Errors: kNotFound, kIo, which name the command.
+  /// `passed`, if not empty, is what it reads from kPassedDescriptor. Errors: kNotFound, kIo, which name the command.
   [[nodiscard]] static Result<std::unique_ptr<ChildProcess>> start(std::span<const std::string> words,
                                                                    std::span<const std::string> environment,
-                                                                   std::size_t line_bytes_max);
-  /// Closes its stdin, gives it half a second to end, and kills the session.
+                                                                   std::size_t line_bytes_max,
+                                                                   std::string_view passed = {});
+  /// Closes its stdin, gives it half a second to end, and kills the session. What it has started elsewhere is killed
+  /// soon after, and so it is if this process is killed.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -37,8 +42,13 @@ class ChildProcess {
   void give_up() { has_time_to_end_ = false; }
 
  private:
-  ChildProcess(pid_t pid, UniqueFd in, UniqueFd out, std::size_t line_bytes_max)
-      : pid_(pid), in_(std::move(in)), out_(std::move(out)), reader_(line_bytes_max) {}
+  ChildProcess(pid_t pid, UniqueFd in, UniqueFd out, UniqueFd err, std::size_t line_bytes_max)
+      : pid_(pid), in_(std::move(in)), out_(std::move(out)), err_(std::move(err)), reader_(line_bytes_max) {}
+
+  /// Starts what kills those that bear `mark` in their environment, once this object or this process is gone.
+  [[nodiscard]] Status watch(const std::string& mark);
+  /// Shows what it has said on stderr.
+  void show_stderr();
 
   /// Whether it has ended, by `until` at the latest.
   bool reap(Instant until);
@@ -46,7 +56,10 @@ class ChildProcess {
 
   pid_t pid_;
   UniqueFd in_;  // a socket, as a write to a pipe that nobody reads is a signal
-  UniqueFd out_;
+  UniqueFd out_, err_;
+  UniqueFd watch_;  // of the watcher's stdin
+  pid_t watcher_ = 0;
+  std::size_t shown_bytes_ = 0;
   LineReader reader_;
   int status_ = 0;
   bool is_reaped_ = false;

@@ -14,11 +14,11 @@ constexpr Duration kRestartWindow = std::chrono::hours(1);
 
 }  // namespace
 
-ProgramPool::ProgramPool(const TaskProgramSettings& settings, const TaskOptions& options,
-                         std::vector<std::string> words, std::vector<std::string> environment, Say say)
+ProgramPool::ProgramPool(const TaskProgramSettings& settings, const TaskOptions& options, Sandbox sandbox,
+                         std::vector<std::string> environment, Say say)
     : settings_(settings),
       options_(options),
-      words_(std::move(words)),
+      sandbox_(std::move(sandbox)),
       environment_(std::move(environment)),
       say_(std::move(say)),
       call_time_max_(from_seconds(settings.call_time_max)),
@@ -29,16 +29,16 @@ Result<std::unique_ptr<ProgramPool>> ProgramPool::start(const TaskProgramSetting
                                                         Say say) {
   WC_ASSIGN(const std::vector<std::string> words, program_words(settings));
   WC_ASSIGN(std::vector<std::string> environment, program_environment(settings));
-  WC_ASSIGN(Sandbox sandbox, find_sandbox(settings.sandbox, environment));
+  WC_ASSIGN(Sandbox sandbox, find_sandbox(settings.sandbox, words, environment));
   sandbox.words.insert(sandbox.words.end(), words.begin(), words.end());
   std::unique_ptr<ProgramPool> pool(
-      new ProgramPool(settings, options, std::move(sandbox.words), std::move(environment), std::move(say)));
+      new ProgramPool(settings, options, std::move(sandbox), std::move(environment), std::move(say)));
   Result<ProgramHello> hello = pool->begin(pool->slots_.front());
   if (!hello.has_value()) {
     return about(fmt::format("the task's program {}", printable(settings.command)), std::move(hello).error());
   }
   pool->hello_ = *std::move(hello);
-  pool->say_(fmt::format("{} has started, in {}", pool->name(), sandbox.description));
+  pool->say_(fmt::format("{} has started, in {}", pool->name(), pool->sandbox_.description));
   return pool;
 }
 
@@ -62,7 +62,8 @@ Result<ProgramHello> ProgramPool::begin(Slot& slot) {
     ++slot.start;
   }
   slot.calls = 0;
-  WC_ASSIGN(slot.process, ChildProcess::start(words_, environment_, kTaskLineBytesMax));
+  WC_ASSIGN(slot.process,
+            ChildProcess::start(sandbox_.words, environment_, kTaskLineBytesMax, sandbox_.system_call_filter));
   return ask<ProgramHello>(
       slot, "hello", [this](std::uint64_t id) { return write_hello_call(id, options_); }, read_hello);
 }

@@ -61,7 +61,7 @@ class ProgramPool {
     bool is_busy = false;               // one thread has it; then that alone touches process and calls
   };
 
-  ProgramPool(const TaskProgramSettings& settings, const TaskOptions& options, std::vector<std::string> words,
+  ProgramPool(const TaskProgramSettings& settings, const TaskOptions& options, Sandbox sandbox,
               std::vector<std::string> environment, Say say);
 
   /// A slot that is free, with a process: that of `seat`, or the one with the fewest episodes.
@@ -82,7 +82,7 @@ class ProgramPool {
 
   const TaskProgramSettings settings_;
   const TaskOptions options_;
-  std::vector<std::string> words_;  // with the sandbox's
+  const Sandbox sandbox_;  // its words and then the program's
   const std::vector<std::string> environment_;
   const Say say_;
   const Duration call_time_max_;

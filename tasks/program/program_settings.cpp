@@ -26,8 +26,10 @@ void add_task_program_fields(std::vector<SettingField>& fields, TaskProgramSetti
       {"task_program.call_time_max", &settings.call_time_max,
        "seconds of a prompt, a score or a step, and of the wait for a process that is free", 0.01, 1e5},
       {"task_program.restarts_max", &settings.restarts_max, "within an hour, of all its processes together", 0, 1e6},
-      {"task_program.sandbox", &settings.sandbox,
+      {"task_program.sandbox", &settings.sandbox.kind,
        "none; bwrap: reads files, but writes none outside /tmp, and has no network; auto: bwrap where it works"},
+      {"task_program.hidden", &settings.sandbox.hidden,
+       "files and directories that bwrap hides, beside keys, sockets and state directories"},
   };
   fields.insert(fields.end(), std::begin(own), std::end(own));
 }

@@ -20,7 +20,7 @@ struct TaskProgramSettings {
   double start_time_max = 60;
   double call_time_max = 5;
   std::uint64_t restarts_max = 10;
-  SandboxKind sandbox = SandboxKind::kNone;
+  SandboxWanted sandbox = {};  ///< whoever starts the program adds its own keys and state to what is hidden
 };
 
 /// Adds their descriptions to `fields`.

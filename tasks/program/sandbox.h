@@ -17,11 +17,20 @@ constexpr Words<3> words_of(SandboxKind) { return {"none", "auto", "bwrap"}; }
 struct Sandbox {
   std::vector<std::string> words;  ///< that come before the program's own
   std::string description;         ///< "no sandbox"
+  std::string system_call_filter;  ///< what ChildProcess::start() passes on; empty: nothing
 };
 
-/// The sandbox of that kind. In bwrap's the program reads all files that this user may read, writes none outside a /tmp
-/// of its own, and has no network and no processes but its own. `environment` is the program's. Errors: kUnsupported,
-/// which says why, if it is kBwrap and that does not work.
-[[nodiscard]] Result<Sandbox> find_sandbox(SandboxKind kind, std::span<const std::string> environment);
+struct SandboxWanted {
+  SandboxKind kind = SandboxKind::kNone;
+  std::vector<std::string> hidden = {};  ///< files and directories that the program must not see
+};
+
+/// The sandbox of that kind, for `program`, a command and its arguments. In bwrap's the program reads files that this
+/// user may read, but for `hidden`, keys in usual places, /run, /dev/shm and state directories of nodes on this host;
+/// it writes none outside a /tmp of its own, has no network, no Unix sockets but pairs of its own, and no processes but
+/// its own. Where this process is root the program is the user nobody. `environment` is the program's.
+/// Errors: kUnsupported, which says why, if bwrap is asked for and does not work, or hides the program from itself.
+[[nodiscard]] Result<Sandbox> find_sandbox(const SandboxWanted& wanted, std::span<const std::string> program,
+                                           std::span<const std::string> environment);
 
 }  // namespace weightcast

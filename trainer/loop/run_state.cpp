@@ -88,7 +88,9 @@ Status RunState::build() {
     WC_ASSIGN(data, read_file(files, config.task_data, kTaskDataBytesMax));
   }
   if (!task) {
-    WC_ASSIGN(task, open_task(config.task, config.task_options, data, config.task_program,
+    TaskProgramSettings program = config.task_program;
+    for (const std::string& own : {config.rollout_keys, config.publish_state}) program.sandbox.hidden.push_back(own);
+    WC_ASSIGN(task, open_task(config.task, config.task_options, data, program,
                               [this](const std::string& what) { console.print(what); }));
   }
   WC_ASSIGN(InitialModel model, make_initial_model(files, config));

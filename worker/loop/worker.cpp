@@ -108,7 +108,11 @@ class RunOfWorker {
                                 to_string(config_.backend)));
       }
     }
-    WC_ASSIGN(std::unique_ptr<Task> task, open_task(run.task, run.task_options, data, config_.task_program, log_.info));
+    TaskProgramSettings program = config_.task_program;
+    for (const std::string& own : {config_.learner.trust.keys, config_.state_dir}) {
+      program.sandbox.hidden.push_back(own);
+    }
+    WC_ASSIGN(std::unique_ptr<Task> task, open_task(run.task, run.task_options, data, program, log_.info));
     WC_ASSIGN(loop_, RolloutLoop::make(run, std::move(task), std::move(tokenizer), options));
     link_.emplace(client_, loop_->rollouts_per_group(), log_);
     if (backend_) return {};

@@ -5,7 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -58,6 +63,8 @@ class ProgramTaskTest : public testing::Test {
     settings_.environment = {std::string("PYTHONPATH=") + WEIGHTCAST_SOURCE "/python"};
     settings_.start_time_max = 60;
     settings_.call_time_max = 30;
+    // A sandbox of root's is the user nobody, who has to read the program.
+    std::filesystem::permissions(temp_.path(), std::filesystem::perms(0755));
   }
 
   void write(std::string_view text) {
@@ -74,10 +81,12 @@ class ProgramTaskTest : public testing::Test {
     const std::lock_guard lock(mutex_);
     return said_;
   }
-  /// Whether the process ends, within the time that it is given.
+  /// Whether the process ends, within the time that it is given. A host's first process may not wait for it.
   static bool ends(pid_t pid) {
     for (int i = 0; i < 5000; ++i) {
-      if (::kill(pid, 0) != 0) return true;
+      std::string words;
+      std::getline(std::ifstream(fmt::format("/proc/{}/stat", pid)), words);
+      if (words.empty() || words.find(") Z ") != std::string::npos) return true;
       std::this_thread::sleep_for(2ms);
     }
     return false;
@@ -260,11 +269,11 @@ try: open("{}", "w").write("x")
 except OSError: pass
 )",
                                  outside)));
-  settings_.sandbox = SandboxKind::kBwrap;
+  settings_.sandbox.kind = SandboxKind::kBwrap;
   if (const auto task = start(); !task.has_value()) {
     // Here it cannot be had: that is refused where it was asked for, and said where it was not.
     EXPECT_EQ(task.error().code, Errc::kUnsupported) << task.error().message();
-    settings_.sandbox = SandboxKind::kAuto;
+    settings_.sandbox.kind = SandboxKind::kAuto;
     ASSERT_TRUE(start().has_value());
     EXPECT_THAT(said(), Contains(HasSubstr("in no sandbox, as bwrap does not work: ")));
     EXPECT_TRUE(std::filesystem::exists(outside));
@@ -272,6 +281,102 @@ except OSError: pass
   }
   EXPECT_THAT(said(), Contains(HasSubstr("in the sandbox of bwrap")));
   EXPECT_FALSE(std::filesystem::exists(outside));
+}
+
+TEST_F(ProgramTaskTest, ASandboxHasNoSocketsKeysOrRoot) {
+  const std::string state = temp_.file("state"), keys = temp_.file("keys");
+  std::filesystem::create_directory(state);
+  std::ofstream(keys) << "secret";
+  // As a daemon's, in a directory that nobody was told of.
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string api = state + "/api.sock";
+  ASSERT_LT(api.size(), sizeof address.sun_path);
+  std::ranges::copy(api, address.sun_path);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  write(fmt::format(R"(
+import os, socket, sys
+sys.path.insert(0, "{}")
+from weightcast.tasks import Task, serve
+def can(what):
+    try: return bool(what())
+    except OSError: return False
+def connects():
+    socket.socket(socket.AF_UNIX).connect("{}")
+    return True
+found = [can(connects), can(lambda: os.listdir("{}")), can(lambda: open("{}").read()), can(lambda: os.listdir("/dev/shm")),
+         can(lambda: os.listdir("/run")), os.geteuid() == 0, can(lambda: socket.socket(socket.AF_UNIX)),
+         can(lambda: open("/work-of-root", "w"))]
+class Found(Task):
+    name = "found"
+    metadata = ["found"]
+    def prompt(self, index): return str(found), dict(found=str(found))
+    def score(self, metadata, response): return 0.0, False
+a, b = socket.socketpair()
+serve(Found())
+)",
+                    WEIGHTCAST_SOURCE "/python", api, state, keys));
+  settings_.sandbox = {SandboxKind::kBwrap, {keys}};
+  const auto task = start();
+  if (!task.has_value() && task.error().message().find("user namespaces") != std::string::npos) {
+    GTEST_SKIP() << task.error().message();
+  }
+  ASSERT_TRUE(task.has_value()) << task.error().message();
+  EXPECT_EQ((*task)->prompt(0).value().messages[0].content, "[False, False, False, False, False, False, False, False]");
+  ::close(listener);
+}
+
+TEST_F(ProgramTaskTest, ASandboxThatHidesTheProgramIsRefused) {
+  write(kCountdown);
+  settings_.sandbox = {SandboxKind::kBwrap, {settings_.arguments.front()}};
+  const auto task = start();
+  ASSERT_FALSE(task.has_value());
+  EXPECT_EQ(task.error().code, Errc::kUnsupported) << task.error().message();
+}
+
+/// What has left the program's session, and what a killed learner leaves.
+TEST_F(ProgramTaskTest, NothingThatItStartedOutlivesIt) {
+  write(std::string(kCountdown).replace(kCountdown.find("out = os.dup(1)"), 0, R"(
+import subprocess
+child = subprocess.Popen(["sleep", "1000"], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+Countdown.version = str(child.pid)
+)"));
+  auto task = start();
+  ASSERT_TRUE(task.has_value()) << task.error().message();
+  const std::string name((*task)->name());
+  const pid_t pid = std::stoi(name.substr(name.find('@') + 1));
+  ASSERT_EQ(::kill(pid, 0), 0);
+  task->reset();
+  EXPECT_TRUE(ends(pid));
+
+  const pid_t learner = ::fork();
+  if (learner == 0) {
+    const auto another = start();
+    const std::string its((*another)->name());
+    std::ofstream(temp_.file("pid")) << its.substr(its.find('@') + 1) << std::flush;
+    std::ofstream(temp_.file("ready"));
+    ::pause();
+  }
+  while (!std::filesystem::exists(temp_.file("ready"))) std::this_thread::sleep_for(2ms);
+  pid_t left = 0;
+  std::ifstream(temp_.file("pid")) >> left;
+  ASSERT_EQ(::kill(left, 0), 0);
+  ::kill(learner, SIGKILL);
+  ::waitpid(learner, nullptr, 0);
+  EXPECT_TRUE(ends(left));
+}
+
+TEST_F(ProgramTaskTest, ShowsABoundedPartOfStderr) {
+  write(std::string(kCountdown).replace(kCountdown.find("out = os.dup(1)"), 0, R"(
+for i in range(64): os.write(2, b"x" * 65536)
+)"));
+  testing::internal::CaptureStderr();
+  { ASSERT_TRUE(start().has_value()); }
+  const std::string shown = testing::internal::GetCapturedStderr();
+  EXPECT_LE(shown.size(), (std::size_t{1} << 20) + 200);
+  EXPECT_THAT(shown, HasSubstr("says more on stderr"));
 }
 
 }  // namespace
