@@ -41,6 +41,7 @@ TrainingSuite echo_suite(const char* preset) {
                     {"init_num_hidden_layers", "2"},
                     {"lora_rank", "0"},
                     {"kl_loss_coef", "0"},
+                    {"clip_ratio_c", "3"},
                     {"sft_learning_rate", "2e-3"},
                     {"sft_batch_size", "16"},
                     {"learning_rate", "5e-4"},

@@ -48,10 +48,11 @@ void decide(const Runs& runs, PaperResult& result) {
     add_row(result, fmt::format("reward with drawn lags less that with kappa {}", p.kappa), {},
             drawn_less_kappa.back());
   }
-  const auto of_kappa = joined(kappa_losses), of_drawn = joined(drawn_losses), between = joined(drawn_less_kappa);
-  add_row(result, "kappa 1 less kappa 10, 14, 19: what rare publication costs", {}, of_kappa);
-  add_row(result, "kappa 1 less the same with drawn lags: what lag costs", {}, of_drawn);
-  add_row(result, "drawn lags less kappa 10, 14, 19", {}, between);
+  const auto of_kappa = means_by_seed(kappa_losses), of_drawn = means_by_seed(drawn_losses),
+             between = means_by_seed(drawn_less_kappa);
+  add_row(result, "kappa 1 less kappa 10, 14, 19, by seed: what rare publication costs", {}, of_kappa);
+  add_row(result, "kappa 1 less the same with drawn lags, by seed: what lag costs", {}, of_drawn);
+  add_row(result, "drawn lags less kappa 10, 14, 19, by seed", {}, between);
   const Estimate kappa_cost = estimate_of(of_kappa), lag_cost = estimate_of(of_drawn), rest = estimate_of(between);
   result.claims.push_back({"rare publication costs reward (interval above 0)", kappa_cost.is_above_0()});
   result.claims.push_back({"lag costs reward at kappa 1 (interval above 0)", lag_cost.is_above_0()});
@@ -92,17 +93,14 @@ PaperItem sparse_staleness() {
     rows(kNever, .627, 7.07);
     for (const Published& p : kPublished) rows(drawn_name(p.kappa), {}, {});
 
-    const auto together = [&](const auto& of) {
-      std::vector<std::vector<double>> lists;
-      for (const Published& p : kPublished) lists.push_back(each(runs, kappa_name(p.kappa), of));
-      return joined(lists);
-    };
     const auto admitted = [](const TrainingRun& run) { return 100 * last_of(run, "admitted"); };
-    add_row(result, "kappa 10, 14, 19: median staleness", 8.67, together(&TrainingRun::lag_median));
+    // The paper's figures are those of its row kappa 10 with S = 11, which it simulates.
+    const std::string rare = kappa_name(10);
+    add_row(result, "kappa 10: median staleness", 8.67, each(runs, rare, &TrainingRun::lag_median));
     add_row(result, "kappa 1: median staleness", 2.0, each(runs, kEachStep, &TrainingRun::lag_median));
-    add_row(result, "kappa 10, 14, 19: P90 of staleness", 15.67, together(&TrainingRun::lag_p90));
+    add_row(result, "kappa 10: P90 of staleness", 15.67, each(runs, rare, &TrainingRun::lag_p90));
     add_row(result, "kappa 1: P90 of staleness", 3.0, each(runs, kEachStep, &TrainingRun::lag_p90));
-    add_row(result, "kappa 10, 14, 19: admissible, %", 67.7, together(admitted));
+    add_row(result, "kappa 10: admissible, %", 67.7, each(runs, rare, admitted));
     add_row(result, "kappa 1: admissible, %", 100, each(runs, kEachStep, admitted));
     for (const auto& [what, column] :
          {std::pair("changed share of a step", "changed"), std::pair("patch of a step to the weights", "ratio"),
@@ -122,11 +120,13 @@ PaperItem sparse_staleness() {
         {"reward falls as kappa grows: 1, 10, 14, 19, never",
          reward(kEachStep) > reward(kappa_name(10)) && reward(kappa_name(10)) > reward(kappa_name(14)) &&
              reward(kappa_name(14)) > reward(kappa_name(19)) && reward(kappa_name(19)) > reward(kNever)});
-    const auto collapses = together(collapsed);
-    result.claims.push_back(
-        {"all runs with kappa 10, 14, 19 collapse, and none with kappa 1",
-         std::ranges::all_of(collapses, [](double c) { return c > 0; }) &&
-             std::ranges::none_of(each(runs, kEachStep, collapsed), [](double c) { return c > 0; })});
+    const auto all_hold = [&](const std::string& name) {
+      return std::ranges::none_of(each(runs, name, collapsed), [](double c) { return c > 0; });
+    };
+    result.claims.push_back({"no run with kappa 1, 10 or 14 collapses",
+                             all_hold(kEachStep) && all_hold(kappa_name(10)) && all_hold(kappa_name(14))});
+    result.claims.push_back({"all runs without publication collapse",
+                             std::ranges::all_of(each(runs, kNever, collapsed), [](double c) { return c > 0; })});
     result.figure = {"Reward by training step, for how often weights are published",
                      "evaluations of the learner, mean of three seeds; lags drawn: each step published, the same lags",
                      {"training step"},

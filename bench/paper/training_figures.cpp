@@ -42,10 +42,15 @@ void add_row(PaperResult& result, std::string what, std::optional<double> paper,
   result.rows.push_back({std::move(what), paper, estimate.mean, estimate.half_width, source});
 }
 
-std::vector<double> joined(const std::vector<std::vector<double>>& lists) {
-  std::vector<double> all;
-  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
-  return all;
+std::vector<double> means_by_seed(const std::vector<std::vector<double>>& cases) {
+  std::vector<double> means;
+  const auto seeds = std::ranges::min(cases, {}, &std::vector<double>::size).size();
+  for (std::size_t seed = 0; seed < seeds; ++seed) {
+    double sum = 0;
+    for (const auto& of_case : cases) sum += of_case[seed];
+    means.push_back(sum / static_cast<double>(cases.size()));
+  }
+  return means;
 }
 
 std::vector<double> differences(const std::vector<double>& a, const std::vector<double>& b) {

@@ -38,8 +38,9 @@ template <typename Of>
 void add_row(PaperResult& result, std::string what, std::optional<double> paper, const std::vector<double>& values,
              char source = 'P');
 
-/// All cases' values together.
-[[nodiscard]] std::vector<double> joined(const std::vector<std::vector<double>>& lists);
+/// Of several cases the mean by seed, as far as all go. Differences from runs that all cases share do not count as
+/// independent ones, so a seed counts once.
+[[nodiscard]] std::vector<double> means_by_seed(const std::vector<std::vector<double>>& cases);
 /// a[i] - b[i], as far as both go.
 [[nodiscard]] std::vector<double> differences(const std::vector<double>& a, const std::vector<double>& b);
 

@@ -288,6 +288,11 @@ Result<LearnerConfig> make_config(std::span<const Setting> settings) {
   }
   for (const Setting& setting : preset_settings(config.preset)) WC_TRY(apply_setting(fields, setting));
   for (const Setting& setting : settings) WC_TRY(apply_setting(fields, setting));
+  // ECHO-2 has one knob: kappa = S - 1.
+  const auto sets_interval = [](const Setting& setting) { return setting.name == "publish_interval"; };
+  if (config.preset == "echo2" && config.max_staleness && std::ranges::none_of(settings, sets_interval)) {
+    config.publish_interval = std::max<std::uint64_t>(*config.max_staleness, 2) - 1;
+  }
   WC_TRY(check_together(config));
   return config;
 }

@@ -160,6 +160,31 @@ TEST(LearnerConfig, BoundsTheOuterWeightOfEcho2) {
   EXPECT_EQ(refusal({{"preset", "echo2"}, {"pg_variant", "decoupled_ppo"}}), "accepted");
 }
 
+TEST(LearnerConfig, PublishesEverySMinusOneStepsByEcho2) {
+  const auto interval = [](std::vector<Setting> settings) {
+    settings.insert(settings.begin(), {"preset", "echo2"});
+    return make_config(settings).value().publish_interval;
+  };
+  EXPECT_EQ(interval({}), 2u);
+  EXPECT_EQ(interval({{"max_staleness", "11"}}), 10u);
+  EXPECT_EQ(interval({{"max_staleness", "1"}}), 1u);
+  EXPECT_EQ(interval({{"max_staleness", "11"}, {"publish_interval", "2"}}), 2u);
+  EXPECT_EQ(make_config(std::vector<Setting>{{"preset", "sparse_patches"}}).value().publish_interval, 1u);
+}
+
+TEST(LearnerConfig, HasNoDualClipInARecipeOfAPaper) {
+  for (const Preset& preset : presets()) {
+    const auto config =
+        make_config(std::vector<Setting>{{"preset", std::string(preset.name)}, {"rollout_files", "a.jsonl"}});
+    ASSERT_TRUE(config.has_value()) << preset.name;
+    EXPECT_EQ(config->clip_ratio_c.has_value(), preset.name == "arithmetic") << preset.name;
+  }
+  for (const char* name : {"sokoban", "math", "knights_and_knaves"}) {
+    EXPECT_EQ(make_config(std::vector<Setting>{{"preset", name}}).value().max_staleness, 0u)
+        << "ECHO's runs are sequential";
+  }
+}
+
 /// What the paper prints of its runs, A.1 and A.2.
 TEST(LearnerConfig, HasTheNumbersOfRollFlash) {
   const LearnerConfig rlvr = make_config(std::vector<Setting>{{"preset", "roll_flash"}}).value();
@@ -171,6 +196,8 @@ TEST(LearnerConfig, HasTheNumbersOfRollFlash) {
   EXPECT_EQ(rlvr.weight_decay, 0);
   EXPECT_EQ(learning_rate_schedule(rlvr)->warmup_updates, 20u);
   EXPECT_EQ(rlvr.tis_cap, 5);
+  EXPECT_EQ(rlvr.updates_per_step, 1u) << "4,096 rollouts are the batch";
+  EXPECT_EQ(rlvr.loss_agg_mode, LossAggMode::kSeqMeanTokenMean) << "equation 3";
   EXPECT_EQ(rlvr.max_staleness, std::nullopt) << "the ratio is the bound";
   const LearnerConfig agentic = make_config(std::vector<Setting>{{"preset", "roll_flash_agentic"}}).value();
   EXPECT_EQ(agentic.rollout_batch_size / agentic.group_size, 8u);
@@ -180,6 +207,9 @@ TEST(LearnerConfig, HasTheNumbersOfRollFlash) {
   EXPECT_EQ(agentic.async_generation_ratio, 1);
   EXPECT_EQ(rollout_tokens_max(agentic), 32768u);
   EXPECT_EQ(agentic.eval_prompts, 128u);
+  EXPECT_EQ(agentic.tis_cap, 5);
+  EXPECT_EQ(agentic.weight_decay, 0.01);
+  EXPECT_GT(learning_rate_schedule(agentic)->warmup_updates, 0u);
 }
 
 /// 9 groups of 17 episodes are under way beside a batch of 8 groups of 16 that is trained on.
