@@ -1,6 +1,7 @@
 """The real vLLM follows daemons whose versions are adapters: under each it computes what transformers with PEFT computes over
 the published files. Run by the Python that vLLM has."""
 
+import json
 import os
 import shutil
 import signal
@@ -68,6 +69,13 @@ class Adapters(Following):
                                     "task_type": "CAUSAL_LM", **changes})
         path = self.directory / f"adapter-{self.count}"
         peft.get_peft_model(base, config).save_pretrained(path)
+        return path
+
+    def write_for(self, base):
+        """Of the same shapes, by PEFT, for a model of that name."""
+        path = self.write()
+        config = json.loads((path / "adapter_config.json").read_text())
+        (path / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": base}))
         return path
 
     def publish_adapter(self, path=None, **options):
@@ -192,6 +200,7 @@ class AdaptersTest(Adapters):
             (self.write(self.make_model(narrower)), "have 32 inputs, and the served model's layer has 64: is it of another model"),
             (self.write(self.make_model(deeper)), r"takes no adapter for 14 of its modules, such as model.layers.2.mlp"),
             (self.write(use_dora=True), "does not yet support DoRA"),
+            (self.write_for("org/another-base"), "trained on 'org/another-base'.*--served-model-name"),
         ):
             with self.subTest(why):
                 self.expect_refused(self.publish_adapter(path, new_model=True)[0], why)
