@@ -148,8 +148,33 @@ class PublishCallbackTest(DaemonTest):
                 self.assertEqual(len([line for line in trainer.state.log_history if "loss" in line]), STEPS)
                 self.assertEqual(found, self.saved(model.merge_and_unload()))
 
+    def test_adapters_of_other_kinds_are_published_merged(self):
+        layers = {"target_modules": ["q_proj"]}
+        for config in (
+            peft.LNTuningConfig(task_type="CAUSAL_LM", target_modules=["input_layernorm", "norm"]),
+            peft.VeraConfig(r=4, init_weights=False, **layers), peft.VBLoRAConfig(r=4, vector_length=8, num_vectors=16, **layers),
+            peft.RandLoraConfig(r=4, init_weights=False, **layers), peft.IA3Config(feedforward_modules=[], **layers),
+        ):
+            with self.subTest(type(config).__name__):
+                model = peft.get_peft_model(make_model(), config)
+                self.train(model, new_model=True)
+                self.assertEqual(self.published()[1], self.saved(model.merge_and_unload()))
+
+    def test_one_adapter_of_several_is_published(self):
+        config = {"r": 4, "target_modules": ["q_proj"], "modules_to_save": ["lm_head"], "init_lora_weights": False}
+        model = peft.get_peft_model(make_model(), peft.LoraConfig(**config))
+        model.add_adapter("other", peft.LoraConfig(**config))
+        self.train(model, new_model=True)
+        self.assertEqual(self.published()[1], self.saved(model.merge_and_unload()))
+
+    def test_adapters_on_one_of_two_tied_tensors_are_refused(self):
+        for change in ({"target_modules": ["lm_head"]}, {"target_modules": ["embed_tokens"]},
+                       {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}):
+            with self.subTest(change), self.assertRaisesRegex(ValueError, "lm_head.weight .*(and .* are tied|trained apart)"):
+                self.train(peft.get_peft_model(make_model(tie_word_embeddings=True), peft.LoraConfig(**change)))
+
     def test_an_adapter_alone_is_what_peft_saves(self):
-        for change in ({}, {"use_dora": True}, {"modules_to_save": ["lm_head"]}, {"target_modules": ["q_proj", "embed_tokens"]}):
+        for change in ({}, {"task_type": None}, {"use_dora": True}, {"modules_to_save": ["lm_head"]}, {"target_modules": ["q_proj", "embed_tokens"]}):
             with self.subTest(change):
                 config = peft.LoraConfig(**{"r": 4, "target_modules": ["q_proj", "down_proj"], "init_lora_weights": False,
                                             "task_type": "CAUSAL_LM", **change})

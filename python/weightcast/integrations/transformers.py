@@ -254,6 +254,7 @@ def _check_merged(model: Any) -> None:
     with torch.no_grad():
         expected = _shapes_of(_held(copy.deepcopy(model, kept).unload()))
     found = _shapes_of(_held(model))
+    _check_ties(_base_of(model), found)
     name = next((name for name in {**expected, **found} if expected.get(name) != found.get(name)), None)
     if name is not None:
         raise ValueError(
@@ -261,6 +262,20 @@ def _check_merged(model: Any) -> None:
             f"{expected.get(name, 'left out')} where save_pretrained() writes the merged model; use LoRA on plain layers, or "
             "publish the adapter by adapter=True"
         )
+
+
+def _check_ties(model: Any, names: Mapping[str, Any]) -> None:
+    """Errors: ValueError (an adapter has parted tensors that loading ties again, by the model's configuration)."""
+    ties = getattr(model, "_tied_weights_keys", None)
+    if not isinstance(ties, dict) or not getattr(getattr(model, "config", None), "tie_word_embeddings", False):
+        return
+    for name, root in ties.items():
+        if name in names and root in names:
+            raise ValueError(
+                f"weightcast: {type(model).__name__} cannot be published: {name} is trained apart from {root}, but who loads the "
+                "model ties them by tie_word_embeddings; leave it out of modules_to_save, or set tie_word_embeddings=False and "
+                "untie them before get_peft_model()"
+            )
 
 
 def _shapes_of(held: Mapping[str, _Held]) -> dict[str, str]:
