@@ -131,7 +131,12 @@ Status hide(const StoreLayout& layout, const InPlaceWork& work) {
   // What there is of the version as another payload was given up, and may not have found room in the trash.
   WC_ASSIGN(const bool left_over, is_there(layout.files(), hidden));
   if (left_over) WC_TRY(layout.throw_away(hidden));
-  WC_TRY(layout.files().rename(visible, hidden));
+  const Status moved = layout.files().rename(visible, hidden);
+  // It came with an image's layer: only the whole version helps.
+  if (!moved.has_value() && moved.error().code == Errc::kUnsupported) {
+    return fail(Errc::kWrongBase, Op::kInstall, moved.error().detail);
+  }
+  WC_TRY(moved);
   // Only now: from here on nobody can open them by a name that he knows.
   const Status unused = work.files->check_unused(layout.files(), hidden);
   if (unused.has_value() || unused.error().code != Errc::kBusy) return unused;

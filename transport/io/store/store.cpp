@@ -63,7 +63,7 @@ Store::Store(EventLoop& loop, StoreOptions options, FileSystem& files, std::uniq
   for (RecoveredVersion& patch : found.patches) add_patch(std::move(patch.record), std::move(patch.files));
   for (RecoveredVersion& version : found.complete) {
     const bool durable = version.record.durable;
-    const auto added = add_complete(std::move(version.record), std::move(version.files));
+    const auto added = add_complete(std::move(version.record), std::move(version.files), std::move(version.leaves));
     if (durable || layout_.in_memory()) continue;
     // A sync may have failed while an earlier process lived.
     added->sync_failed = true;

@@ -80,7 +80,7 @@ struct StoredVersion {
   Manifest manifest;                         ///< of the payload that brought it, or of its full one
   std::vector<ContentDigest> chunk_digests;  ///< of a full payload; else empty or all 0
   std::filesystem::path path;                ///< the directory with the snapshot's files
-  bool durable = false;                      ///< synced: survives a power cut, and recovery does not hash it again
+  bool durable = false;                      ///< synced: survives a power cut
   double switch_s = 0;                       ///< how long the switch of `current` took; 0 if recovery found the version
   std::uint32_t run = 1;                     ///< the count of its run: StoreRun
   std::shared_ptr<const LeafSums> leaves = nullptr;  ///< of its bytes, by snapshot_digest.h; null: not known
@@ -304,6 +304,7 @@ class Store {
     bool lost = false;               // being removed
     std::size_t scrub_at = 0;        // the next of its leaves that is looked at
     std::size_t scrub_left = 0;      // so many
+    Instant scrub_from{};            // not before: the disk refused
 
     /// By which its chunks are read; null if it has no digests.
     [[nodiscard]] const Manifest* full_manifest() const {
@@ -409,8 +410,10 @@ class Store {
   void handle_moved(const IncomingRef& incoming, double switch_s, const InstallDone& done);
   void give_up(const IncomingRef& incoming, const Error& error, const InstallDone& done);
   void throw_away(const IncomingRef& incoming, const Error& error, const InstallDone& done);
-  /// Takes the files of an import from where complete versions lie; tries again until the disk does it.
+  /// Takes what no start may find from where complete versions lie: the files of an import that was refused, or of a
+  /// version that is proven wrong. Tries again until the disk does it.
   void take_out(Version version, FileTable table);
+  void take_out_later(Version version, FileTable table);
   void take_out_again();
   /// The newest that is complete and not lost, of whatever run; kNoVersion if there is none.
   [[nodiscard]] StoreLayout::Named newest() const;
@@ -444,6 +447,7 @@ class Store {
   void scrub_from_now_on(const CompleteRef& complete);
   void scrub();
   [[nodiscard]] CompleteRef next_to_scrub() const;
+  void scrub_again(Complete& complete, std::size_t first, std::size_t count, const Error& why);
   void consider_anchor();
   void start_anchor();
   void go_on_with_anchor();
@@ -491,7 +495,7 @@ class Store {
   /// An in-place update that failed, or whose result was lost, and whose base could not be restored yet.
   std::optional<PayloadId> unrestored_;
   Timer restore_timer_;
-  /// Imports that are not wanted, whose files the disk did not let go from where complete versions lie.
+  /// Whose files the disk did not let go from where complete versions lie: take_out().
   std::map<Version, FileTable> misplaced_;
   Timer take_out_timer_;
   std::deque<PieceWork> waiting_pieces_;

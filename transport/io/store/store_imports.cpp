@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "transport/io/log.h"
 #include "transport/io/store/store.h"
+#include "transport/io/store/store_incoming.h"
 #include "transport/io/store/store_work.h"
 
 namespace weightcast {
@@ -77,22 +79,36 @@ void Store::grow_making(const Manifest& manifest) {
 }
 
 void Store::take_out(Version version, FileTable table) {
-  const auto work = [layout = layout_, version, next = newest(), table] {
-    return uninstall(layout, version, next, table);
+  // One that arrives has a record of this name, too. It has not moved: that would have taken the place.
+  const bool has_record = !incoming_.contains(version);
+  const auto work = [layout = layout_, version, next = newest(), table, has_record]() -> Status {
+    const Status unmarked = has_record ? drop_mark(layout, version) : Status();
+    WC_TRY(uninstall(layout, version, next, table));
+    return unmarked;
   };
-  serial_.run(work, [this, version, table = std::move(table)](const Status& taken_out) {
+  serial_.run(work, [this, version, table = std::move(table)](const Status& taken_out) mutable {
     if (taken_out.has_value()) return;
-    log_warning("store: version {}, which was refused, is still in its place: {}", version.value,
-                taken_out.error().message());
-    misplaced_.insert_or_assign(version, table);
-    if (!take_out_timer_.armed()) take_out_timer_.arm(loop_.now() + kTakeOutRetry);
+    log_warning("store: version {}, which nobody may have, is still in its place: {}; trying again in {:.3g} s",
+                version.value, taken_out.error().message(), to_seconds(kTakeOutRetry));
+    take_out_later(version, std::move(table));
   });
 }
 
+void Store::take_out_later(Version version, FileTable table) {
+  misplaced_.insert_or_assign(version, std::move(table));
+  if (!take_out_timer_.armed()) take_out_timer_.arm(loop_.now() + kTakeOutRetry);
+}
+
 void Store::take_out_again() {
-  for (const auto& [version, table] : std::exchange(misplaced_, {})) {
+  for (auto& [version, table] : std::exchange(misplaced_, {})) {
+    const auto takes_place = [&](const auto& each) { return each.first.version == version && each.second->finishing; };
     // Who makes it anew takes away what is there, or discards it once more.
-    if (!complete_.contains(version) && !is_being_made(version)) take_out(version, table);
+    if (complete_.contains(version)) continue;
+    if (is_being_made(version) || std::ranges::any_of(incoming_, takes_place)) {
+      take_out_later(version, table);
+    } else {
+      take_out(version, table);
+    }
   }
 }
 

@@ -53,6 +53,13 @@ Status lead(FileSystem& files, const fs::path& link, const fs::path& target) {
   return files.make_link(target, link);
 }
 
+/// After `moved`: what an image's layer brought cannot be moved, so it is deleted where it is. A start takes what is
+/// left of it for no version.
+Status removed_if_fixed(FileSystem& files, const fs::path& path, Status moved) {
+  const bool is_fixed = !moved.has_value() && moved.error().code == Errc::kUnsupported;
+  return is_fixed ? remove_all(files, path) : moved;
+}
+
 /// A name in `folder` that is not taken yet.
 fs::path free_name(FileSystem& files, const fs::path& folder, const std::string& stem) {
   for (unsigned i = 0; i < kNamesTried; ++i) {
@@ -199,7 +206,7 @@ Status StoreLayout::throw_away(const fs::path& path, const std::optional<FileTab
   WC_TRY(rescue_foreign(path, table));
   Status moved = files_->rename(path, free_name(*files_, root_of(path) / "trash", path.filename()));
   if (!moved.has_value() && moved.error().code == Errc::kNotFound) return {};
-  return moved;
+  return removed_if_fixed(*files_, path, std::move(moved));
 }
 
 void StoreLayout::empty_trash() const {
@@ -219,7 +226,7 @@ void StoreLayout::empty(const fs::path& trash) const {
 Status StoreLayout::make_spare(const fs::path& path, const FileTable& table) const {
   drop_spare();
   WC_TRY(rescue_foreign(path, table));
-  return files_->rename(path, spare() / path.filename());
+  return removed_if_fixed(*files_, path, files_->rename(path, spare() / path.filename()));
 }
 
 void StoreLayout::drop_spare() const {

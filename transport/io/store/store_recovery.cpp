@@ -146,8 +146,9 @@ class Recovery {
         continue;
       }
       VersionRecord& record = found->record;
-      // It may speak of the one in memory, where a power cut has brought back a part of one that the disk had before.
-      const bool is_believed = record.durable && !leaves_memory_;
+      // A mark may speak of the one in memory, where a power cut has brought back a part of one that the disk had
+      // before.
+      const bool was_synced = record.durable && !leaves_memory_;
       const bool servable =
           record.manifest.id().is_encoded() || record.lacks_chunk_digests || record.digests.complete();
       WC_ASSIGN(const bool has_room, sync_again(version, record.durable));
@@ -160,14 +161,18 @@ class Recovery {
         const Status renewed = renew_record(record, *found->files, threads_);
         if (!renewed.has_value()) return cannot_look_at(path, renewed.error());
         WC_TRY(rewrite_record(layout_.files(), layout_.record(version), record));
-      }
-      if (!is_believed) {
-        const Result<bool> matches = snapshot_matches(record.manifest, *found->files, threads_);
-        if (!matches.has_value()) return cannot_look_at(path, matches.error());
-        if (!servable || !*matches) {
-          WC_TRY(throw_away(version, path, "it had not been synced, and does not match its digest"));
+      } else {
+        // Whatever its record says: its bytes may have rotted, or been found wrong before a power cut undid its
+        // removal.
+        auto leaves = matching_leaves(record.manifest, *found->files, threads_);
+        if (!leaves.has_value()) return cannot_look_at(path, leaves.error());
+        if (*leaves == nullptr || (!was_synced && !servable)) {
+          WC_TRY(throw_away(version, path,
+                            was_synced ? "it does not match its digest any more; check this host's memory and disk"
+                                       : "it had not been synced, and does not match its digest"));
           continue;
         }
+        found->leaves = std::move(*leaves);
       }
       records_.erase(version);
       record.durable = record.durable && has_room;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "base/result.h"
+#include "patch/snapshot/snapshot_digest.h"
 #include "transport/io/store/files/version_files.h"
 #include "transport/io/store/files/version_record.h"
 #include "transport/io/store/store_layout.h"
@@ -13,7 +15,8 @@ namespace weightcast {
 struct RecoveredVersion {
   VersionRecord record;
   FilesRef files;
-  ChunkSet held;  ///< of an arriving one
+  ChunkSet held;                                     ///< of an arriving one
+  std::shared_ptr<const LeafSums> leaves = nullptr;  ///< of a complete one that was read; null: not known
 };
 
 struct RecoveredStore {
@@ -51,6 +54,8 @@ struct RecoveredStore {
 ///                  "current.tmp" made              removed; as above
 ///                  `current` moved, not synced     complete after a look at its bytes
 ///                  synced, not marked               as above
+///   complete       marked                          read once; thrown away if it does not match its digest any more
+///   given up       record gone, files still there  the files go
 ///   import         files made, no record           thrown away
 ///                  record written, not moved       an arriving version with every chunk: finish() completes it
 ///   forget         in trash/, record still there   the record goes

@@ -191,10 +191,13 @@ void Store::give_up_lost(const CompleteRef& complete, const Error& why) {
   serial_.run(
       [layout = layout_, version, base, next = newest(), threads = loop_.threads_per_job_max(),
        table = complete->files->table()] { return give_up_version(layout, version, base, next, table, threads); },
-      [this, version, base, lost](Result<std::optional<RecoveredVersion>> restored) {
+      [this, version, base, lost,
+       table = complete->files->table()](Result<std::optional<RecoveredVersion>> restored) mutable {
         complete_.erase(version);
         if (!restored.has_value()) log_error("store: {}", restored.error().message());
-        if (!restored.has_value() && base != kNoVersion) restore_later(patch_of(version, base));
+        if (!restored.has_value()) {
+          base == kNoVersion ? take_out_later(version, std::move(table)) : restore_later(patch_of(version, base));
+        }
         if (restored.has_value() && *restored) add_complete(std::move((*restored)->record), (*restored)->files);
         current_ = complete_.empty() ? kNoVersion : complete_.rbegin()->first;
         log_error("store: {}; version {} is current now", lost.message(), current_.value);

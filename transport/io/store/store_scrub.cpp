@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::size_t kLeavesPerPiece = 16;
 constexpr Duration kRestMin = std::chrono::milliseconds(200);
+// A disk that could not be read may be later.
+constexpr Duration kRetry = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -27,17 +29,33 @@ void Store::scrub_from_now_on(const CompleteRef& complete) {
   if (!scrubbing_ && !scrub_timer_.armed()) scrub_timer_.arm(loop_.now() + kRestMin);
 }
 
-/// The newest version of which something has not been looked at; null if there is none.
+/// The version of which something has not been looked at: the newest, or who has to wait least. Null if there is none.
 Store::CompleteRef Store::next_to_scrub() const {
+  CompleteRef next;
   for (const auto& [_, complete] : std::views::reverse(complete_)) {
-    if (complete->scrub_left > 0 && !complete->lost) return complete;
+    if (complete->scrub_left == 0 || complete->lost) continue;
+    if (complete->scrub_from <= loop_.now()) return complete;
+    if (!next || complete->scrub_from < next->scrub_from) next = complete;
   }
-  return nullptr;
+  return next;
+}
+
+/// Nothing is known of `count` of its leaves, `first` and the next ones: they are looked at once more, later.
+void Store::scrub_again(Complete& complete, std::size_t first, std::size_t count, const Error& why) {
+  complete.scrub_at = first;
+  complete.scrub_left += count;
+  // Once, as long as the disk goes on so.
+  if (complete.scrub_from == Instant{}) {
+    log_warning("store: version {} could not be searched for rot: {}; trying again every {:.3g} s",
+                complete.stored.manifest.version.value, why.message(), to_seconds(kRetry));
+  }
+  complete.scrub_from = loop_.now() + kRetry;
 }
 
 void Store::scrub() {
   const CompleteRef complete = next_to_scrub();
   if (!complete) return;
+  if (complete->scrub_from > loop_.now()) return scrub_timer_.arm(complete->scrub_from);
   const std::size_t leaves = complete->stored.leaves->size();
   struct Look {
     Status status;
@@ -65,18 +83,21 @@ void Store::scrub() {
         look.took = loop.now() - began_at;
         return look;
       },
-      [this, complete](const Look& look) {
+      [this, complete, first, count](const Look& look) {
         scrubbing_ = false;
         --complete->users;
         const bool is_ours = !is_forgotten(complete) && !complete->lost;
         if (is_ours && !look.status.has_value() && is_proven_wrong(look.status.error())) {
           return give_up_lost(complete, look.status.error());
         }
-        if (!look.status.has_value()) log_warning("store: {}", look.status.error().message());
+        if (is_ours && !look.status.has_value()) scrub_again(*complete, first, count, look.status.error());
+        if (look.status.has_value()) complete->scrub_from = {};
         forget_old();
-        if (!next_to_scrub()) return;
+        const CompleteRef next = next_to_scrub();
+        if (!next) return;
         const double rest_s = to_seconds(look.took) * (1 / options_.scrub_share - 1);
-        scrub_timer_.arm(loop_.now() + std::max(from_seconds(rest_s), kRestMin));
+        const Instant rested_at = loop_.now() + std::max(from_seconds(rest_s), kRestMin);
+        scrub_timer_.arm(std::max(rested_at, next->scrub_from));
       });
 }
 

@@ -158,6 +158,11 @@ Status uninstall(const StoreLayout& layout, Version version, StoreLayout::Named 
   return {};
 }
 
+Status drop_mark(const StoreLayout& layout, Version version) {
+  WC_TRY(remove_if_there(layout.files(), layout.record(version)));
+  return sync_records(layout);
+}
+
 Result<FilesRef> keep_patch(const StoreLayout& layout, const VersionRecord& record) {
   const PayloadId patch = record.manifest.id();
   WC_TRY(write_record(layout.files(), layout.record(patch), record));
@@ -250,16 +255,12 @@ Result<std::optional<RecoveredVersion>> put_back(const StoreLayout& layout, Vers
 Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version, Version base,
                                                         StoreLayout::Named next, const FileTable& table,
                                                         unsigned threads) {
-  WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
-  if (current.version == version) WC_TRY(lead_current_to(layout, next));
-  if (base == kNoVersion) {
-    WC_TRY(remove_recorded(layout, layout.complete(version), version, table));
-    layout.empty_trash();
-    // Else a power cut could bring it back, marked durable, and a start believes that mark.
-    WC_TRY(sync_records(layout));
-    return std::optional<RecoveredVersion>();
-  }
-  return put_back(layout, base, true, threads);
+  // Each on its own: what the disk refuses must not keep the rest from being done.
+  const Status unmarked = drop_mark(layout, version);
+  if (base != kNoVersion) return put_back(layout, base, true, threads);
+  WC_TRY(uninstall(layout, version, next, table));
+  if (!unmarked.has_value()) return unmarked.error();
+  return std::optional<RecoveredVersion>();
 }
 
 Status log_patch(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files) {

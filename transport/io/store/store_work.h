@@ -52,9 +52,13 @@ using SpareRef = std::shared_ptr<Spare>;
 [[nodiscard]] Result<double> install_patched(const StoreLayout& layout, const Manifest& manifest);
 
 /// Undoes install() of a version that nobody wants any more: `current` names `next` again, or nothing if that is
-/// kNoVersion. The record is gone.
+/// kNoVersion. The record is gone, or goes by drop_mark().
 [[nodiscard]] Status uninstall(const StoreLayout& layout, Version version, StoreLayout::Named next,
                                const FileTable& table);
+
+/// Of a version that is proven wrong: no start takes it for complete from here on, wherever its files lie. Needs no
+/// room on the disk. Waits for it.
+[[nodiscard]] Status drop_mark(const StoreLayout& layout, Version version);
 
 /// Moves a patch that this node made, complete in incoming/, to patches/. Returns its files, opened there.
 [[nodiscard]] Result<FilesRef> keep_patch(const StoreLayout& layout, const VersionRecord& record);
@@ -93,8 +97,8 @@ void bring_up_to_date(const StoreLayout& layout, Spare& spare, const std::vector
 /// the process before lived. Errors: kCorrupt, of write_again(); kNoSpace, kIo.
 [[nodiscard]] Status make_durable_again(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files);
 
-/// Deletes a damaged version. First switches `current` to `next`, of whatever run, or removes it if that is kNoVersion.
-/// If it was made in place of `base`, puts that back; kNoVersion: it was not.
+/// Deletes a damaged version: drop_mark(), then uninstall(). If it was made in place of `base`, puts that back instead;
+/// kNoVersion: it was not. After an error all of it may be done again.
 [[nodiscard]] Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version,
                                                                       Version base, StoreLayout::Named next,
                                                                       const FileTable& table, unsigned threads);

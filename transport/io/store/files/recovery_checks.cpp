@@ -91,11 +91,17 @@ Status make_missing_digests(VersionRecord& record, VersionFiles& files, unsigned
   return {};
 }
 
-Result<bool> snapshot_matches(const Manifest& manifest, VersionFiles& files, unsigned threads) {
+Result<std::shared_ptr<const LeafSums>> matching_leaves(const Manifest& manifest, VersionFiles& files,
+                                                        unsigned threads) {
   const Result<SnapshotDigest> digest = files_digest(files, threads);
-  if (digest.has_value()) return digest->root() == manifest.snapshot_digest;
-  if (is_proven_wrong(digest.error())) return false;
-  return digest.error();
+  if (!digest.has_value() && !is_proven_wrong(digest.error())) return digest.error();
+  if (!digest.has_value() || digest->root() != manifest.snapshot_digest) return std::shared_ptr<const LeafSums>();
+  return std::make_shared<const LeafSums>(digest->leaves());
+}
+
+Result<bool> snapshot_matches(const Manifest& manifest, VersionFiles& files, unsigned threads) {
+  WC_ASSIGN(const auto leaves, matching_leaves(manifest, files, threads));
+  return leaves != nullptr;
 }
 
 }  // namespace weightcast

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <memory>
+
+#include "patch/snapshot/snapshot_digest.h"
 #include "transport/core/manifest/chunk_set.h"
 #include "transport/io/store/files/version_files.h"
 #include "transport/io/store/files/version_record.h"
@@ -26,7 +29,11 @@ namespace weightcast {
 /// changed. Blocks. Errors: kCorrupt (they are not those of the manifest), kIo.
 [[nodiscard]] Status make_missing_digests(VersionRecord& record, VersionFiles& files, unsigned threads);
 
-/// Whether the files hold the snapshot of that manifest.
+/// The leaves of what the files hold if that is the snapshot of that manifest; else null.
+[[nodiscard]] Result<std::shared_ptr<const LeafSums>> matching_leaves(const Manifest& manifest, VersionFiles& files,
+                                                                      unsigned threads);
+
+/// Whether they do.
 [[nodiscard]] Result<bool> snapshot_matches(const Manifest& manifest, VersionFiles& files, unsigned threads);
 
 }  // namespace weightcast
