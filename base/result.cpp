@@ -52,6 +52,7 @@ Error fail_errno(int error_number, Op op, std::string_view what) {
     case EDQUOT: code = Errc::kNoSpace; break;
     case ENOENT: code = Errc::kNotFound; break;
     case EEXIST: code = Errc::kAlreadyExists; break;
+    case EXDEV: code = Errc::kUnsupported; break;
     case ETIMEDOUT: code = Errc::kTimedOut; break;
     default: break;
   }

@@ -28,6 +28,8 @@ constexpr std::uint64_t kProbeBytes = 64 * kMiB;
 constexpr double kProbeTimeMax_s = 10;
 constexpr double kSlow_bytes_per_s = 50e6;
 
+constexpr std::string_view kOverlay = "overlay";
+
 struct FileSystemKind {
   std::string_view name;
   bool lasts = true;
@@ -43,7 +45,7 @@ FileSystemKind kind_of(const struct statfs& info) {
     case 0xff534d42: return {"SMB", true, false};
     case V9FS_MAGIC: return {"9p", true, false};
     case FUSE_SUPER_MAGIC: return {"FUSE", true, false};
-    case OVERLAYFS_SUPER_MAGIC: return {"overlay", true, true};
+    case OVERLAYFS_SUPER_MAGIC: return {kOverlay, true, true};
     case EXT4_SUPER_MAGIC: return {"ext4", true, true};
     case XFS_SUPER_MAGIC: return {"XFS", true, true};
     case BTRFS_SUPER_MAGIC: return {"btrfs", true, true};
@@ -175,6 +177,13 @@ Findings check_storage(const StorageNeeds& needs) {
                   fmt::format("{} is a {}: a restart of the host loses all versions", state.string(), kind.name),
                   "--state on a disk; --versions-in memory has the files in memory and the log on the "
                   "disk"));
+      } else if (kind.name == kOverlay) {
+        findings.push_back(
+            warning("state-filesystem",
+                    fmt::format("{} is in a container's own layer (overlay): it goes with the container, and what came "
+                                "with its image cannot be moved",
+                                state.string()),
+                    "--state on a volume"));
       } else if (!kind.is_local) {
         findings.push_back(
             warning("state-filesystem",

@@ -324,10 +324,11 @@ Status PosixFileSystem::make_directory(const Path& path) {
 }
 
 Status PosixFileSystem::rename(const Path& from, const Path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) {
-    return fail_errno(errno, Op::kRename, fmt::format("{} to {}", from.native(), to.native()));
-  }
-  return {};
+  if (::rename(from.c_str(), to.c_str()) == 0) return {};
+  const int error = errno;
+  // Of two places below one directory: the first came with an image's layer, and overlayfs moves no directory of those.
+  const char* const advice = error == EXDEV ? ": what came with a container's image cannot be moved; use a volume" : "";
+  return fail_errno(error, Op::kRename, fmt::format("{} to {}{}", from.native(), to.native(), advice));
 }
 
 Status PosixFileSystem::make_link(const Path& target, const Path& path) {
