@@ -182,9 +182,15 @@ void Network::set_downlink(Instant now, NodeIndex index, Rate rate) {
     link.directions[from_end].last_arrival = moved_on(link.directions[from_end].last_arrival, link, from_end);
   }
   events_.move_all([&](const Event& event) {
-    if (event.kind != EventKind::kArrive || node_of(event) != index) return event.at;
-    const Frame& frame = frames_[event.a];
-    return moved_on(event.at, links_[frame.link], frame.from_end);
+    if (node_of(event) != index) return event.at;
+    if (event.kind == EventKind::kArrive) {
+      const Frame& frame = frames_[event.a];
+      return moved_on(event.at, links_[frame.link], frame.from_end);
+    }
+    // The end of a connection stays behind what was sent before it.
+    if (event.kind != EventKind::kClosed || links_[event.a].failed) return event.at;
+    const auto [link, from_end] = way_of(event);
+    return std::max(event.at, links_[link].directions[from_end].last_arrival);
   });
 }
 

@@ -36,6 +36,11 @@ class Pair : private NetworkHandler {
     network_.send_control(now_, link_, 0, sizeof number, false, std::make_unique<Number>(number));
   }
 
+  /// So long that it waits for the uplink and the downlink.
+  void say(std::uint32_t number, std::uint64_t bytes) {
+    network_.send_control(now_, link_, 0, bytes, true, std::make_unique<Number>(number));
+  }
+
   void run_for(Duration span) {
     const Instant until = now_ + span;
     events_.schedule(until, EventKind::kTimer);
@@ -107,6 +112,27 @@ TEST(Network, KeepsInOrderWhatArrivesWhileItsReaderPauses) {
   pair.say(3);
   pair.run_for(1s);
   EXPECT_THAT(pair.heard(), testing::ElementsAre(1, 2, 3));
+}
+
+// A downlink becomes slower while the last message is on its way: the end of the connection waits for that, too.
+TEST(Network, KeepsTheEndOfAConnectionBehindWhatWasSentBeforeIt) {
+  Fault choke;
+  choke.kind = FaultKind::kChoke;
+  choke.node = choke.node_last = 1;
+  choke.rate = Rate::bits(10e6);
+  for (const bool ends_before : {false, true}) {
+    Pair pair(1);
+    // The second waits for the downlink for 0.1 s. The uplink is three times as fast.
+    pair.say(1, 1'250'000);
+    pair.say(2, 1'250'000);
+    pair.run_for(80ms);
+    if (ends_before) pair.network().drop_node(pair.now(), 0);
+    pair.network().begin(pair.now(), choke);
+    if (!ends_before) pair.network().drop_node(pair.now(), 0);
+    pair.run_for(10s);
+    EXPECT_THAT(pair.heard(), testing::ElementsAre(1, 2)) << ends_before;
+    EXPECT_THAT(pair.told_of_the_end(), testing::ElementsAre(1));
+  }
 }
 
 TEST(Network, TellsNobodyThatAHostHasLostPowerUntilItIsBackAndHearsOfTheConnection) {
