@@ -106,8 +106,7 @@ class Fetch {
                        payload.bytes == (id.is_full() ? manifest.snapshot_bytes() : manifest.payload_bytes);
     if (!right) return damaged(object, fmt::format("it is not the record of {} that the index says", to_string(id)));
     if (keys_ != nullptr) {
-      Result<CertificateInfo> signer =
-          check_manifest(manifest, *keys_, revocations_, manifest.published_unix_ms / 1000);
+      Result<CertificateInfo> signer = check_accepted_manifest(manifest, *keys_, revocations_, unix_now_s());
       if (!signer.has_value()) return about(objects_.place_of(object), signer.error());
       signer_ = std::move(*signer);
     }

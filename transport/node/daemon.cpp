@@ -290,6 +290,7 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
   std::shared_ptr<SigningKey> signer;
   if (tls && config.role == Role::kOrigin) {
     environment.signer = signer = std::make_shared<SigningKey>(tls->keys());
+    environment.may_sign = [tls](std::int64_t unix_s) { return check_may_sign(tls->keys(), unix_s); };
   }
   std::shared_ptr<ClusterTrust> trust;
   if (tls && config.role == Role::kWorker) {

@@ -30,6 +30,8 @@ struct NodeEnvironment {
   std::function<void()> reopen = {};
   /// An origin's: signs what it publishes. Null: nothing is signed.
   std::shared_ptr<const ManifestSigner> signer = nullptr;
+  /// An origin's: whether its signing key counts at that time. Null: nobody asks.
+  std::function<Status(std::int64_t unix_s)> may_sign = {};
   /// A worker's: judges what it is told. Null: everything is accepted.
   std::shared_ptr<const ManifestTrust> trust = nullptr;
   /// StoreOptions::choose_place. Null: DaemonConfig::place holds.

@@ -161,6 +161,7 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<TakenOver
   Status ok =
       jobs_.cancelled() ? Status{Jobs::cancelled_error(Op::kPublish)} : core_->publications().check_version(version);
   if (ok.has_value() && order.changes) ok = check_base(version, order.base);
+  if (ok.has_value() && environment_.may_sign) ok = environment_.may_sign(loop().unix_ms() / 1000);
   if (!ok.has_value()) {
     jobs_.post([taken = std::move(taken), error = ok.error()] { taken(error); });
     return;

@@ -51,6 +51,24 @@ Result<CertificateInfo> check_manifest(const Manifest& manifest, const NodeKeys&
   return std::move(vouched->info);
 }
 
+Result<CertificateInfo> check_accepted_manifest(const Manifest& manifest, const NodeKeys& keys,
+                                                const Revocations& revocations, std::int64_t now_unix_s) {
+  Result<CertificateInfo> then = check_manifest(manifest, keys, revocations, published_unix_s(manifest));
+  if (then.has_value()) return then;
+  Result<CertificateInfo> now = check_manifest(manifest, keys, revocations, now_unix_s);
+  return now.has_value() ? now : then;
+}
+
+Status check_may_sign(const NodeKeys& keys, std::int64_t unix_s) {
+  const auto counts = check_chain(keys.signing_certificate.get(), keys.issuers(), keys.authority.get(), unix_s);
+  if (counts.has_value()) return {};
+  return fail(
+      counts.error().code, Op::kVerify,
+      fmt::format("nothing is signed: the certificate of this origin's signing key: {}; this host's clock says "
+                  "{}: set it if it is wrong, else 'weightcast keys issue {} --renew' makes another certificate",
+                  counts.error().detail, date_of(unix_s), keys.info.name));
+}
+
 Status ClusterTrust::check(const Manifest& manifest) const {
   const std::int64_t now = unix_now_s();
   WC_TRY(check_manifest(manifest, tls_->keys(), tls_->revocations(), now));
@@ -62,7 +80,7 @@ Status ClusterTrust::check(const Manifest& manifest) const {
 }
 
 Status ClusterTrust::check_stored(const Manifest& manifest) const {
-  WC_TRY(check_manifest(manifest, tls_->keys(), tls_->revocations(), published_unix_s(manifest)));
+  WC_TRY(check_accepted_manifest(manifest, tls_->keys(), tls_->revocations(), unix_now_s()));
   return {};
 }
 

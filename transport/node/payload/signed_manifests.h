@@ -54,4 +54,13 @@ class ClusterTrust final : public ManifestTrust {
 [[nodiscard]] Result<CertificateInfo> check_manifest(const Manifest& manifest, const NodeKeys& keys,
                                                      const Revocations& revocations, std::int64_t unix_s);
 
+/// The same of what was accepted before: it counts now, or it did when it was published. Whatever check_manifest()
+/// accepts now, this does, too: the clock of whoever published it may have been wrong, and an origin signs what it has
+/// stored again, with a key that may be younger. Errors: those of when it was published.
+[[nodiscard]] Result<CertificateInfo> check_accepted_manifest(const Manifest& manifest, const NodeKeys& keys,
+                                                              const Revocations& revocations, std::int64_t now_unix_s);
+
+/// Whether an origin's signing key counts at `unix_s`, by this host's clock. Errors: kTimedOut, which says what to do.
+[[nodiscard]] Status check_may_sign(const NodeKeys& keys, std::int64_t unix_s);
+
 }  // namespace weightcast

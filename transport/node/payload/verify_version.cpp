@@ -187,7 +187,7 @@ class WayToVersion {
         there.files != manifest_.files || there.open) {
       return std::optional<VersionRecord>();
     }
-    const Result<CertificateInfo> signer = check_manifest(there, keys_, revocations_, there.published_unix_ms / 1000);
+    const Result<CertificateInfo> signer = check_accepted_manifest(there, keys_, revocations_, unix_now_s());
     if (!signer.has_value()) return about(path.native(), signer.error());
     return std::optional(std::move(*record));
   }
@@ -291,7 +291,7 @@ Result<ProvenVersion> verify_version(FileSystem& files, const fs::path& version,
   }
   ProvenVersion proven{.manifest = std::move(record->manifest), .signer = {}};
   const Manifest& manifest = proven.manifest;
-  Result<CertificateInfo> signer = check_manifest(manifest, keys, revocations, manifest.published_unix_ms / 1000);
+  Result<CertificateInfo> signer = check_accepted_manifest(manifest, keys, revocations, unix_now_s());
   if (!signer.has_value()) return about(path.native(), signer.error());
   proven.signer = std::move(*signer);
 
