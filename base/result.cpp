@@ -1,13 +1,14 @@
 #include "base/result.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "base/process.h"
 #include "base/settings/words.h"
 
 namespace weightcast {
@@ -49,6 +50,7 @@ Error fail_errno(int error_number, Op op, std::string_view what) {
   Errc code = Errc::kIo;
   switch (error_number) {
     case ENOSPC:
+    case EFBIG:
     case EDQUOT: code = Errc::kNoSpace; break;
     case ENOENT: code = Errc::kNotFound; break;
     case EEXIST: code = Errc::kAlreadyExists; break;
@@ -56,11 +58,15 @@ Error fail_errno(int error_number, Op op, std::string_view what) {
     case ETIMEDOUT: code = Errc::kTimedOut; break;
     default: break;
   }
-  return Error{code, op, fmt::format("{}: {}", what, std::strerror(error_number))};
+  const std::string_view hint = error_number == EFBIG ? "; raise the limit of the size of files (ulimit -f, "
+                                                        "LimitFSIZE=) or take a file system that holds larger ones"
+                                                      : "";
+  return Error{code, op, fmt::format("{}: {}{}", what, std::strerror(error_number), hint)};
 }
 
 void die(const char* condition, const char* file, int line) {
-  std::fprintf(stderr, "weightcast: internal invariant broken at %s:%d: %s\n", file, line, condition);
+  write_at_once(STDERR_FILENO,
+                fmt::format("weightcast: internal invariant broken at {}:{}: {}\n", file, line, condition));
   std::abort();
 }
 

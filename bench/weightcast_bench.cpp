@@ -1,9 +1,11 @@
 #include <CLI/CLI.hpp>
 
+#include "base/process.h"
 #include "bench/commands.h"
 
 int main(int argc, char** argv) {
   using namespace weightcast::bench;
+  weightcast::set_up_process();
   CLI::App app{"weightcast-bench: what weightcast does, measured on real processes and real bytes", "weightcast-bench"};
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/files/posix_file_system.h"
+#include "base/process.h"
 #include "base/random.h"
 #include "base/units.h"
 #include "patch/snapshot/safetensors.h"
@@ -62,6 +63,7 @@ Status run(const std::string& directory, const std::string& size, const std::str
 }  // namespace weightcast
 
 int main(int argc, char** argv) {
+  weightcast::set_up_process();
   if (argc != 4) {
     std::fprintf(stderr, "usage: make_snapshot DIR SIZE SEED\n");
     return 2;

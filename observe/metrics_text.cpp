@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/settings/log_writer.h"
+
 namespace weightcast {
 namespace {
 
@@ -84,6 +86,8 @@ void add_process_metrics(MetricsText& text) {
     ++descriptors;
   }
   if (descriptors > 0) text.add("process_open_fds", kGauge, "Open descriptors.", descriptors - 1);  // but for this one
+  text.add("log_lines_dropped_total", kCounter, "Lines of this program's log that nobody read in time.",
+           log_lines_dropped());
   if (rlimit limit{}; ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     text.add("process_max_fds", kGauge, "Descriptors that this process may open.", std::uint64_t{limit.rlim_cur});
   }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/process.h"
 #include "sim/schedule.h"
 #include "sim/soak.h"
 #include "sim/whole/world.h"
@@ -91,6 +92,7 @@ Soak soak_of_whole_nodes(const PlantedBug& bug) {
 
 int main(int argc, char** argv) {
   using namespace weightcast::sim;
+  weightcast::set_up_process();
   // Known before the flags are read, as they decide what the program says of itself.
   const auto is_given = [&](std::string_view flag) {
     return std::any_of(argv + 1, argv + argc, [flag](const char* arg) { return std::string_view(arg) == flag; });

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "base/files/unique_fd.h"
+#include "base/process.h"
+#include "base/settings/log_writer.h"
 #include "base/text.h"
 #include "client/attempt.h"
 #include "tools/command.h"
@@ -34,6 +36,7 @@ struct ExecFlags {
 
 /// Takes the place of this process. Returns only if that fails.
 Error start(std::vector<std::string> command, const std::string& directory) {
+  restore_signals();
   ::setenv(kDirectoryVariable, directory.c_str(), 1);
   std::vector<char*> words;
   words.reserve(command.size() + 1);
@@ -67,8 +70,8 @@ class KeptPin {
       return;
     }
     given_up_ = true;
-    fmt::print(stderr, "weightcast: version {} is pinned no more: {}\n", pinned_.version,
-               printable(taken.error().detail));
+    write_log_text(fmt::format("weightcast: version {} is pinned no more: {}\n", pinned_.version,
+                               printable(taken.error().detail)));
   }
 
  private:

@@ -1,7 +1,9 @@
+#include "base/process.h"
 #include "tools/command.h"
 
 int main(int argc, char** argv) {
   using namespace weightcast;
+  set_up_process();
   CLI::App app{"weightcast: a trainer's weights to every inference worker, quickly, exactly, safely", "weightcast"};
   app.require_subcommand(1);
   app.set_version_flag("-V,--version", WEIGHTCAST_VERSION);

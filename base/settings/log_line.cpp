@@ -1,12 +1,15 @@
 #include "base/settings/log_line.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "base/settings/log_writer.h"
 #include "base/text.h"
 
 namespace weightcast {
@@ -14,6 +17,18 @@ namespace {
 
 // A message may quote what a peer sent; a line of a log is for reading.
 constexpr std::size_t kMessageBytesMax = 4096;
+// Hours of a quiet daemon's log, and minutes of a fleet's that publishes.
+constexpr std::size_t kUnreadBytesMax = 1 << 20;
+
+/// Never destroyed: threads may log while the process ends.
+LogWriter& errors() {
+  static auto* const kept = new LogWriter(STDERR_FILENO, kUnreadBytesMax);
+  return *kept;
+}
+LogWriter& output() {
+  static auto* const kept = new LogWriter(STDOUT_FILENO, kUnreadBytesMax);
+  return *kept;
+}
 
 }  // namespace
 
@@ -41,8 +56,20 @@ std::string log_line_of(const LogStyle& style, WallTime time, std::string_view l
 }
 
 void write_log_line(const LogStyle& style, std::string_view level, std::string_view message) {
-  const std::string line = log_line_of(style, std::chrono::system_clock::now(), level, message) + '\n';
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  errors().write(log_line_of(style, std::chrono::system_clock::now(), level, message) + '\n', &style);
 }
+
+void write_log_text(std::string text) { errors().write(std::move(text)); }
+void write_output(std::string text) { output().write(std::move(text)); }
+
+bool flush_log(std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  const bool told = errors().flush(patience);
+  const auto left = until - std::chrono::steady_clock::now();
+  const auto left_ms = std::chrono::duration_cast<std::chrono::milliseconds>(left);
+  return output().flush(std::max(std::chrono::milliseconds(0), left_ms)) && told;
+}
+
+std::uint64_t log_lines_dropped() { return errors().dropped() + output().dropped(); }
 
 }  // namespace weightcast

@@ -6,6 +6,7 @@
 
 #include "base/files/descriptors.h"
 #include "base/files/posix_file_system.h"
+#include "base/process.h"
 #include "observe/metrics_port.h"
 #include "tools/shell/operator_options.h"
 #include "tools/shell/stop_signal.h"
@@ -18,6 +19,7 @@ namespace {
 #if defined(WEIGHTCAST_TORCH)
 Status train(const LearnerConfig& config, const ReadSettingsAgain<LearnerConfig>&) {
   const LogStyle log{config.operators.log_format, "learner"};
+  watch_signals(AtHangup::kStops, [log](const std::string& line) { write_log_line(log, "warning", line); });
   const std::atomic<bool>& stop = stop_on_signals();
   WC_TRY(raise_descriptor_limit());  // before the files that stay open are counted
   PosixFileSystem files;

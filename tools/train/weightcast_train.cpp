@@ -1,6 +1,8 @@
+#include "base/process.h"
 #include "tools/train/train_commands.h"
 
 int main(int argc, char** argv) {
+  weightcast::set_up_process();
   CLI::App app{"weightcast-train: the learner", "weightcast-train"};
   app.require_subcommand(1);
   app.set_version_flag("-V,--version", WEIGHTCAST_VERSION);

@@ -1,4 +1,5 @@
 #include "base/files/posix_file_system.h"
+#include "base/process.h"
 #include "observe/metrics_port.h"
 #include "tools/shell/configured_command.h"
 #include "tools/shell/operator_options.h"
@@ -11,6 +12,7 @@ namespace {
 
 Status run(const RolloutWorkerConfig& config, const ReadSettingsAgain<RolloutWorkerConfig>&) {
   const LogStyle log{config.operators.log_format, "engine"};
+  watch_signals(AtHangup::kStops, [log](const std::string& line) { write_log_line(log, "warning", line); });
   PosixFileSystem files;
   const auto at = [&log](std::string_view level) {
     return [&log, level](const std::string& line) { write_log_line(log, level, line); };

@@ -1,12 +1,14 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <cstdio>
 #include <memory>
 #include <thread>
 
 #include "base/files/descriptors.h"
 #include "base/files/posix_file_system.h"
+#include "base/process.h"
+#include "base/settings/log_writer.h"
+#include "base/text.h"
 #include "observe/metrics_port.h"
 #include "tasks/registry.h"
 #include "tools/shell/configured_command.h"
@@ -45,6 +47,7 @@ Status serve(const ServeFlags& flags) {
   const auto say = [log = LogStyle{flags.operators.log_format, "serve"}](const std::string& line) {
     write_log_line(log, "warning", line);
   };
+  watch_signals(AtHangup::kStops, say);
   options.http.warn = options.say = say;
   options.release = WEIGHTCAST_VERSION;
   WC_ASSIGN(const auto http, operator_options(flags.operators, options.http.trust.keys, {}, say));
@@ -64,15 +67,14 @@ Status serve(const ServeFlags& flags) {
   WC_ASSIGN(std::unique_ptr<Engine> engine, Engine::make(weights, kNoVersion, engine_options));
   WC_ASSIGN(const std::unique_ptr<Surface> surface,
             Surface::start(std::move(engine), std::move(versions), tokenizer, options));
-  std::printf("serving %s at %s\n", options.model_name.c_str(), surface->endpoint().to_string().c_str());
+  write_output(fmt::format("serving {} at {}\n", printable(options.model_name), surface->endpoint().to_string()));
   std::unique_ptr<OperatorPort> port;
   if (http) {
     WC_ASSIGN(port, start_metrics_port(*http, [&surface](const HttpRequest&, HttpResponder responder) {
                 surface->answer_metrics(std::move(responder));
               }));
-    std::printf("operators look at %s\n", port->url().c_str());
+    write_output(fmt::format("operators look at {}\n", port->url()));
   }
-  std::fflush(stdout);
   while (!stop) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   surface->stop(std::chrono::seconds(5));
   return {};

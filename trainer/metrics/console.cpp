@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <utility>
 
+#include "base/settings/log_writer.h"
 #include "base/text.h"
 
 namespace weightcast {
@@ -14,21 +14,20 @@ Console::Console(LogStyle style)
     : style_(std::move(style)), is_plain_(style_.format == LogFormat::kText && ::isatty(STDERR_FILENO) == 1) {}
 
 Console::~Console() {
-  if (has_live_line_) std::fputc('\n', stderr);
+  if (has_live_line_) write_log_text("\n");
 }
 
 void Console::write(std::string_view level, std::string_view line) {
   const std::lock_guard lock(mutex_);
   if (!is_plain_) return write_log_line(style_, level, line);
-  std::fprintf(stderr, "%s%s\n", has_live_line_ ? "\r\033[K" : "", printable(line).c_str());
+  write_log_text(fmt::format("{}{}\n", has_live_line_ ? "\r\033[K" : "", printable(line)));
   has_live_line_ = false;
 }
 
 void Console::show(std::string_view line) {
   if (!is_plain_) return print(line);
   const std::lock_guard lock(mutex_);
-  std::fprintf(stderr, "\r\033[K%s", printable(line).c_str());
-  std::fflush(stderr);
+  write_log_text(fmt::format("\r\033[K{}", printable(line)));
   has_live_line_ = true;
 }
 

@@ -21,6 +21,7 @@
 #include "base/files/posix_file_system.h"
 #include "base/heap.h"
 #include "base/parallel.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "proto/limits.h"
 #include "proto/names.h"
@@ -136,8 +137,7 @@ class StopDeadline {
 
   void start() {
     std::signal(SIGALRM, [](int) {
-      constexpr std::string_view kText = "the disk did not let go of what is under way in time; ending all the same\n";
-      static_cast<void>(!::write(STDERR_FILENO, kText.data(), kText.size()));
+      write_at_once(STDERR_FILENO, "the disk did not let go of what is under way in time; ending all the same\n");
       std::_Exit(EXIT_SUCCESS);
     });
     ::alarm(unsigned(std::chrono::duration_cast<std::chrono::seconds>(kStopTimeout).count()));

@@ -16,13 +16,13 @@ import logging
 import os
 import re
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
+from .. import _program
 from .._errors import Code, Error, TimedOut
 from .._library import PathLike
 from .._publisher import Publisher
@@ -425,10 +425,7 @@ def main(arguments: Optional[list[str]] = None) -> int:
     given = {name: value for name, value in given.items() if value is not None}
     if found.like is None and not {"step", "marker"} <= set(given):
         parser.error("give --like, or --step and --marker")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    stopped: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: stopped.append(number))
+    is_stopped = _program.start()
     try:
         layout = replace(LAYOUTS[found.like], **given) if found.like else Layout(**given)
         if found.end == "publish":
@@ -436,9 +433,9 @@ def main(arguments: Optional[list[str]] = None) -> int:
         else:
             end = StepFollower(found.directory, layout, found.state, keep=found.keep)
         logging.info("weightcast: %s %s, steps %s with %s", found.end, found.directory, layout.step, layout.marker)
-        end.run(lambda: bool(stopped))
+        end.run(is_stopped)
     except (ValueError, OSError) as error:
-        print(f"weightcast-directories: {error}", file=sys.stderr)
+        logging.error("weightcast-directories: %s", error)
         return 2
     return 0
 

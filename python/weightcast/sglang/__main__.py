@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import signal
 import sys
-from typing import Any, Optional
+from typing import Optional
 
+from .. import _program
 from .._subscription import Subscription
 from ..engines._installs import Limits
 from . import EXCHANGE
@@ -38,17 +38,10 @@ def main(arguments: Optional[list[str]] = None) -> int:
     parser.add_argument("--install-s-max", type=_seconds, default=Limits().write_s, metavar="SECONDS",
                         help="bound of a pause's write (default: %(default)g)")  # fmt: skip
     found = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    is_stopped = _program.start()
     log = logging.getLogger("weightcast.sglang")
     if found.state is not None:
         os.environ["WEIGHTCAST_STATE"] = found.state
-    stopped: list[int] = []
-
-    def stop(number: int, frame: Any) -> None:
-        stopped.append(number)
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
     try:
         exchange = None
         if found.mode is Mode.CHANGES:
@@ -58,9 +51,9 @@ def main(arguments: Optional[list[str]] = None) -> int:
             exchange = Exchange(directory)
         server = Server(found.server, os.environ.get(_API_KEY))
         engine = Engine(server, found.mode, found.pause, exchange, log, Subscription)
-        Follower(engine, Limits(write_s=found.install_s_max), log).run(lambda: bool(stopped))
+        Follower(engine, Limits(write_s=found.install_s_max), log).run(is_stopped)
     except (Unfit, ValueError, OSError) as error:
-        print(f"weightcast-sglang: {error}", file=sys.stderr)
+        log.error("weightcast-sglang: %s", error)
         return 2
     return 0
 

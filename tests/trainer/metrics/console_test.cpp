@@ -3,8 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/settings/log_writer.h"
+
 namespace weightcast {
 namespace {
+
+/// What a captured stderr has, all of it: the log is written by a thread of its own.
+std::string captured_log() {
+  flush_log(std::chrono::seconds(60));
+  return testing::internal::GetCapturedStderr();
+}
 
 // As under a service manager, or with 2> log.
 TEST(Console, PrintsALinePerStepWhereThereIsNoTerminal) {
@@ -15,7 +23,7 @@ TEST(Console, PrintsALinePerStepWhereThereIsNoTerminal) {
     console.warn("a warning");
     console.show("step 2/3");
   }
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+  EXPECT_THAT(captured_log(),
               testing::MatchesRegex("[^ ]+ info step 1/3\n[^ ]+ warning a warning\n[^ ]+ info step 2/3\n"));
 }
 
@@ -27,7 +35,7 @@ TEST(Console, PrintsAnObjectALineAsJson) {
     console.warn("refused: \"x\"");
   }
   EXPECT_THAT(
-      testing::internal::GetCapturedStderr(),
+      captured_log(),
       testing::MatchesRegex(
           "\\{\"time\":\"[^\"]+\",\"level\":\"info\",\"component\":\"learner\",\"message\":\"step 1/3\"\\}\n"
           "\\{\"time\":\"[^\"]+\",\"level\":\"warning\",\"component\":\"learner\",\"message\":\"refused: .*\"\\}\n"));

@@ -6,10 +6,17 @@
 #include <algorithm>
 #include <set>
 
+#include "base/settings/log_writer.h"
 #include "transport/io/log.h"
 
 namespace weightcast {
 namespace {
+
+/// What a captured stderr has, all of it: the log is written by a thread of its own.
+std::string captured_log() {
+  flush_log(std::chrono::seconds(60));
+  return testing::internal::GetCapturedStderr();
+}
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
@@ -23,7 +30,7 @@ struct AuditTest : testing::Test {
     for (int i = 0; i < times; ++i) {
       audit.note(now, reason, who, "192.0.2.7", fail(Errc::kNotAllowed, Op::kVerify, why));
     }
-    return testing::internal::GetCapturedStderr();
+    return captured_log();
   }
   static long lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
