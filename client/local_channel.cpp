@@ -82,7 +82,10 @@ Result<std::unique_ptr<LocalChannel>> LocalChannel::open(const std::string& stat
     if (errno == ENOENT || errno == ECONNREFUSED) {
       return fail(
           Errc::kNotFound, Op::kConnect,
-          fmt::format("{}: no daemon runs there; start one with 'weightcast daemon --state {}'", path, state_dir));
+          fmt::format(
+              "{0}: no daemon runs there; start one with 'weightcast daemon --role origin --state {1}' beside the "
+              "trainer, or 'weightcast daemon --role worker --origin HOST:PORT --state {1}' on another host",
+              path, state_dir));
     }
     return fail_errno(errno, Op::kConnect, path);
   }

@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cstring>
+#include <string_view>
 
 namespace weightcast {
 namespace {
@@ -27,6 +28,25 @@ T get(Bytes in, std::size_t at) {
   return value;
 }
 
+/// What a peer speaks whose first bytes are no frame.
+std::string_view what_speaks(Bytes bytes) {
+  const auto starts_with = [&](std::string_view text) {
+    return std::memcmp(bytes.data(), text.data(), text.size()) == 0;
+  };
+  // Others' clients find this port, too.
+  for (const std::string_view method : {"GET ", "HEAD", "POST", "PUT ", "OPTI", "CONN"}) {
+    if (starts_with(method)) return "an HTTP client has come; HTTP is answered at --http, not at --listen";
+  }
+  if (starts_with("HTTP")) {
+    return "an HTTP server answers there; --origin takes what the origin's --listen says, not its --http";
+  }
+  // A record of TLS: a handshake or an alert, of version 3.x.
+  if ((bytes[0] == std::byte{0x16} || bytes[0] == std::byte{0x15}) && bytes[1] == std::byte{3}) {
+    return "the peer speaks TLS, such as HTTPS, or a node with --keys; this node has none";
+  }
+  return "does not start with WCF2; the peer does not speak this protocol, or is of an older release";
+}
+
 }  // namespace
 
 FrameHeaderBytes encode_frame_header(const FrameHeader& header) {
@@ -45,8 +65,7 @@ FrameHeaderBytes encode_frame_header(const FrameHeader& header) {
 Result<FrameHeader> decode_frame_header(Bytes bytes) {
   WC_CHECK(bytes.size() >= FrameHeader::kBytes);
   if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
-    return fail(Errc::kCorrupt, Op::kParse,
-                "frame: does not start with WCF2; the peer does not speak this protocol, or is of an older release");
+    return fail(Errc::kCorrupt, Op::kParse, fmt::format("frame: {}", what_speaks(bytes)));
   }
   if (get<std::uint64_t>(bytes, kCheckedBytes) != XXH3_64bits(bytes.data(), kCheckedBytes)) {
     return fail(Errc::kCorrupt, Op::kParse,

@@ -49,6 +49,15 @@ std::optional<std::string> refusal_of(int reason) {
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
     case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
     case SSL_R_TLSV1_ALERT_ACCESS_DENIED: return "it refuses this node's certificate";
+    // What HTTPS servers say to a client that names another protocol than theirs, or has no certificate of theirs.
+    case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
+    case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION:
+    case SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL:
+    case SSL_R_TLSV1_UNRECOGNIZED_NAME:
+      return "it speaks TLS and not this protocol; an HTTPS server? --origin takes what the origin's --listen says";
+    case SSL_R_WRONG_VERSION_NUMBER:
+    case SSL_R_HTTP_REQUEST:
+      return "it does not encrypt: a node without --keys, or a server of another kind, such as HTTP";
     default: return std::nullopt;
   }
 }

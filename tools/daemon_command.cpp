@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "archive/archived_payloads.h"
+#include "base/process.h"
 #include "observe/daemon_view.h"
 #include "observe/operator_port.h"
 #include "observe/otlp_exporter.h"
@@ -100,7 +100,12 @@ Status run(const DaemonSettings& given, const ReadSettingsAgain<DaemonSettings>&
   DaemonSettings settings = given;  // what counts
   DaemonConfig config = node_of(settings);
   set_up_log(settings.log_level, {settings.operators.log_format, std::string(to_string<Role>(config.role))});
-  if (!config.archive.empty()) std::signal(SIGPIPE, SIG_IGN);  // libcurl may write to what its other end has closed
+  watch_signals(AtHangup::kReloads, [](const std::string& line) { log_warning("{}", line); });
+  for (const std::string& name : settings.of_other_role) {
+    const bool is_origin = config.role == Role::kOrigin;
+    log_warning("--{}: it is for {}, and means nothing to this {}; leave it out", name,
+                is_origin ? "workers" : "the origin", is_origin ? "origin" : "worker");
+  }
   WC_ASSIGN(std::unique_ptr<OtlpCollector> collector, collector_of(settings));
   WC_ASSIGN(const auto http, operator_options(settings.operators, config.keys, {config.state},
                                               [](const std::string& why) { log_warning("{}", why); }));

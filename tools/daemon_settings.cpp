@@ -1,14 +1,20 @@
 #include "tools/daemon_settings.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <string>
+#include <string_view>
 
 namespace weightcast {
 namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::array kLogLevels{"debug"sv, "info"sv, "warning"sv, "error"sv};
+constexpr std::array kLogLevels{"info"sv, "warning"sv, "error"sv};
+// What nodes of the other role do not read, and validate() does not refuse.
+constexpr std::array kOfOrigins{"topology"sv, "hop-delay-ms"sv, "no-patches"sv, "pack"sv, "allow-address"sv};
+constexpr std::array kOfWorkers{"streams"sv, "single-copy-wait"sv, "snapshot-max"sv, "leaf-only"sv, "standby"sv};
 
 std::string state_of_environment() {
   const char* const named = std::getenv("WEIGHTCAST_STATE");
@@ -98,7 +104,7 @@ std::vector<SettingField> daemon_fields(DaemonSettings& s) {
       {"otlp-endpoint", &s.otlp_endpoint,
        "An OpenTelemetry collector that gets each publication as spans, by OTLP over HTTP: http://HOST[:4318] "
        "(origin)"},
-      {"log-level", &s.log_level, "info, warning or error; debug is taken for info", kLogLevels},
+      {"log-level", &s.log_level, "info, warning or error", kLogLevels},
   };
   add_operator_fields(
       fields, s.operators,
@@ -115,6 +121,14 @@ Result<DaemonSettings> make_daemon_settings(std::span<const Setting> given) {
   WC_TRY(check_is_set("role", settings.role.has_value()));
   WC_TRY(check_is_set("listen", !settings.node.listen.host.empty()));
   settings.node.role = *settings.role;
+  const std::span<const std::string_view> foreign =
+      *settings.role == Role::kOrigin ? std::span(kOfWorkers) : std::span(kOfOrigins);
+  DaemonSettings defaults;
+  const std::vector<SettingField> as_default = daemon_fields(defaults);
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const bool is_foreign = std::ranges::find(foreign, fields[i].name()) != foreign.end();
+    if (is_foreign && fields[i].value() != as_default[i].value()) settings.of_other_role.emplace_back(fields[i].name());
+  }
   return settings;
 }
 

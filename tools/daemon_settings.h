@@ -21,6 +21,7 @@ struct DaemonSettings {
   std::string otlp_endpoint;  ///< empty: none
   std::string log_level = "info";
   OperatorSettings operators;
+  std::vector<std::string> of_other_role;  ///< what was set, and means nothing to this node
 };
 
 /// The one description of the daemon's settings (docs/OPERATING.md).

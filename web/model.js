@@ -314,7 +314,7 @@ const Model = (() => {
     if (node.standing === 'tail' || node.standing === 'rollout-only') {
       remarks.push({level: 1, text: STANDING_TEXT[node.standing]});
     }
-    if (node.complaints > 0) remarks.push({level: 1, text: `${node.complaints} complain of it`});
+    if (node.complaints > 0) remarks.push({level: 1, text: `${node.complaints} complain${node.complaints === 1 ? "s" : ""} of it`});
     if (node.complains > 0) remarks.push({level: 1, text: `it complains of ${node.complains}`});
     if (node.manifests_refused > 0)
       remarks.push({level: 1, text: `refused ${countText(node.manifests_refused, 'manifest')}`});

@@ -1,5 +1,6 @@
 #include "proto/frame.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -58,6 +59,18 @@ TEST(FrameHeader, RefusesPayloadKindsThatAreNone) {
     header.payload.kind = static_cast<PayloadKind>(kind);
     EXPECT_EQ(decode_frame_header(encode_frame_header(header)).error().code, Errc::kUnsupported) << kind;
   }
+}
+
+// A port that was confused with another one.
+TEST(FrameHeader, SaysWhatElseAPeerSpeaks) {
+  const auto refusal = [](std::string text) {
+    text.resize(FrameHeader::kBytes, ' ');
+    return decode_frame_header(std::as_bytes(std::span(text))).error().detail;
+  };
+  EXPECT_THAT(refusal("HTTP/1.1 400 Bad Request\r\n"), testing::HasSubstr("an HTTP server answers there"));
+  EXPECT_THAT(refusal("GET /metrics HTTP/1.1\r\n"), testing::HasSubstr("HTTP is answered at --http"));
+  EXPECT_THAT(refusal(std::string("\x15\x03\x03\x00\x02\x02\x28", 7)), testing::HasSubstr("speaks TLS, such as HTTPS"));
+  EXPECT_THAT(refusal("SSH-2.0-OpenSSH_9.2"), testing::HasSubstr("does not start with WCF2"));
 }
 
 RC_GTEST_PROP(FrameHeader, RefusesNoise, (const std::array<std::uint8_t, FrameHeader::kBytes>& noise)) {

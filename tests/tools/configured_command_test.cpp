@@ -159,5 +159,18 @@ TEST(DaemonDocument, HasTheTableOfTheDaemonsSettings) {
       << "docs/OPERATING.md: put the output of `weightcast daemon --list-keys` there";
 }
 
+TEST(DaemonSettings, NamesWhatMeansNothingToItsRole) {
+  const auto foreign = [](std::string_view role, std::vector<Setting> settings) {
+    settings.push_back({"role", std::string(role)});
+    return make_daemon_settings(settings)->of_other_role;
+  };
+  EXPECT_EQ(foreign("origin", {{"standby", "true"}, {"topology", "chain"}, {"keep", "3"}}),
+            std::vector<std::string>{"standby"});
+  EXPECT_EQ(foreign("worker", {{"standby", "true"}, {"topology", "chain"}, {"no-patches", "true"}}),
+            (std::vector<std::string>{"topology", "no-patches"}));
+  // As --print-config writes it.
+  EXPECT_EQ(foreign("worker", {{"topology", "auto"}}), std::vector<std::string>{});
+}
+
 }  // namespace
 }  // namespace weightcast

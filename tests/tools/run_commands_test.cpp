@@ -3,16 +3,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <csignal>
 #include <new>
 #include <string>
 #include <vector>
 
 #include "base/settings/log_line.h"
+#include "base/settings/log_writer.h"
 #include "tools/shell/configured_command.h"
 
 namespace weightcast {
 namespace {
+
+/// What a captured stderr has, all of it: the log is written by a thread of its own.
+std::string captured_log() {
+  flush_log(std::chrono::seconds(60));
+  return testing::internal::GetCapturedStderr();
+}
 
 int run(CLI::App& app, std::vector<std::string> words, const CommandBody& body) {
   words.insert(words.begin(), "program");
@@ -40,12 +46,51 @@ int run_logged(std::vector<std::string> words, const CommandBody& body) {
 TEST(RunCommands, EndsWithOneLineWhereALibraryThrows) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(run({}, []() -> Status { throw std::runtime_error("no bytes\nof many"); }), 1);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "program: cannot configure: a library says: no bytes\n");
+  EXPECT_EQ(captured_log(), "program: cannot configure: a library says: no bytes\n");
   testing::internal::CaptureStderr();
   EXPECT_EQ(run({}, []() -> Status { throw std::bad_alloc(); }), 1);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+  EXPECT_EQ(captured_log(),
             "program: cannot configure: a library says: std::bad_alloc; it takes more memory than there is\n");
   EXPECT_EQ(run({}, []() -> Status { return {}; }), 0);
+}
+
+/// What is said of words that are wrong.
+std::string complaint_of(std::vector<std::string> words) {
+  CLI::App app("", "program");
+  app.require_subcommand(1);
+  CLI::App* const publish = app.add_subcommand("publish");
+  std::string state, path;
+  publish->add_option("--state", state)->required();
+  publish->add_option("PATH", path)->required();
+  publish->add_option_group("more")->add_flag("--allow-nonfinite");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run(app, std::move(words), [] { return Status(); }), 2);
+  return captured_log();
+}
+
+TEST(RunCommands, NamesTheFlagThatWasMeant) {
+  using testing::StartsWith;
+  EXPECT_THAT(complaint_of({"publish", "a", "--stat", "x"}),
+              StartsWith("program: '--stat' is no flag of 'publish'; the nearest is '--state' (all: --help)\n"));
+  EXPECT_THAT(complaint_of({"publish", "a", "--stat=x"}), StartsWith("program: '--stat' is no flag"));
+  EXPECT_THAT(complaint_of({"publish", "a", "--state", "x", "--alow-nonfinite"}),
+              testing::HasSubstr("the nearest is '--allow-nonfinite'"));
+  EXPECT_THAT(complaint_of({"--state", "x", "publish", "a"}),
+              StartsWith("program: --state: flags stand behind the command: program COMMAND --state ...\n"));
+}
+
+TEST(RunCommands, NamesWordsTooManyInTheirOrder) {
+  EXPECT_THAT(complaint_of({"publish", "a", "b", "c", "--state", "x"}),
+              testing::StartsWith("program: 2 arguments are too many: b c\n"));
+  EXPECT_THAT(complaint_of({"publish", "a", "b", "--state", "x"}),
+              testing::StartsWith("program: 1 argument is too many: b\n"));
+}
+
+// What the origin calls to plan has a name of its own for whoever gave the command.
+TEST(RunCommands, SaysWhatTheCommandCouldNotDo) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run({"publish"}, []() -> Status { return fail(Errc::kNotFound, Op::kPlan, "no such worker"); }), 1);
+  EXPECT_EQ(captured_log(), "program: cannot publish: no such worker\n");
 }
 
 // A service manager does not start again what would fail again.
@@ -53,7 +98,7 @@ TEST(RunCommands, TellsMistakesFromFailures) {
   const auto status_of = [&](std::vector<std::string> words, const CommandBody& body) {
     testing::internal::CaptureStderr();
     const int status = run(std::move(words), body);
-    testing::internal::GetCapturedStderr();
+    captured_log();
     return status;
   };
   const auto failing = [](Errc code, Op op) { return [=]() -> Status { return fail(code, op, "why"); }; };
@@ -76,22 +121,12 @@ TEST(RunCommands, TakesAWordBeforeTheOptionsOfAGroup) {
   EXPECT_EQ(prompt, "text");
 }
 
-// Whoever reads the log may end before the program does.
-TEST(RunCommands, OfACommandWithALogOutlivesItsReader) {
-  const auto before = std::signal(SIGPIPE, SIG_DFL);
-  const auto writes = []() -> Status {
-    return std::raise(SIGPIPE) == 0 ? Status() : fail(Errc::kIo, Op::kSend, "raise");
-  };
-  EXPECT_EQ(run_logged({"run"}, writes), 0);
-  std::signal(SIGPIPE, before);
-}
-
 // Whoever reads a log of objects need not read its last line in another way.
 TEST(RunCommands, EndsWithAnObjectWhereTheLogIsJson) {
   testing::internal::CaptureStderr();
   const auto failing = []() -> Status { return fail(Errc::kIo, Op::kListen, "no port"); };
   EXPECT_EQ(run_logged({"run", "--log-format", "json"}, failing), 1);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+  EXPECT_THAT(captured_log(),
               testing::MatchesRegex("\\{\"time\":\"[^\"]+\",\"level\":\"error\",\"component\":\"program\","
                                     "\"message\":\"[^\"]*no port\"\\}\n"));
 }

@@ -1,16 +1,20 @@
 #include "tools/shell/run_commands.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/exception_error.h"
 #include "base/settings/log_line.h"
+#include "base/settings/log_writer.h"
 #include "base/settings/nearest_name.h"
 #include "base/text.h"
 #include "tools/shell/completion.h"
@@ -55,6 +59,61 @@ std::string unknown_command(const CLI::App& app, std::span<char* const> words) {
   return "";
 }
 
+/// The command of `words` that they choose, and where its own words begin.
+std::pair<const CLI::App*, std::size_t> chosen_by(const CLI::App& app, std::span<char* const> words) {
+  const CLI::App* command = &app;
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    const auto found = command->get_subcommands(
+        [&](const CLI::App* one) { return !one->get_name().empty() && one->get_name() == words[at]; });
+    if (found.empty()) return {command, at};
+    command = found.front();
+  }
+  return {command, words.size()};
+}
+
+/// All flags of a command, of its groups, too: "--state".
+std::vector<std::string> flags_of(const CLI::App& command) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* const option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  for (const CLI::App* const group :
+       command.get_subcommands([](const CLI::App* one) { return one->get_name().empty(); })) {
+    for (std::string& flag : flags_of(*group)) flags.push_back(std::move(flag));
+  }
+  return flags;
+}
+
+/// What is wrong with a flag that the chosen command does not have; "" if it has all. What a misspelt one should have
+/// set is then missing, which is no help to say.
+std::string unknown_flag(const CLI::App& app, std::span<char* const> words) {
+  const auto [command, from] = chosen_by(app, words);
+  const std::vector<std::string> flags = flags_of(*command);
+  const std::vector<std::string_view> names(flags.begin(), flags.end());
+  for (const std::string_view word : words.subspan(from)) {
+    if (word == "--") break;
+    const std::string_view flag = word.substr(0, word.find('='));
+    if (!flag.starts_with("--") || std::ranges::find(names, flag) != names.end()) continue;
+    const std::string of = command == &app ? app.get_name() : "'" + command->get_name() + "'";
+    if (command == &app && !app.get_subcommands({}).empty()) {
+      return fmt::format("{}: flags stand behind the command: {} COMMAND {} ...", printable(flag), app.get_name(),
+                         printable(flag));
+    }
+    return fmt::format("'{}' is no flag of {}; the nearest is '{}' (all: --help)", printable(cut_text(flag, 64)), of,
+                       nearest_name(flag, names));
+  }
+  return "";
+}
+
+/// CLI11 names words that nobody takes in the reverse of their order.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_name() != "ExtrasError") return error.what();
+  const std::vector<std::string> words = app.remaining(true);
+  if (words.empty()) return error.what();
+  return fmt::format("{} {} too many: {}", words.size(), words.size() == 1 ? "argument is" : "arguments are",
+                     printable(fmt::format("{}", fmt::join(words, " "))));
+}
+
 /// How the chosen command writes its log; null if it has none.
 const CLI::Option* log_format_of(const CLI::App& app) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();
@@ -79,7 +138,9 @@ int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** ar
   } catch (const CLI::Success& help) {  // or the version, or the manual page
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    app.exit(error);
+    std::string why = unknown_flag(app, std::span(argv, std::size_t(argc)).subspan(1));
+    if (why.empty()) why = usage_error(app, error);
+    std::fprintf(stderr, "%s: %s\nRun with --help for more information.\n", app.get_name().c_str(), why.c_str());
     return kUsageStatus;
   }
   if (completion->parsed()) {
@@ -88,15 +149,19 @@ int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** ar
     return 0;
   }
   const CLI::Option* const log_format = log_format_of(app);
-  // A program that keeps a log goes on without whoever reads it; and to write to a peer that is gone is an error there.
-  if (log_format != nullptr) std::signal(SIGPIPE, SIG_IGN);
   const Status status = caught(selected);
-  if (status.has_value()) return 0;
-  if (log_format != nullptr && log_format->count() > 0 && log_format->as<std::string>() == "json") {
-    write_log_line({LogFormat::kJson, app.get_name()}, "error", status.error().message());
-  } else {
-    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), printable(status.error().message()).c_str());
+  if (!status.has_value()) {
+    // What an origin or a pool cannot plan is for a person what the command is there for: forget, activate, plan.
+    const bool is_plan = status.error().op == Op::kPlan && !app.get_subcommands().empty();
+    const std::string why =
+        is_plan ? fmt::format("cannot {}: {}", app.get_subcommands().front()->get_name(), status.error().detail)
+                : status.error().message();
+    const bool is_json = log_format != nullptr && log_format->count() > 0 && log_format->as<std::string>() == "json";
+    is_json ? write_log_line({LogFormat::kJson, app.get_name()}, "error", why)
+            : write_log_text(fmt::format("{}: {}\n", app.get_name(), printable(why)));
   }
+  flush_log();
+  if (status.has_value()) return 0;
   return is_mistake(status.error()) ? kUsageStatus : 1;
 }
 

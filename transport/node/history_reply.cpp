@@ -105,7 +105,7 @@ Result<local::HistoryReply> history_reply(const PublicationHistory& history, Ver
     std::set<Version> known;
     for (const auto& [one, _] : history.all()) known.insert(one);
     for (const auto& [one, _] : earlier) known.insert(one);
-    return fail(Errc::kNotFound, Op::kPlan,
+    return fail(Errc::kNotFound, Op::kRead,
                 known.empty()
                     ? fmt::format("version {}: this origin has published nothing that it remembers", version.value)
                     : fmt::format("version {}: this origin remembers versions {} to {}", version.value,

@@ -140,7 +140,7 @@ void LocalApi::handle_request(const SessionPtr& session, RequestId id, const loc
   const Version wanted{request.version};
   const auto refuse = [&](Errc code, std::string_view why) {
     reply_error(*session, id,
-                fail(code, Op::kInstall,
+                fail(code, Op::kRead,
                      wanted == kNoVersion ? std::string(why) : fmt::format("version {}: {}", wanted.value, why)));
   };
   if (session->pins.size() >= kPinsMax) {

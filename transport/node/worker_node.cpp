@@ -215,7 +215,7 @@ Result<Version> WorkerNode::next_version() {
 }
 
 Result<local::HistoryReply> WorkerNode::history(Version) {
-  return fail(Errc::kNotAllowed, Op::kPlan,
+  return fail(Errc::kNotAllowed, Op::kRead,
               fmt::format("this node is a worker; the origin remembers publications, {}", config_.origin->to_string()));
 }
 

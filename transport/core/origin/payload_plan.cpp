@@ -234,8 +234,8 @@ void PayloadPlan::note_misses(const std::vector<ForecastWatch::Miss>& misses) co
     if (!miss.first) continue;
     context_.actions.push(action::milestone(
         fmt::format("publishing {}: slower than planned: {} to {} carried {}, planned {}; both links are measured anew",
-                    to_string(id()), parents, context_.name_of(miss.member), format_rate(miss.reached),
-                    format_rate(miss.planned))));
+                    to_string(id()), parents, context_.name_of(miss.member),
+                    miss.reached.limited() ? format_rate(miss.reached) : "nothing", format_rate(miss.planned))));
   }
 }
 

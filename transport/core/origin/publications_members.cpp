@@ -326,6 +326,24 @@ void Publications::handle_taken(const Member& member, Version version, double af
   context_.history.handle_taken(member, version, from_seconds(after_s));
 }
 
+namespace {
+
+/// Why a child left its parent, or is fed slowly: for people. A later release may send kinds that this one has not.
+std::string_view words_of_fault(wire::FaultKind kind) {
+  switch (kind) {
+    case wire::FAULT_KIND_CLOSED: return "the connection ended";
+    case wire::FAULT_KIND_SLOW: return "it sends more slowly than was planned";
+    case wire::FAULT_KIND_CORRUPT: return "a chunk does not match its digest";
+    case wire::FAULT_KIND_NOT_AVAILABLE: return "it has not got the version, or cannot be dialled";
+    case wire::FAULT_KIND_STARVED: return "it says that it has nothing more";
+    case wire::FAULT_KIND_SILENT: return "it says nothing";
+    case wire::FAULT_KIND_WAITING: return "nothing has come for a while";
+    default: return "for a reason that this release does not know";
+  }
+}
+
+}  // namespace
+
 void Publications::handle_parent_fault(Instant now, Member& member, const ParentFault& fault) {
   const bool starves = fault.kind == wire::FAULT_KIND_STARVED || fault.kind == wire::FAULT_KIND_WAITING;
   if (!starves || !fault.stays()) {  // that is said again and again
@@ -334,7 +352,7 @@ void Publications::handle_parent_fault(Instant now, Member& member, const Parent
     const auto level = is_over ? action::info : action::warning;
     context_.actions.push(
         level(fmt::format("worker {} {} {} ({})", member.name, fault.stays() ? "is fed slowly by" : "left its parent",
-                          context_.name_of(fault.parent), wire::FaultKind_Name(fault.kind))));
+                          context_.name_of(fault.parent), words_of_fault(fault.kind))));
   }
   if (PayloadPlan* plan = find_plan(fault.payload)) return plan->handle_parent_fault(now, member, fault);
   // No plan is there to be repaired: who gets nothing more of an older version hears that newer ones are to be had.

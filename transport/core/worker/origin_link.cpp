@@ -77,7 +77,7 @@ void OriginLink::handle_joined(Instant now, const wire::Joined& joined) {
 
 void OriginLink::handle_bye(const wire::Bye& bye) {
   refused_ = true;
-  last_error_ = fmt::format("the origin refused: {}", bye.reason());
+  last_error_ = fmt::format("{}:{} refused: {}", config_.origin_host, config_.origin_port, bye.reason());
   actions_.push(action::warning(last_error_));
 }
 

@@ -147,7 +147,7 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
   }
   if (!admit_message(now, conn)) return;
   if (message.has_join()) {
-    return refuse(conn, fail(Errc::kNotAllowed, Op::kJoin, "this node is a worker; join the origin instead"));
+    return refuse(conn, fail(Errc::kNotAllowed, Op::kJoin, "this node is a worker; give --origin the address of the origin"));
   }
   handle_child_message(now, conn, message, "Hello");
 }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -40,7 +42,10 @@ std::optional<Version> parse_version(std::string_view text) {
 /// Says what to do about a directory that this user may not write to.
 Status with_advice(Status status) {
   if (!status.has_value() && status.error().code == Errc::kNotAllowed) {
-    status.error().detail += "; give this user the right to write there, or choose another directory with --state";
+    const bool is_read_only = status.error().detail.ends_with(std::strerror(EROFS));
+    status.error().detail +=
+        fmt::format("; {}, or choose another directory with --state",
+                    is_read_only ? "mount it writable" : "give this user the right to write there");
   }
   return status;
 }
