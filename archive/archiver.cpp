@@ -146,14 +146,18 @@ Result<Archiver::Archived> Archiver::send(const NodePayload& payload) {
   }
 
   const std::uint64_t objects = (bytes + index_.object_bytes - 1) / index_.object_bytes;
-  std::atomic<std::uint64_t> sent_bytes = 0;
+  std::atomic<std::uint64_t> sent_bytes = 0, there_bytes = 0;
+  const auto tell = [&](std::uint64_t more) {
+    const std::uint64_t now = there_bytes += more;
+    if (options_.on_progress) options_.on_progress(now, bytes);
+  };
   Buffers buffers(std::min(index_.object_bytes, bytes));
   const auto send_object = [&](std::size_t number) -> Status {
     const std::uint64_t begin = number * index_.object_bytes;
     const std::uint64_t size = std::min(index_.object_bytes, bytes - begin);
     const std::string name = data_object(index_.run, payload.id, number);
     WC_ASSIGN(const std::optional<std::uint64_t> there, objects_->size_of(name));
-    if (there == size) return {};
+    if (there == size) return tell(size), Status();
     std::vector<std::byte> buffer = buffers.take();
     const MutableBytes object = MutableBytes(buffer).first(size);
     WC_TRY(held.read(begin, object));
@@ -163,6 +167,7 @@ Result<Archiver::Archived> Archiver::send(const NodePayload& payload) {
     }
     WC_TRY(objects_->write(name, object));
     sent_bytes += size;
+    tell(size);
     buffers.give_back(std::move(buffer));
     return {};
   };

@@ -21,6 +21,8 @@ struct ArchiveOptions {
   /// How long a new version waits for the patch that leads to it before it counts as one without.
   Duration patch_grace{};
   std::uint64_t object_bytes = kObjectBytes;  ///< of a new archive
+  /// Told of each payload how much of it is there; on any thread. May be null.
+  std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = nullptr;
 };
 
 /// Copies a node's log to an archive, payload by payload, oldest first. One process at a time writes to an archive.

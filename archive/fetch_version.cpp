@@ -172,6 +172,7 @@ class Fetch {
       const bool goes_on = chunk > 0 && held[chunk - 1] == 0 && chunk % chunks_per_object != 0;
       if (!goes_on) gaps_.push_back({number, chunk, 0});
       gaps_.back().bytes += arriving.chunk_size(chunk);
+      missing_bytes_ += arriving.chunk_size(chunk);
     }
     return {};
   }
@@ -205,7 +206,8 @@ class Fetch {
                                                                         chunk, to_string(payload.id)));
                                    }
                                    WC_TRY(write_stream(*arriving.files, chunk * payload.chunk_bytes, whole));
-                                   received_bytes_ += size;
+                                   const std::uint64_t received = received_bytes_ += size;
+                                   if (options_.on_progress) options_.on_progress(received, missing_bytes_);
                                    filled = 0;
                                    ++chunk;
                                  }
@@ -294,6 +296,7 @@ class Fetch {
   std::vector<Gap> gaps_;
   std::optional<CertificateInfo> signer_;  // of the newest record
   std::atomic<std::uint64_t> received_bytes_ = 0;
+  std::uint64_t missing_bytes_ = 0;
 };
 
 }  // namespace

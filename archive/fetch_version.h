@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "archive/object_store.h"
@@ -16,6 +18,8 @@ struct FetchOptions {
   std::filesystem::path output;  ///< the directory that is made
   unsigned connections = 4;
   unsigned threads = 1;  ///< that apply patches
+  /// Told how much has arrived of what was missing; on any thread. May be null.
+  std::function<void(std::uint64_t done, std::uint64_t total)> on_progress = nullptr;
 };
 
 /// The version that was made, and from what.

@@ -4,6 +4,8 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
@@ -13,13 +15,16 @@
 #include "archive/archiver.h"
 #include "archive/fetch_version.h"
 #include "base/files/posix_file_system.h"
+#include "base/json_text.h"
 #include "base/parallel.h"
+#include "base/settings/log_writer.h"
 #include "base/steady_clock.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "security/node_keys.h"
 #include "security/revocations.h"
 #include "tools/command.h"
+#include "tools/shell/terminal.h"
 #include "transport/io/log.h"
 
 namespace weightcast {
@@ -37,6 +42,7 @@ struct ArchiveFlags {
   std::string to;
   std::uint64_t every = 16;
   bool follow = false;
+  bool json = false;
   unsigned connections = 4;
 };
 
@@ -45,6 +51,7 @@ struct FetchFlags {
   std::uint64_t version = 0;
   std::string keys;
   std::string output;
+  bool json = false;
   unsigned connections = 4;
 };
 
@@ -60,22 +67,34 @@ Result<std::unique_ptr<ObjectStore>> open_place(FileSystem& files, const std::st
   return open_objects(files, place);
 }
 
+std::string json_line(const nlohmann::json& object) { return json_text(object) + "\n"; }
+
 Status archive(const ArchiveFlags& flags) {
   PosixFileSystem files;
   WC_ASSIGN(const std::unique_ptr<ObjectStore> objects, open_place(files, flags.to));
+  std::optional<ProgressBar> bar;
+  const auto show = [&bar, mutex = std::make_shared<std::mutex>()](std::uint64_t done, std::uint64_t total) {
+    const std::lock_guard lock(*mutex);
+    if (!bar) bar.emplace("archiving");
+    bar->show(done, total);
+  };
   WC_ASSIGN(Archiver archiver, Archiver::open(files, *objects,
                                               {.state = flags.state,
                                                .every = flags.every,
                                                .connections = flags.connections,
-                                               .patch_grace = flags.follow ? kPatchGrace : Duration::zero()}));
+                                               .patch_grace = flags.follow ? kPatchGrace : Duration::zero(),
+                                               .on_progress = show}));
   Duration wait = kLookInterval;
   for (;;) {
     const Result<std::optional<Archiver::Archived>> next = archiver.archive_next(steady_now());
+    bar.reset();
     if (next.has_value() && *next) {
       const ArchivedPayload& payload = (*next)->payload;
-      fmt::print("{}: {}, of which {} sent\n", to_string(payload.id), format_bytes(payload.bytes),
-                 format_bytes((*next)->sent_bytes));
-      std::fflush(stdout);
+      write_output(flags.json ? json_line({{"payload", to_string(payload.id)},
+                                           {"bytes", payload.bytes},
+                                           {"sent_bytes", (*next)->sent_bytes}})
+                              : fmt::format("{}: {}, of which {} sent\n", to_string(payload.id),
+                                            format_bytes(payload.bytes), format_bytes((*next)->sent_bytes)));
       wait = kLookInterval;
       continue;
     }
@@ -84,7 +103,7 @@ Status archive(const ArchiveFlags& flags) {
     if (next.has_value()) {
       wait = kLookInterval;
     } else {
-      fmt::print(stderr, "weightcast: {}; trying again\n", printable(next.error().message()));
+      write_log_text(fmt::format("weightcast: {}; trying again\n", printable(next.error().message())));
       wait = std::min(2 * wait, kRetryMax);
     }
     std::this_thread::sleep_for(wait);
@@ -97,7 +116,8 @@ Status archive(const ArchiveFlags& flags) {
             ": no version here can begin an archive: the origin has signed a SHA-256 of none of them; it signs one "
             "every --anchor-interval publications, and --follow waits for that");
   }
-  fmt::print("{} leads to version {}\n", flags.to, newest.value);
+  write_output(flags.json ? json_line({{"to", flags.to}, {"newest", newest.value}})
+                          : fmt::format("{} leads to version {}\n", flags.to, newest.value));
   return {};
 }
 
@@ -113,16 +133,35 @@ Status fetch(const FetchFlags& flags) {
     WC_ASSIGN(revocations, newest_revocations(files, {file.parent_path()}, keys->authority.get()));
   }
   WC_ASSIGN(const std::unique_ptr<ObjectStore> objects, open_place(files, flags.from));
+  std::optional<ProgressBar> bar(std::in_place, "fetching");
+  const auto show = [&bar](std::uint64_t done, std::uint64_t total) { bar->show(done, total); };
   WC_ASSIGN(const FetchedVersion fetched, fetch_version(files, *objects, keys ? &*keys : nullptr, revocations,
                                                         {.version = Version{flags.version},
                                                          .output = flags.output,
                                                          .connections = flags.connections,
-                                                         .threads = default_threads()}));
+                                                         .threads = default_threads(),
+                                                         .on_progress = show}));
+  bar.reset();
   const Manifest& manifest = fetched.manifest;
   const std::string way = fetched.patches == 0
                               ? "SHA-256 of every byte"
                               : fmt::format("SHA-256 of every byte of version {} and {} patch{} from there",
                                             fetched.whole.value, fetched.patches, fetched.patches == 1 ? "" : "es");
+  if (flags.json) {
+    fmt::print("{}", json_line({{"output", flags.output},
+                                {"version", manifest.version.value},
+                                {"run", to_string(manifest.run)},
+                                {"model", manifest.model_id},
+                                {"bytes", manifest.snapshot_bytes()},
+                                {"files", manifest.files.size()},
+                                {"proven", keys.has_value()},
+                                {"origin", fetched.signer ? fetched.signer->name : ""},
+                                {"whole", fetched.whole.value},
+                                {"patches", fetched.patches},
+                                {"received_bytes", fetched.received_bytes},
+                                {"published_unix_ms", manifest.published_unix_ms}}));
+    return {};
+  }
   fmt::print("{}: {}\n  {} in {} files are version {} of run {}{}, {}by {}\n  {} received, published {}\n",
              flags.output, keys ? "proven" : "not proven, without --keys; the bytes are those that the archive names",
              format_bytes(manifest.snapshot_bytes()), manifest.files.size(), manifest.version.value,
@@ -144,6 +183,7 @@ void add_archive_commands(const Commands& commands) {
     app->add_option("--every", flags->every, "One version in so many is kept whole; patches lead from one to the next")
         ->check(CLI::Range(1, 1'000'000))
         ->capture_default_str();
+    app->add_flag("--json", flags->json, "A JSON object a line: of each payload, and of the archive at the end");
     app->add_flag("--follow", flags->follow, "Go on with each version that comes, until a signal ends it");
     app->add_option("--connections", flags->connections, "At once; each takes 32 MiB of memory")
         ->check(CLI::Range(1, 64))
@@ -156,6 +196,7 @@ void add_archive_commands(const Commands& commands) {
   app->add_option("--keys", flags->keys, "File of a node's keys: its authority is who is believed");
   app->add_option("-o,--output", flags->output, "The directory to make; what arrives lies in OUTPUT.fetch until then")
       ->required();
+  app->add_flag("--json", flags->json, "One JSON object instead of text");
   app->add_option("--connections", flags->connections, "At once")->check(CLI::Range(1, 64))->capture_default_str();
 }
 

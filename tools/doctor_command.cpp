@@ -15,6 +15,7 @@
 #include "doctor/ports.h"
 #include "doctor/storage.h"
 #include "tools/command.h"
+#include "tools/shell/terminal.h"
 
 namespace weightcast {
 namespace {
@@ -116,7 +117,13 @@ Status run(const DoctorFlags& flags) {
       list.push_back({{"check", one.check}, {"level", name_of(one.level)}, {"what", one.what}, {"remedy", one.remedy}});
       continue;
     }
-    fmt::print("{:8} {:17} {}\n", name_of(one.level), one.check, printable(one.what));
+    const std::string level = fmt::format("{:8}", name_of(one.level));
+    const bool is_fault = one.level == Finding::Level::kFault, is_warning = one.level == Finding::Level::kWarning;
+    fmt::print("{} {:17} {}\n",
+               is_fault     ? coloured_for(stdout, Colour::kRed, level)
+               : is_warning ? coloured_for(stdout, Colour::kYellow, level)
+                            : level,
+               one.check, printable(one.what));
     if (!one.remedy.empty()) fmt::print("{:26} -> {}\n", "", printable(one.remedy));
   }
   if (flags.json) fmt::print("{}\n", json_text(list));

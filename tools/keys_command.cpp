@@ -236,7 +236,7 @@ void add_keys_command(const Commands& commands) {
   enroll_command->add_option("--origin", flags->origin, "The origin's address")
       ->required()
       ->check(endpoint_validator());
-  enroll_command->add_option("-o,--out", flags->out, "The file of keys to write")->required();
+  enroll_command->add_option("-o,--output", flags->out, "The file of keys to write")->required();
   enroll_command->add_option("--name", flags->worker_name, "The worker's name; default: the token's, or the host's")
       ->check(node_name_validator());
   enroll_command->add_option("--token-file", flags->token_file, "Read the token from this file, of mode 600");

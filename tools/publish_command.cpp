@@ -61,7 +61,9 @@ class ProgressView {
       const int full = static_cast<int>(fraction * kBarWidth);
       out += fmt::format("\x1b[2K  {:<16.16} [{:#<{}}{:.<{}}] {:3.0f} %  {}\n", printable(worker.name), "", full, "",
                          kBarWidth - full, 100 * fraction,
-                         worker.installed != 0 ? "installed" : format_rate(Rate{worker.receive_bytes_per_s}));
+                         worker.installed != 0            ? "installed"
+                         : worker.receive_bytes_per_s > 0 ? format_rate(Rate{worker.receive_bytes_per_s})
+                                                          : "nothing comes");
       ++drawn_;
     }
     if (const auto drawn = static_cast<unsigned>(drawn_); drawn < progress.workers) {

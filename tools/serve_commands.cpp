@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "base/json_text.h"
 #include "client/attempt.h"
 #include "tools/command.h"
 
@@ -12,6 +13,7 @@ namespace {
 struct ServeFlags {
   std::string name;
   std::string state;
+  bool json = false;
 };
 
 /// `ask` does it by the client, for the worker's name. `done`: what is said of that worker then.
@@ -22,12 +24,17 @@ void add_worker_command(const Commands& commands, const char* name, const char* 
   CLI::App* app = commands.app.add_subcommand(name, description);
   app->add_option("NAME", flags->name, "The worker's name")->required()->check(node_name_validator());
   add_state_option(*app, flags->state, "The origin's state directory");
+  app->add_flag("--json", flags->json, "One JSON object: name, and what is done");
   app->callback([flags, done, ask, selected = &commands.selected] {
     *selected = [flags, done, ask] {
       return attempt([&] {
         wc::Client client(flags->state);
         ask(client, flags->name);
-        fmt::print("{} {}\n", flags->name, done);
+        if (flags->json) {
+          fmt::print("{}\n", json_text({{"name", flags->name}, {"done", done}}));
+        } else {
+          fmt::print("{} {}\n", flags->name, done);
+        }
       });
     };
   });

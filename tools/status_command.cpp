@@ -1,15 +1,18 @@
 #include <fmt/format.h>
-#include <unistd.h>
-
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
+#include "base/json_text.h"
 #include "client/attempt.h"
 #include "security/node_keys.h"
 #include "tools/command.h"
+#include "tools/shell/stop_signal.h"
+#include "tools/shell/terminal.h"
 #include "tools/status_text.h"
 
 namespace weightcast {
@@ -31,15 +34,21 @@ std::string status_of(wc::Client& client, const StatusFlags& flags) {
   return flags.version == 0 ? status_text(told, unix_now_s()) : publication_text(told);
 }
 
+void print(const std::string& text) {
+  std::fputs(has_colour(stdout) ? coloured_remarks(text).c_str() : text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
 Status run_status(const StatusFlags& flags) {
   return attempt([&] {
     wc::Client client(flags.state);
-    for (;;) {
+    if (!flags.watch) return print(status_of(client, flags));
+    const std::atomic<bool>& stop = stop_on_signals();
+    std::optional<AlternateScreen> screen;
+    if (!flags.json && is_terminal(stdout)) screen.emplace();
+    while (!stop) {
       const std::string text = status_of(client, flags);
-      if (flags.watch && !flags.json && ::isatty(STDOUT_FILENO) == 1) std::fputs("\x1b[H\x1b[2J", stdout);
-      std::fputs(text.c_str(), stdout);
-      std::fflush(stdout);
-      if (!flags.watch) return;
+      screen ? screen->show(text) : print(text);
       std::this_thread::sleep_for(std::chrono::milliseconds(250));
     }
   });
@@ -62,12 +71,21 @@ Status run_versions(const StatusFlags& flags) {
 struct ReadyFlags {
   std::string state;
   bool has_version = false;
+  bool json = false;
   double timeout_s = 60;
 };
 
 Status run_ready(const ReadyFlags& flags) {
   const std::chrono::milliseconds timeout(std::llround(flags.timeout_s * 1000));
-  return attempt([&] { wc::wait_until_ready(flags.state, timeout, flags.has_version); });
+  const auto began = std::chrono::steady_clock::now();
+  const Status ready = attempt([&] { wc::wait_until_ready(flags.state, timeout, flags.has_version); });
+  if (flags.json) {
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
+    fmt::print("{}\n", json_text({{"ready", ready.has_value()},
+                                  {"waited_s", waited.count()},
+                                  {"why", ready.has_value() ? "" : ready.error().message()}}));
+  }
+  return ready;
 }
 
 }  // namespace
@@ -103,6 +121,7 @@ void add_ready_command(const Commands& commands) {
       add_command<ReadyFlags>(commands, "ready", "Wait until a daemon does what it is there for", run_ready);
   add_state_option(*app, flags->state, "The daemon's state directory");
   app->add_flag("--with-version", flags->has_version, "And until a version is in use there");
+  app->add_flag("--json", flags->json, "One JSON object: ready, waited_s, and why it is not");
   app->add_option("--timeout", flags->timeout_s, "Seconds")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 31'536'000.0));

@@ -56,7 +56,7 @@ std::string remarks_of(const json& n, std::int64_t now_unix_s, std::uint64_t pro
   if (const std::string offence = text_of(n, "offence"); !offence.empty())
     remarks.push_back("!! " + printable(offence));
   const auto complaints = count_of(n, "complaints"), complains = count_of(n, "complains");
-  if (complaints > 0) remarks.push_back(fmt::format("! {} complain of it", complaints));
+  if (complaints > 0) remarks.push_back(fmt::format("! {} complain{} of it", complaints, complaints == 1 ? "s" : ""));
   if (complains > 0) remarks.push_back(fmt::format("! it complains of {}", complains));
   if (const std::string error = text_of(n, "last_error"); !error.empty()) remarks.push_back("! " + printable(error));
   return fmt::format("{}", fmt::join(remarks, "  "));
@@ -290,14 +290,14 @@ std::string history_text(const json& history) {
 }
 
 std::string versions_text(const json& reply) {
-  std::string out;
+  if (reply.at("versions").empty()) return "no version is here yet\n";
+  TextTable table({{""}, {"VERSION", true}, {"CAME BY"}, {"BYTES", true}, {"DIGEST"}, {"DIRECTORY"}});
   for (const json& v : reply.at("versions")) {
-    out += fmt::format("{} version {:<8} {:<6} {:>12} {} {}{}\n", v.at("current").get<bool>() ? '*' : ' ',
-                       count_of(v, "version"), text_of(v, "kind"), format_bytes(count_of(v, "snapshot_bytes")),
-                       text_of(v, "digest"), printable(text_of(v, "path")),
-                       v.at("durable").get<bool>() ? "" : " (syncing)");
+    table.add({v.at("current").get<bool>() ? "*" : "", std::to_string(count_of(v, "version")), text_of(v, "kind"),
+               format_bytes(count_of(v, "snapshot_bytes")), text_of(v, "digest"), printable(text_of(v, "path"))},
+              v.at("durable").get<bool>() ? "" : "(syncing)");
   }
-  return out;
+  return table.text();
 }
 
 std::string status_words() {

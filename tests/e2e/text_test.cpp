@@ -45,8 +45,10 @@ TEST_F(TextTest, OfCommandsThatAskADaemon) {
   EXPECT_THAT(cluster.run({"status", "--version", "8", "--state", origin}).err,
               HasSubstr("version 8: this origin remembers versions 7 to 7"));
   EXPECT_THAT(cluster.run({"history", "--state", worker}).err, HasSubstr("the origin remembers publications"));
-  EXPECT_THAT(text({"versions", "--state", worker}), AllOf(StartsWith("* version 7"), HasSubstr(in_use("w"))));
-  EXPECT_THAT(text({"versions", "--state", origin}), AllOf(StartsWith("* version 7"), HasSubstr(in_use("origin"))));
+  EXPECT_THAT(text({"versions", "--state", worker}),
+              AllOf(StartsWith("   VERSION  CAME BY"), ContainsRegex("\n\\* +7  full"), HasSubstr(in_use("w"))));
+  EXPECT_THAT(text({"versions", "--state", origin}),
+              AllOf(ContainsRegex("\n\\* +7  full"), HasSubstr(in_use("origin"))));
   EXPECT_THAT(text({"path", "--state", worker}), StartsWith(in_use("w")));
 }
 
@@ -86,7 +88,8 @@ TEST_F(TextTest, OfCommandsOnFiles) {
   const std::string patch = file("patch");
   EXPECT_THAT(text({"patch", "make", older, newer, "-o", patch}), AllOf(HasSubstr(patch), HasSubstr("cells changed")));
   EXPECT_THAT(text({"patch", "inspect", patch}), AllOf(HasSubstr("cells changed"), HasSubstr("weight ")));
-  EXPECT_THAT(cluster.run({"patch", "inspect", older}).err, HasSubstr(older + ": patch head: these bytes are no patch"));
+  EXPECT_THAT(cluster.run({"patch", "inspect", older}).err,
+              HasSubstr(older + ": patch head: these bytes are no patch"));
   EXPECT_THAT(text({"patch", "apply", older, patch, "-o", file("made.safetensors")}), HasSubstr("digest "));
   EXPECT_THAT(text({"patch", "export", older, newer, "--format", "hf-sparse", "-o", file("delta.safetensors")}),
               HasSubstr("1 of 1 tensors changed"));

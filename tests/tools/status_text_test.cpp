@@ -214,7 +214,9 @@ TEST(VersionsText, IsALineForEach) {
                             {"path", "/var/lib/weightcast/versions/000000000007"},
                             {"durable", false}}}}};
   EXPECT_EQ(versions_text(versions),
-            "* version 7        patch      60.0 MiB ab12 /var/lib/weightcast/versions/000000000007 (syncing)\n");
+            "   VERSION  CAME BY     BYTES  DIGEST  DIRECTORY\n"
+            "*        7  patch    60.0 MiB  ab12    /var/lib/weightcast/versions/000000000007  (syncing)\n");
+  EXPECT_EQ(versions_text({{"versions", json::array()}}), "no version is here yet\n");
 }
 
 }  // namespace
