@@ -112,6 +112,7 @@ void LogWriter::write(std::string line, const LogStyle* style) {
     ++shared_->untold;
     ++shared_->dropped;
     shared_->untold_style = style != nullptr ? std::optional(*style) : std::nullopt;
+    shared_->changed.notify_all();  // nothing else may be waiting
     return;
   }
   if (shared_->untold > 0) shared_->tell_dropped();
