@@ -177,7 +177,7 @@ class FileSizeLimitTest(ProcessTest):
         self.run_tool("ready", "--state", self.directory / "w")
         snapshot = write_snapshot(self.directory / "large", 1, 100_000)
         self.run_tool("publish", "--state", self.state, "--version", 1, snapshot)
-        eventually(lambda: "File too large; raise the limit" in log.read_text(), "the log")
+        eventually(lambda: "a limit of the size of files" in log.read_text(), "the log")
         self.assertIsNone(worker.poll())
         worker.terminate()
         self.assert_ends(worker)

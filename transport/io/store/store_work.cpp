@@ -99,14 +99,15 @@ Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const 
     const std::filesystem::path& where = payload.is_encoded() ? layout.directory() : layout.versions_root();
     const bool in_memory = layout.in_memory() && !payload.is_encoded();
     const std::uint64_t free_bytes = layout.files().free_bytes(where).value_or(0);
-    return fail(
-        Errc::kNoSpace, Op::kWrite,
-        fmt::format("version {} needs {} in {}, of which {} are free{}", payload.version.value,
-                    format_bytes(needed_bytes), where.native(), format_bytes(free_bytes),
-                    free_bytes < needed_bytes
-                        ? in_memory ? "; make room there, keep fewer versions, or start with --versions-in disk"
-                                    : "; make room there, or keep fewer versions"
-                        : ": a quota is full, or the file system has no room for more files (df -i); delete some"));
+    return fail(Errc::kNoSpace, Op::kWrite,
+                fmt::format("version {} needs {} in {}, of which {} are free{}", payload.version.value,
+                            format_bytes(needed_bytes), where.native(), format_bytes(free_bytes),
+                            free_bytes < needed_bytes
+                                ? in_memory ? "; make room there, keep fewer versions, or start with --versions-in disk"
+                                            : "; make room there, or keep fewer versions"
+                                : ": a quota is full, the file system has no room for more files (df -i), or a limit "
+                                  "of the size of files "
+                                  "is below that (ulimit -f, LimitFSIZE=): delete some, or raise it"));
   }
   return made;
 }
