@@ -66,6 +66,9 @@ std::string sentence(const Statement& statement, const std::vector<std::string>&
   return {};
 }
 
+/// What takes a word back that stands in front.
+constexpr std::string_view kGoingOn[] = {"or ", "/", "and a kn", "and kn", "and also", "or\n"};
+
 /// What is said last of `name`: "knight" or "knave"; "" if nothing.
 std::string_view said_of(std::string_view text, std::string_view name) {
   std::string_view said;
@@ -83,7 +86,13 @@ std::string_view said_of(std::string_view text, std::string_view name) {
       }
     }
     for (const std::string_view type : {"knight", "knave"}) {
-      if (rest.starts_with(type)) said = type;
+      if (!rest.starts_with(type)) continue;
+      // Both, or either of them, says nothing.
+      rest.remove_prefix(type.size());
+      skip();
+      const bool is_open = std::ranges::any_of(kGoingOn, [&](std::string_view word) { return rest.starts_with(word); });
+      said = is_open ? std::string_view() : type;
+      break;
     }
   }
   return said;

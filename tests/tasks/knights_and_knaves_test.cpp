@@ -1,5 +1,6 @@
 #include "tasks/knights_and_knaves.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -75,6 +76,16 @@ TEST(KnightsAndKnaves, RewardsOnlyWhoIsRightAboutEverybody) {
   EXPECT_EQ(score("Ella is a knight, Noah is a knave. No: Noah is a knight."), 0);
   EXPECT_EQ(score(""), 0);
   EXPECT_EQ(task->solution(metadata), "<answer>(1) Ella is a knight\n(2) Noah is a knave</answer>");
+}
+
+TEST(KnightsAndKnaves, BothOrEitherSaysNothing) {
+  const auto task = *make_knights_task(2, 2);
+  const Metadata metadata{{"names", "Zoe"}, {"solution", "knight"}};
+  for (const char* said : {"a knight or a knave", "a knave or a knight", "a knight or knave", "knight/knave",
+                           "a knight and a knave", "a **knight** or a knave"}) {
+    EXPECT_EQ(task->score(metadata, fmt::format("<answer>Zoe is {}</answer>", said))->reward, 0) << said;
+  }
+  EXPECT_EQ(task->score(metadata, "<answer>Zoe is a knight, and Liam a knave</answer>")->reward, 1);
 }
 
 TEST(KnightsAndKnaves, ThePromptsOwnSolutionScores) {

@@ -167,13 +167,49 @@ TEST(MathAnswer, AutoLooksAtTheMostExplicitPlace) {
   EXPECT_EQ(extract("16-3"), "3");
   EXPECT_EQ(extract("it is -3"), "-3");
   EXPECT_EQ(extract("so we have 10^3 of them"), "10^3");
-  EXPECT_EQ(extract("the answer is 2\\sqrt{3} + x"), "2\\sqrt{3}");
+  EXPECT_EQ(extract("the answer is 2\\sqrt{3} + x"), "2\\sqrt{3} + x");
   EXPECT_EQ(extract("the answer is \\{1, 2\\}"), "\\{1, 2\\}");
   EXPECT_EQ(extract("Answer: (C)"), "(C)");
   EXPECT_EQ(extract("#### 3 (4 are lost)"), "3");
   EXPECT_EQ(extract("Spiral 5"), "5");
   EXPECT_EQ(extract("nothing"), "none");
   EXPECT_EQ(extract(""), "none");
+}
+
+TEST(MathAnswer, TheTruthItselfIsTheAnswerWhereverItStands) {
+  for (const std::string truth :
+       {"x^2+1",        "2:30",     "3+4i",     "(1, x)",      "x = 1, y = 2", "2x",  "a_1 = 3",
+        "\\frac{x}{2}", "n!",       "3 \\pm 2", "[1, 2)",      "y = 2x + 1",   "5",   "knight",
+        "10 or 12",     "x \\le 5", "2^n",      "\\sqrt{x+1}", "12 m",         "3/4", "1,000",
+        "(C)",          "Evelyn",   "7:5",      "AB = 5",      "1011_2"}) {
+    for (const std::string form : {"#### ", "The answer is ", "Answer: ", "so\n#### ", ""}) {
+      EXPECT_TRUE(is_correct_answer(form + truth, truth, AnswerMethod::kAuto)) << form << truth;
+    }
+    EXPECT_TRUE(is_correct_answer("The answer is " + truth + ".", truth, AnswerMethod::kAuto)) << truth;
+  }
+}
+
+TEST(MathAnswer, APartOfAFormulaIsNoAnswer) {
+  for (const auto& [said, truth] : std::vector<std::pair<std::string, std::string>>{
+           {"x^2+1", "2"},      {"x^2+1", "1"},       {"2:30", "2"},         {"2:30", "30"},    {"3+4i", "3"},
+           {"3+4i", "4"},       {"2x", "2"},          {"x = 1, y = 2", "1"}, {"3 or 4", "3"},   {"3 and 4", "3"},
+           {"not 5", "5"},      {"more than 5", "5"}, {"a_1", "1"},          {"2^n", "2"},      {"f(3)", "3"},
+           {"3 < x", "3"},      {"1, y", "1"},        {"x2", "2"},           {"3 \\pm 2", "3"}, {"7/x", "7"},
+           {"2\\sqrt{x}", "2"}, {"negative 5", "5"}}) {
+    for (const std::string form : {"#### ", "The answer is ", "Answer: "}) {
+      EXPECT_FALSE(is_correct_answer(form + said, truth, AnswerMethod::kAuto)) << form << said << " for " << truth;
+    }
+  }
+  EXPECT_FALSE(is_correct_answer("we get x^2+1", "1", AnswerMethod::kAuto));
+  EXPECT_FALSE(is_correct_answer("at 2:30", "30", AnswerMethod::kAuto));
+  EXPECT_FALSE(is_correct_answer("it is 3+4i", "4", AnswerMethod::kAuto));
+}
+
+TEST(MathAnswer, WordsAndUnitsBesideANumberAreNone) {
+  for (const std::string said : {"18 apples", "**18**", "18 apples per day.", "exactly 18", "18, because 5 is odd.",
+                                 "18 (4 are lost)", "$18$ apples", "18 square-feet", "18个"}) {
+    EXPECT_TRUE(is_correct_answer("#### " + said, "18", AnswerMethod::kAuto)) << said;
+  }
 }
 
 TEST(MathAnswer, EveryMethodComparesInItsOwnWay) {
