@@ -1,7 +1,11 @@
 #include "tasks/episode.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <utility>
+
+#include "tasks/trajectory/trajectory.h"
 
 namespace weightcast {
 
@@ -42,8 +46,11 @@ Result<std::string> Episode::step(Instant now, std::string_view action, std::uin
                 "the episode is over (" + std::string(to_string(end_)) + "); begin another one");
   }
   Result<StepResult> result = environment_->step(action);
-  if (result.has_value() && !std::isfinite(result->reward)) {
-    result = fail(Errc::kInvalidArgument, Op::kVerify, "the environment gave a reward that is not finite");
+  // Not finite or larger than a learner takes: either ends one episode, and no run.
+  if (result.has_value() && !(std::fabs(result->reward) <= TrajectoryRules::kRewardMax)) {
+    result = fail(Errc::kInvalidArgument, Op::kVerify,
+                  fmt::format("the environment gave the reward {}; at most {} in size counts", result->reward,
+                              TrajectoryRules::kRewardMax));
   }
   if (!result.has_value()) {
     replace(result.error());

@@ -21,6 +21,7 @@ class ScriptedEnvironment final : public Environment {
   }
   Result<StepResult> step(std::string_view action) override {
     if (action == "fail") return fail(Errc::kIo, Op::kRead, "the game is gone");
+    if (action == "huge") return StepResult{"", 1e300, false};
     if (action == "nan") return StepResult{"", std::numeric_limits<double>::quiet_NaN(), false};
     return StepResult{"more", 0.5, action == "end", action == "end" || action == "nearly"};
   }
@@ -101,7 +102,7 @@ TEST_F(EpisodeTest, EndsAtTheTimeLimitWithoutAStep) {
 }
 
 TEST_F(EpisodeTest, ReplacesAnEnvironmentThatFails) {
-  for (const char* action : {"fail", "nan"}) {
+  for (const char* action : {"fail", "nan", "huge"}) {
     made_ = 0;
     Episode episode = make();
     ASSERT_TRUE(episode.begin(now_, 7).has_value());

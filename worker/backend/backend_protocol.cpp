@@ -10,6 +10,7 @@
 #include "base/settings/nearest_name.h"
 #include "base/steady_clock.h"
 #include "base/text.h"
+#include "tasks/trajectory/trajectory.h"
 #include "worker/backend/backend_json.h"
 
 namespace weightcast {
@@ -134,7 +135,7 @@ Result<std::vector<EngineToken>> read_tokens(const Json& ids, const Json* log_pr
     if (log_probs == nullptr) continue;
     const Json& one = (*log_probs)[i];
     const double value = one.is_number() ? one.get<double>() : NAN;
-    if (!std::isfinite(value) || value > kLogProbSlack) {
+    if (!(value >= TrajectoryRules::kLogprobMin && value <= kLogProbSlack)) {
       return nonsense(fmt::format("the log-probability of token {} is {}", i, printable(json_text(one).substr(0, 40))));
     }
     tokens[i].log_prob = static_cast<float>(std::min(value, 0.0));

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "tasks/trajectory/trajectory.h"
+
 namespace weightcast {
 
 Result<RolloutScheduler> RolloutScheduler::make(const SchedulerOptions& options) {
@@ -91,7 +93,8 @@ void RolloutScheduler::handle_observation(Instant now, const RolloutKey& rollout
 }
 
 void RolloutScheduler::handle_finished(Instant now, const RolloutKey& rollout, double reward) {
-  if (!std::isfinite(reward)) return handle_failed(now, rollout);
+  // A sum of turns' rewards may be too large where none of them is.
+  if (!(std::fabs(reward) <= TrajectoryRules::kRewardMax)) return handle_failed(now, rollout);
   const auto found = find(rollout);
   if (!found) return;
   const auto [group, m] = *found;

@@ -214,7 +214,7 @@ TEST_F(RolloutSchedulerTest, WhatFailsIsTriedAgainAndThenDoneWithout) {
   EXPECT_EQ(finished(key(0, 0, 1), std::numeric_limits<double>::quiet_NaN()),
             Actions{action(Kind::kAbort, key(0, 0, 1))});
   scheduler_->handle_failed(now_, key(0, 1));
-  scheduler_->handle_failed(now_, key(0, 1, 1));
+  scheduler_->handle_finished(now_, key(0, 1, 1), 1e300);
   EXPECT_EQ(drain(),
             (Actions{action(Kind::kAbort, key(0, 1)), generate(key(0, 1, 1)), action(Kind::kAbort, key(0, 1, 1)),
                      action(Kind::kAbort, key(0, 2)), action(Kind::kGroupDropped, key(0, 0))}));
