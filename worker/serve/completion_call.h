@@ -40,6 +40,7 @@ struct CompletionCall {
   std::optional<std::uint64_t> seed;
   bool log_probs = false;
   bool echo = false;
+  bool prompt_only = false;  ///< nothing is answered: `request` asks for one token, which is dropped
   bool stream = false;
   bool stream_usage = false;             ///< a last event with the counts of tokens
   std::optional<VersionWanted> version;  ///< of trajectories
@@ -48,9 +49,9 @@ struct CompletionCall {
 
 inline constexpr std::size_t kAnswersMax = 1024;  ///< of one call
 
-/// Reads a request's JSON. Members that change nothing here are ignored; those that would change the answer and are not
-/// known to the engine are refused by name. Errors: kInvalidArgument, which names the member; kNotFound (another
-/// model); kTooLarge (prompt and answer beyond the context).
+/// Reads a request's JSON. Members of OpenAI's interface that change nothing here are accepted; all others that are not
+/// known, or have a value that cannot be honoured, are refused by name. Errors: kInvalidArgument, which names the
+/// member; kNotFound (another model); kTooLarge (prompt and answer beyond the context).
 [[nodiscard]] Result<CompletionCall> read_completion_call(const nlohmann::json& json, CallKind kind,
                                                           const ServedModel& model);
 

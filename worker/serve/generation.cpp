@@ -31,6 +31,38 @@ std::size_t unfinished_bytes(std::string_view text) {
   return 0;
 }
 
+/// Counts the characters of a text that comes in pieces, as it is sent: what is no UTF-8 becomes one U+FFFD each time.
+class CharacterCounter {
+ public:
+  void add(std::string_view text) {
+    for (const char c : text) add(static_cast<unsigned char>(c));
+  }
+  /// Those that are whole.
+  [[nodiscard]] std::size_t count() const { return count_; }
+
+ private:
+  void add(unsigned char byte) {
+    if (missing_ > 0) {
+      if (byte >= least_ && byte <= most_) {
+        least_ = 0x80;
+        most_ = 0xbf;
+        if (--missing_ == 0) ++count_;
+        return;
+      }
+      missing_ = 0;
+      ++count_;  // what had begun
+    }
+    missing_ = byte < 0xc2 || byte > 0xf4 ? 0 : byte >= 0xf0 ? 3 : byte >= 0xe0 ? 2 : 1;
+    least_ = byte == 0xe0 ? 0xa0 : byte == 0xf0 ? 0x90 : 0x80;
+    most_ = byte == 0xed ? 0x9f : byte == 0xf4 ? 0x8f : 0xbf;
+    if (missing_ == 0) ++count_;
+  }
+
+  std::size_t count_ = 0;
+  int missing_ = 0;  // bytes of a character that has begun
+  unsigned char least_ = 0x80, most_ = 0xbf;
+};
+
 std::string_view prefix_of(CallKind kind) {
   switch (kind) {
     case CallKind::kCompletion: return "cmpl";
@@ -183,6 +215,7 @@ void Generation::handle(std::size_t index, const EngineEvent& event) {
   }
   if (!event.prompt.empty()) choice.prompt_tokens = event.prompt;
   for (const EngineToken& token : event.tokens) {
+    if (call_.prompt_only) break;
     choice.tokens.push_back(token);
     choice.text += bytes_of(token.token);
     ++answer_tokens_;
@@ -228,6 +261,7 @@ Json Generation::usage() const {
 
 Json Generation::finish_reason(const Choice& choice) const {
   if (!choice.finished) return nullptr;
+  if (call_.prompt_only && *choice.finished != FinishReason::kAborted) return "length";
   switch (*choice.finished) {
     case FinishReason::kStopToken:
     case FinishReason::kStopString: return "stop";
@@ -260,7 +294,7 @@ Json Generation::log_probs_json(const Choice& choice, std::size_t from, bool wit
     return {{"content", std::move(content)}};
   }
   Json tokens = Json::array(), log_probs = Json::array(), tops = Json::array(), offsets = Json::array();
-  std::size_t offset = 0;
+  CharacterCounter before;
   const auto add = [&](TokenId id, Json log_prob, const std::vector<TokenLogProb>& top) {
     const std::string text = bytes_of(id);
     tokens.push_back(text);
@@ -268,9 +302,13 @@ Json Generation::log_probs_json(const Choice& choice, std::size_t from, bool wit
     Json best = Json::object();
     for (const TokenLogProb& one : top) best[name_of(one.token)] = one.log_prob;
     tops.push_back(std::move(best));
-    offsets.push_back(offset);
-    offset += text.size();
+    offsets.push_back(before.count());
+    before.add(text);
   };
+  if (call_.echo && !with_prompt) {
+    // It has left before, and still stands in front.
+    for (const TokenId id : call_.prompts[choice.prompt]) before.add(bytes_of(id));
+  }
   if (with_prompt) {
     for (std::size_t i = 0; i < choice.prompt_tokens.size(); ++i) {
       const PromptToken& token = choice.prompt_tokens[i];
@@ -281,7 +319,7 @@ Json Generation::log_probs_json(const Choice& choice, std::size_t from, bool wit
     if (i >= from) {
       add(choice.tokens[i].token, choice.tokens[i].log_prob, choice.tokens[i].top);
     } else {
-      offset += bytes_of(choice.tokens[i].token).size();
+      before.add(bytes_of(choice.tokens[i].token));
     }
   }
   return {{"tokens", std::move(tokens)},
@@ -422,10 +460,13 @@ void Generation::send_event(const std::string& data) {
 void Generation::stream(std::size_t index) {
   Choice& choice = choices_[index];
   // What may be the beginning of a stop string, or of a character, waits for what follows.
-  std::size_t held = unfinished_bytes(choice.text);
-  for (const std::string& stop : call_.request.stop_strings) held = std::max(held, stop.size() - 1);
-  const std::size_t until =
-      choice.finished ? choice.text.size() : choice.text.size() - std::min(held, choice.text.size());
+  std::size_t until = choice.text.size();
+  if (!choice.finished) {
+    std::size_t held = 0;
+    for (const std::string& stop : call_.request.stop_strings) held = std::max(held, stop.size() - 1);
+    until -= std::min(held, until);
+    until -= unfinished_bytes(std::string_view(choice.text).substr(0, until));
+  }
   const std::size_t from = std::min(choice.streamed_bytes, until);
   if (until == from && choice.streamed_tokens == choice.tokens.size() && !choice.finished) return;
   std::string text = choice.text.substr(from, until - from);
