@@ -12,6 +12,7 @@ import unittest
 import urllib.error
 import urllib.request
 
+import tokenizers
 import torch
 import transformers
 import weightcast
@@ -51,6 +52,7 @@ def distance_from(reference, choice, prompt=PROMPT, begin=0):
 class Following(PublisherTest):
     worker_flags = ()
     TIED = False
+    TOKENIZER = ("--skip-tokenizer-init",)
 
     def setUp(self):
         super().setUp()
@@ -76,7 +78,7 @@ class Following(PublisherTest):
 
     def start_vllm(self, *flags, **variables):
         self.vllm = Vllm(
-            self.path, self.directory, "--skip-tokenizer-init", "--served-model-name", "m", "--max-num-seqs", "8", *flags, **{
+            self.path, self.directory, *self.TOKENIZER, "--served-model-name", "m", "--max-num-seqs", "8", *flags, **{
                 "VLLM_PLUGINS": "weightcast,faults", "WEIGHTCAST_STATE": self.worker.state,
                 "PYTHONPATH": write_site(self.directory / "site", faults="faults:register"),
                 "WEIGHTCAST_TEST_FAULTS": str(self.faults), **variables})
@@ -255,7 +257,14 @@ class TiedTest(Following):
 
 
 class PoolingTest(Following):
-    """A server that embeds, and generates nothing."""
+    """A server that embeds, and generates nothing. vLLM starts none without a tokenizer."""
+
+    TOKENIZER = ()
+
+    def setUp(self):
+        super().setUp()
+        words = tokenizers.Tokenizer(tokenizers.models.WordLevel({str(number): number for number in range(256)}, unk_token="0"))
+        transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="0", pad_token="0").save_pretrained(self.path)
 
     def embedding(self):
         with self.post("/v1/embeddings", {"model": "m", "input": [PROMPT]}) as answer:
