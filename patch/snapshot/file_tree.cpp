@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string_view>
 
 #include "patch/snapshot/tensor.h"
@@ -24,12 +25,15 @@ class TreeWalk {
     for (const auto& [path, file] : regular_) found.push_back({file, path});
     for (const std::string& link : links_) {
       WC_ASSIGN(const fs::path target, files_.read_link(path_of(link)));
-      const auto named = regular_.find(below_directory(link, target));
-      if (named == regular_.end()) {
+      const std::string path = below_directory(link, target);
+      const auto named = regular_.find(path);
+      const std::optional<FileInfo> blob = named == regular_.end() ? blob_at(path) : std::nullopt;
+      if (named == regular_.end() && !blob) {
         return refuse(link, fmt::format("is a symbolic link to {}, which is no file of this directory",
                                         quoted_name(target.native())));
       }
-      found.push_back({{link, named->second.size_bytes, named->second.executable}, named->first});
+      found.push_back(blob ? TreeFile{{link, blob->size_bytes, blob->executable}, path}
+                           : TreeFile{{link, named->second.size_bytes, named->second.executable}, path});
     }
     std::ranges::sort(found, {}, [](const TreeFile& file) -> const std::string& { return file.file.name; });
     return found;
@@ -48,6 +52,17 @@ class TreeWalk {
     if (target.is_absolute())
       return target.lexically_normal().lexically_relative(fs::path(directory_).lexically_normal());
     return (fs::path(link).parent_path() / target).lexically_normal();
+  }
+
+  /// A snapshot in Hugging Face's cache, snapshots/REVISION, consists of links to files of blobs/, which stands beside
+  /// snapshots/: they are its files. No other path leads out of the directory.
+  [[nodiscard]] std::optional<FileInfo> blob_at(const std::string& path) const {
+    constexpr std::string_view kBlobs = "../../blobs/";
+    const fs::path whole = (fs::absolute(directory_) / "").lexically_normal().parent_path();
+    if (whole.parent_path().filename() != "snapshots" || !path.starts_with(kBlobs)) return std::nullopt;
+    if (!check_file_name(std::string_view(path).substr(kBlobs.size())).has_value()) return std::nullopt;
+    const Result<FileInfo> info = files_.link_info(path_of(path));
+    return info.has_value() && info->is_file() ? std::optional(*info) : std::nullopt;
   }
 
   Status look_into(const std::string& parent) {

@@ -183,8 +183,17 @@ Result<bool> is_there(FileSystem& files, const std::string& path) {
   return info.error();
 }
 
-/// Names of the sidecars in `directory`, ordered.
-Result<std::vector<std::string>> list_sidecars(FileSystem& files, const std::string& directory) {
+/// Files without which an engine cannot use the weights. Others, such as a trainer's log, may be left out.
+bool is_needed(std::string_view name) {
+  constexpr std::array<std::string_view, 10> kBeginnings{
+      "config", "generation_config", "tokenizer",    "adapter_config",     "chat_template", "vocab",
+      "merges", "special_tokens",    "added_tokens", "preprocessor_config"};
+  return std::ranges::any_of(kBeginnings, [&](std::string_view beginning) { return name.starts_with(beginning); });
+}
+
+/// Names of the sidecars in `directory`, ordered. Those that are too large and nobody needs go to `left_out`.
+Result<std::vector<std::string>> list_sidecars(FileSystem& files, const std::string& directory,
+                                               std::vector<std::string>& left_out) {
   std::vector<std::string> names;
   WC_ASSIGN(std::vector<std::string> all, files.list(directory));
   for (std::string& name : all) {
@@ -193,6 +202,10 @@ Result<std::vector<std::string>> list_sidecars(FileSystem& files, const std::str
     if (!info.has_value() && info.error().code == Errc::kNotFound) continue;  // a link to nothing
     if (!info.has_value()) return info.error();
     if (!info->is_file()) continue;
+    if (info->size_bytes > kSidecarBytesMax && !is_needed(name)) {
+      left_out.push_back(std::move(name));
+      continue;
+    }
     if (info->size_bytes > kSidecarBytesMax) {
       return fail(
           Errc::kInvalidArgument, Op::kOpen,
@@ -272,6 +285,7 @@ SnapshotSource::~SnapshotSource() = default;
 
 Result<SnapshotSource> SnapshotSource::open(FileSystem& files, const std::string& path) {
   std::vector<SnapshotFile> table;
+  std::vector<std::string> left_out;
   auto opened = std::make_unique<OpenedFiles>(files);
   std::vector<std::vector<TensorInfo>> tensors;
   const auto add = [&](std::string name, OpenedFile file) {
@@ -332,7 +346,7 @@ Result<SnapshotSource> SnapshotSource::open(FileSystem& files, const std::string
       WC_TRY(check_agreement(index.found.path, weight_map, shards, tensors));
       add(kIndexName, std::move(index));
     }
-    WC_ASSIGN(const std::vector<std::string> sidecars, list_sidecars(files, path));
+    WC_ASSIGN(const std::vector<std::string> sidecars, list_sidecars(files, path, left_out));
     for (const std::string& name : sidecars) {
       WC_ASSIGN(OpenedFile sidecar, OpenedFile::open(files, base + name));
       add(name, std::move(sidecar));
@@ -341,6 +355,7 @@ Result<SnapshotSource> SnapshotSource::open(FileSystem& files, const std::string
 
   WC_ASSIGN(FileTable checked, FileTable::make(std::move(table)));
   SnapshotSource source(std::move(checked), std::move(opened));
+  source.left_out_ = std::move(left_out);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     for (TensorInfo& tensor : tensors[i]) {
       tensor.offset_bytes += source.table_.offset_bytes(i);

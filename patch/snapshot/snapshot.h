@@ -24,7 +24,8 @@ using Sidecars = std::map<std::string, FileRef>;
 ///   adapter_model.safetensors
 ///             of a directory that has neither: a low-rank adapter as PEFT writes it
 ///   index     model.safetensors.index.json, if there are shards
-///   sidecars  *.json, *.jinja, *.model and *.txt at the directory's top level, by name; hidden ones are left out
+///   sidecars  *.json, *.jinja, *.model and *.txt at the directory's top level, by name; hidden ones are left out, and
+///             those above kSidecarBytesMax that no engine needs, such as trainer_state.json
 /// Other files, safetensors that the index does not name among them, are not part of the snapshot. Symbolic links to
 /// files are followed, since the Hugging Face cache consists of them; the snapshot has the link's name.
 /// open() reads only headers and the index. FileSystem::open_files() bounds how many files stay open, so a snapshot may
@@ -37,13 +38,13 @@ class SnapshotSource {
 
   /// Opens a directory, or a safetensors file as the only file of a snapshot, named model.safetensors.
   /// Errors: kNotFound (no such path; a directory without weights; a shard that is missing), kInvalidArgument (weights
-  /// by both names; a shard outside the directory; a sidecar above its limit), kCorrupt or kTooLarge (a header, an
-  /// index, shards that disagree with it), and those of fail_errno().
+  /// by both names; a shard outside the directory; a sidecar above its limit that engines need), kCorrupt or kTooLarge
+  /// (a header, an index, shards that disagree with it), and those of fail_errno().
   [[nodiscard]] static Result<SnapshotSource> open(FileSystem& files, const std::string& path);
 
-  /// Opens these files below `directory`, a file tree, in their order. A *.safetensors file of a valid header
+  /// Opens these files of `directory`, a file tree, in their order. A *.safetensors file of a valid header
   /// has its tensors under the names PATH//NAME. Its header, and any other file, is a tensor of U8 under its PATH.
-  /// Below the directory no link is followed. Errors: those of FileTable::make(); kCorrupt (a file has another size),
+  /// No link is followed. Errors: those of FileTable::make(); kCorrupt (a file has another size),
   /// and those of fail_errno().
   [[nodiscard]] static Result<SnapshotSource> open_tree(FileSystem& files, const std::string& directory,
                                                         const std::vector<TreeFile>& tree);
@@ -64,6 +65,8 @@ class SnapshotSource {
 
   [[nodiscard]] const FileTable& file_table() const { return table_; }
   [[nodiscard]] bool is_tree() const { return is_tree_; }
+  /// Sidecars that were too large, by name.
+  [[nodiscard]] const std::vector<std::string>& left_out() const { return left_out_; }
   /// Size of the snapshot stream.
   [[nodiscard]] std::uint64_t size_bytes() const { return table_.size_bytes(); }
   /// In the order of their bytes in the snapshot stream, to which `offset_bytes` refers. Names are unique.
@@ -88,6 +91,7 @@ class SnapshotSource {
 
   FileTable table_;
   bool is_tree_ = false;
+  std::vector<std::string> left_out_;
   std::unique_ptr<OpenedFiles> opened_;
   std::vector<TensorInfo> tensors_;
 };

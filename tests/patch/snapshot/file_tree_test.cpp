@@ -91,6 +91,37 @@ TEST(FileTree, FollowsLinksToItsOwnFilesAndRefusesAllOthers) {
   }
 }
 
+TEST(FileTree, TakesASnapshotOfHuggingFacesCache) {
+  const Tree cache;
+  cache.write("blobs/0a1b", "weights");
+  cache.write("blobs/directory/x", "x");
+  cache.write("refs/main", "c0ffee");
+  fs::create_directories(cache.dir.file("snapshots/c0ffee/sub"));
+  cache.link("snapshots/c0ffee/model.bin", "../../blobs/0a1b");
+  cache.link("snapshots/c0ffee/sub/copy.bin", "../../../blobs/0a1b");
+  for (const char* end : {"", "/"}) {
+    const std::string snapshot = cache.dir.file("snapshots/c0ffee") + end;
+    const auto files = list_file_tree(real_files(), snapshot);
+    ASSERT_TRUE(files.has_value()) << files.error().message();
+    EXPECT_THAT(names_of(*files), ElementsAre("model.bin", "sub/copy.bin"));
+    const auto source = SnapshotSource::open_tree(real_files(), snapshot, *files);
+    ASSERT_TRUE(source.has_value()) << source.error().message();
+    EXPECT_EQ(bytes_at(*source, source->tensors()[0]), "weights");
+    EXPECT_EQ(bytes_at(*source, source->tensors()[1]), "weights");
+  }
+  for (const char* target : {"../../refs/main", "../../blobs/missing", "../../blobs/directory/x",
+                             "../../blobs/../refs/main", "/etc/passwd"}) {
+    fs::remove(cache.dir.file("snapshots/c0ffee/bad"));
+    cache.link("snapshots/c0ffee/bad", target);
+    EXPECT_FALSE(list_file_tree(real_files(), cache.dir.file("snapshots/c0ffee")).has_value()) << target;
+  }
+  const Tree other;  // not called snapshots/
+  other.write("blobs/0a1b", "x");
+  fs::create_directories(other.dir.file("versions/1"));
+  other.link("versions/1/a", "../../blobs/0a1b");
+  EXPECT_FALSE(list_file_tree(real_files(), other.dir.file("versions/1")).has_value());
+}
+
 TEST(FileTree, RefusesWhatIsNoFileAndWhatIsTooDeep) {
   {
     const Tree tree;

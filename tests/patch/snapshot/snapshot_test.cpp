@@ -185,14 +185,28 @@ TEST(SnapshotSource, RefusesATensorInTwoShards) {
               HasSubstr("tensor 'a' is in shard 's-2.safetensors', but listed in 's-1.safetensors'"));
 }
 
-TEST(SnapshotSource, RefusesASidecarAboveItsLimit) {
+TEST(SnapshotSource, LeavesOutASidecarAboveItsLimitUnlessEnginesNeedIt) {
   const TempDir dir;
   dir.write("model.safetensors", one_tensor("w", "1"));
-  dir.write("big.json", "");
-  ASSERT_EQ(::truncate(dir.file("big.json").c_str(), kSidecarBytesMax), 0);
-  EXPECT_TRUE(SnapshotSource::open(real_files(), dir.path()).has_value());
-  ASSERT_EQ(::truncate(dir.file("big.json").c_str(), kSidecarBytesMax + 1), 0);
-  EXPECT_THAT(error_of(dir.path()).message(), HasSubstr("big.json: 33554433 bytes exceed"));
+  const auto write = [&](const char* name, std::uint64_t bytes) {
+    dir.write(name, "");
+    ASSERT_EQ(::truncate(dir.file(name).c_str(), static_cast<off_t>(bytes)), 0);
+  };
+  write("trainer_state.json", kSidecarBytesMax);
+  const auto whole = SnapshotSource::open(real_files(), dir.path());
+  ASSERT_TRUE(whole.has_value()) << whole.error().message();
+  EXPECT_EQ(whole->file_table().files().size(), 2u);
+  EXPECT_TRUE(whole->left_out().empty());
+
+  write("trainer_state.json", kSidecarBytesMax + 1);
+  write("log.txt", kSidecarBytesMax + 1);
+  const auto source = SnapshotSource::open(real_files(), dir.path());
+  ASSERT_TRUE(source.has_value()) << source.error().message();
+  EXPECT_EQ(source->file_table().files().size(), 1u);
+  EXPECT_THAT(source->left_out(), testing::UnorderedElementsAre("trainer_state.json", "log.txt"));
+
+  write("tokenizer.json", kSidecarBytesMax + 1);
+  EXPECT_THAT(error_of(dir.path()).message(), HasSubstr("tokenizer.json: 33554433 bytes exceed"));
 }
 
 TEST(SnapshotSource, SurvivesAFileThatIsCutOffWhileOpen) {

@@ -1,10 +1,12 @@
 #include "transport/node/takeover/published_snapshot.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "base/units.h"
 #include "transport/node/payload/model_files.h"
 #include "transport/node/payload/sampled_share.h"
 
@@ -99,12 +101,17 @@ Result<PublishedSnapshot> PublishedSnapshot::open(FileSystem& files, const Snaps
     return holds_nothing(name);
   }
   PublishedSnapshot snapshot{std::move(source), name, order.region != nullptr, order.file_tree, {}, {}};
+  if (!snapshot.source.left_out().empty()) {
+    snapshot.notice =
+        fmt::format("version {} goes without files above {}, which no engine needs: {}", order.version.value,
+                    format_bytes(kSidecarBytesMax), fmt::join(snapshot.source.left_out(), ", "));
+  }
   if (!before) return snapshot;
   const std::string lost =
       order.file_tree ? "" : lost_sidecars(order.before_files, snapshot.source.file_table().files());
   if (!lost.empty()) {
-    snapshot.notice = fmt::format("version {} goes without files that version {} had: {}", order.version.value,
-                                  order.before.value, lost);
+    snapshot.notice += fmt::format("{}version {} goes without files that version {} had: {}",
+                                   snapshot.notice.empty() ? "" : "; ", order.version.value, order.before.value, lost);
   }
   if (have_equal_places(*before, snapshot.source)) {
     // What cannot be read of the version before is no reason to refuse this one.
