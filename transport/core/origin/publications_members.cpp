@@ -354,6 +354,8 @@ void Publications::handle_parent_fault(Instant now, Member& member, const Parent
         level(fmt::format("worker {} {} {} ({})", member.name, fault.stays() ? "is fed slowly by" : "left its parent",
                           context_.name_of(fault.parent), words_of_fault(fault.kind))));
   }
+  const Member* silent = fault.kind == wire::FAULT_KIND_SILENT ? context_.members.find(fault.parent) : nullptr;
+  if (silent != nullptr) context_.history.handle_silent(*silent, fault.payload.version);
   if (PayloadPlan* plan = find_plan(fault.payload)) return plan->handle_parent_fault(now, member, fault);
   // No plan is there to be repaired: who gets nothing more of an older version hears that newer ones are to be had.
   if (starves && fault.payload == member.receiving) resume_receiving(now, member);

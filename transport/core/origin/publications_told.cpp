@@ -1,4 +1,9 @@
 // What the origin remembers of its publications, and tells of them.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/settings/endpoint.h"
 #include "transport/core/origin/history/publication_text.h"
 #include "transport/core/origin/history/slowest_worker.h"
 #include "transport/core/origin/publications.h"
@@ -7,6 +12,18 @@ namespace weightcast {
 namespace {
 
 constexpr std::size_t kMissingNamesMax = 8;
+
+/// "b at 10.0.0.2:7400 (connection refused)": whom it has tried last. "": it reaches all whom it has tried.
+std::string whom_it_cannot_reach(const Membership& members, PeerId id) {
+  const Member* member = members.find(id);
+  if (member == nullptr || member->cannot_reach.empty()) return "";
+  const auto& [other_id, unreached] =
+      *std::ranges::max_element(member->cannot_reach, {}, [](const auto& entry) { return entry.second.tried_at; });
+  const Member* other = members.find(other_id);
+  return other == nullptr
+             ? ""
+             : fmt::format("{} at {} ({})", other->name, Endpoint{other->host, other->port}.to_string(), unreached.why);
+}
 
 }  // namespace
 
@@ -53,6 +70,7 @@ void Publications::end_record(Instant now, Version version, PublicationRecord::E
     record->why = why;
   }
   if (end == PublicationRecord::End::kComplete) {
+    for (auto& [id, course] : record->courses) course.unreached = whom_it_cannot_reach(context_.members, id);
     if (const auto slowest = slowest_worker(*record, context_.config.name)) {
       record->slowest_id = slowest->id;
       record->slowest = record->courses.at(slowest->id).name;

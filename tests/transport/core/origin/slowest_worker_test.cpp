@@ -223,6 +223,73 @@ TEST_F(SlowestWorkerTest, WhatLiarsSayIsShownAndEnds) {
   EXPECT_EQ(slowest().why, "its link brought 931322574.62 GiB/s from trainer");
 }
 
+// All received for longer than the fault lasted.
+TEST_F(SlowestWorkerTest, IsComparedWithWhatTheOthersHad) {
+  add(1, 0, 20s), add(2, 0, 20s + 10ms);
+  change(add(3, 0, 20s), [](InstallPhases& phases) {
+    phases.receiving += 1s + 300ms, phases.interrupted = 1s + 300ms, phases.parents_left = 1;
+  });
+  EXPECT_EQ(slowest().why, "it left 1 of its parents, and was without chunks for 1.30 s");
+  change(record.courses.at(PeerId{2}), [](InstallPhases& phases) { phases.applying = 9s; });
+  EXPECT_EQ(slowest().why, "it took 9.00 s to apply and install it");
+  change(add(4, 0, 20s), [](InstallPhases& phases) { phases.receiving += 15s, phases.disk_behind = 15s; });
+  EXPECT_EQ(slowest().why, "it waited 15.00 s for its disk");
+  change(add(5, 0, 20s), [](InstallPhases& phases) { phases.waiting = 18s; });
+  EXPECT_EQ(slowest().cause, SlowCause::kVersionBefore);
+}
+
+TEST_F(SlowestWorkerTest, BehindARelayThatLostItsOwnParent) {
+  add(1, 0, 20s);
+  change(add(2, 1, 20s), [](InstallPhases& phases) {
+    phases.receiving += 1s + 300ms, phases.interrupted = 1s + 200ms, phases.parents_left = 1;
+  });
+  add(3, 2, 21s + 330ms);
+  EXPECT_EQ(slowest().why,
+            "it waited for its parent b; b: it left 1 of its parents, and was without chunks for 1.20 s");
+}
+
+TEST_F(SlowestWorkerTest, StoodStillWhileOthersWentOn) {
+  add(1, 0, 20s), add(2, 0, 20s);
+  WorkerCourse& c = add(3, 0, 24s);
+  EXPECT_EQ(slowest().cause, SlowCause::kLink);
+  c.left_as_silent = 2;
+  EXPECT_EQ(slowest().cause, SlowCause::kStalled);
+  EXPECT_EQ(slowest().why, "it stood still: 2 workers left it as silent");
+  c.gone = 3s, c.rejoined_at = start + 10s;
+  EXPECT_EQ(slowest().cause, SlowCause::kReconnected);
+  EXPECT_EQ(slowest().why, "it was gone for 3.00 s");
+}
+
+TEST_F(SlowestWorkerTest, SharesAnotherParentBecauseItCouldNotReachItsOwn) {
+  add(1, 0, 20s);
+  WorkerCourse& b = add(2, 0, 20s + 20ms);
+  EXPECT_EQ(slowest().cause, SlowCause::kLink);
+  b.unreached = "a at 10.0.0.1:7400 (connection refused)";
+  EXPECT_EQ(slowest().cause, SlowCause::kUnreachable);
+  EXPECT_EQ(slowest().why,
+            "it could not reach a at 10.0.0.1:7400 (connection refused); its link brought 585.2 KiB/s from trainer, "
+            "which fed 1 other no faster");
+}
+
+TEST_F(SlowestWorkerTest, OfASlowEncoderWaitsForTheOriginThoughTheTransferOutlastsIt) {
+  const PayloadId patch = patch_of(Version{7}, Version{6});
+  record.made[patch] = {start, start + 4s};
+  record.predicted = 6s;
+  add(1, 0, 10s).payload = patch;
+  add(2, 0, 10s).payload = patch;
+  EXPECT_EQ(slowest().cause, SlowCause::kOrigin);
+  EXPECT_EQ(slowest().why, "the origin took 4.00 s to encode its patch");
+  record.predicted = 10s;  // so slow are the links that the encoder held nobody up
+  EXPECT_EQ(slowest().cause, SlowCause::kLink);
+  record.predicted = 1s;  // the links are far slower than planned
+  EXPECT_EQ(slowest().cause, SlowCause::kLink);
+}
+
+TEST_F(SlowestWorkerTest, CountsNobodyWhoWasFedFaster) {
+  add(1, 0, 3s + 200ms), add(2, 0, 3s + 600ms), add(3, 0, 4s);
+  EXPECT_EQ(slowest().why, "its link brought 2.9 MiB/s from trainer") << "the others were a tenth and a quarter faster";
+}
+
 TEST_F(SlowestWorkerTest, HadAllOfItAlready) {
   change(add(1, 0, 1s), [](InstallPhases& phases) { phases.asking = 2s, phases.bytes = phases.fed_bytes = 0; });
   EXPECT_EQ(slowest().cause, SlowCause::kDisk);

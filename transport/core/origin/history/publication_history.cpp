@@ -1,6 +1,7 @@
 #include "transport/core/origin/history/publication_history.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "proto/limits.h"
 
@@ -99,7 +100,7 @@ void PublicationHistory::handle_joined(Instant now, const Member& member) {
     if (record.end != PublicationRecord::End::kUnderWay || now <= record.started_at) continue;
     WorkerCourse* const course = member.installed > version ? nullptr : course_of(member, version);
     if (course == nullptr || course->installed_at) continue;
-    course->left_at.reset();
+    if (course->left_at) course->gone += now - *std::exchange(course->left_at, std::nullopt);
     if (course->told_at) {
       course->rejoined_at = now;
     } else if (!course->joined_at) {
@@ -108,6 +109,10 @@ void PublicationHistory::handle_joined(Instant now, const Member& member) {
     // Its word that it has installed the version was lost with the connection before.
     if (member.installed == version) course->installed_at = now;
   }
+}
+
+void PublicationHistory::handle_silent(const Member& member, Version version) {
+  if (WorkerCourse* const course = course_of(member, version)) ++course->left_as_silent;
 }
 
 void PublicationHistory::handle_left(Instant now, const Member& member) {

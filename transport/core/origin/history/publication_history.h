@@ -25,7 +25,10 @@ struct WorkerCourse {
   std::optional<Instant> rejoined_at;  ///< the last time, after it had been told of the version
   std::optional<Instant> told_at;      ///< of a payload of the version, for the first time
   std::optional<Instant> installed_at;
-  std::optional<Instant> left_at;  ///< without the version: it was lost or released, and has not come back
+  std::optional<Instant> left_at;    ///< without the version: it was lost or released, and has not come back
+  Duration gone{};                   ///< lost, and back since: in all
+  std::uint32_t left_as_silent = 0;  ///< so often whom it fed left it, because it said nothing
+  std::string unreached;             ///< whom it cannot dial, where, and why; "": nobody. Set when the publication ends
   std::optional<InstallPhases> phases;
   std::optional<Duration> taken_after;  ///< from the switch until an engine there took it; the worker's word, too
   std::string failure;                  ///< why it could not install the version, the last time; "": it could
@@ -108,6 +111,8 @@ class PublicationHistory {
   void handle_joined(Instant now, const Member& member);
   void handle_told(Instant now, const Member& member, PayloadId payload);
   void handle_failed(const Member& member, Version version, std::string_view why);
+  /// Whom it fed has left it, because nothing came.
+  void handle_silent(const Member& member, Version version);
   /// It is lost or released.
   void handle_left(Instant now, const Member& member);
   /// `before`: what it had. The first word of each kind counts; phases may follow.
