@@ -317,9 +317,11 @@ wc_code wc_wait(wc_client* client, uint64_t version, const wc_wait_options* opti
     if (reached.result.reached) return {};
     return fail(Errc::kTimedOut, Op::kPublish,
                 "version " + std::to_string(reached.result.version) + ": " + std::to_string(reached.result.installed) +
-                    " of " + std::to_string(reached.result.workers) + " workers installed it in time; " +
-                    (reached.result.workers == 0 ? "no active worker is joined: start one"
-                                                 : "`weightcast status` says what the others wait for"));
+                    " of " + std::to_string(reached.result.workers) + " workers installed it" +
+                    (reached.result.hopeless.empty() ? " in time; " : ", and the others cannot: ") +
+                    (!reached.result.hopeless.empty() ? reached.result.hopeless
+                     : reached.result.workers == 0    ? "no active worker is joined: start one"
+                                                      : "`weightcast status` says what the others wait for"));
   });
 }
 

@@ -22,7 +22,7 @@ nlohmann::json json_of(const NodeStatus& node) {
                  node.switch_s, node.encode_s, node.first_sent_s, node.keys_expire_unix_s, node.earlier_run,
                  node.manifests_refused, node.offence, node.complaints, node.complains, node.versions_in,
                  node.versions_in_why, node.disk_bytes_written, node.archive_bytes, node.archive_trouble, node.protocol,
-                 node.last_error),
+                 node.last_error, node.lost_unix_ms),
       {{"refused", std::move(refused)}, {"cannot_reach", std::move(cannot_reach)}});
 }
 

@@ -99,9 +99,10 @@ struct PublishResult {
   double predicted_s = 0;
   std::uint64_t origin_egress_bytes = 0;
   std::vector<std::string> missing = {};  ///< workers that had not installed it, a few of them
+  std::string hopeless = {};  ///< why what is waited for does not come: "w2: the disk is full"; "": it may still come
   WC_FIELDS(f(1, m.version), f(2, m.kind), f(3, m.payload_bytes), f(4, m.workers), f(5, m.installed), f(6, m.t50_s),
             f(7, m.t90_s), f(8, m.t100_s), f(9, m.reached), f(10, m.topology), f(11, m.predicted_s),
-            f(12, m.origin_egress_bytes), f(13, m.missing))
+            f(12, m.origin_egress_bytes), f(13, m.missing), f(14, m.hopeless))
 };
 
 /// Answered by one StatusReply or several.
@@ -197,6 +198,9 @@ struct NodeStatus {
   std::uint32_t protocol = 0;
   /// Some of those that it cannot dial, so that no plan has them feed it. At the origin of each worker, too.
   std::vector<UnreachedNode> cannot_reach = {};
+  /// At the origin, of a worker that is lost: when it was heard last; of one that is awaited: when the origin began to
+  /// wait. 0: it is connected.
+  std::uint64_t lost_unix_ms = 0;
   // Since its process began. Of itself alone.
   std::vector<PhaseTimes> phases = {};
   std::vector<Traffic> traffic = {};
@@ -208,7 +212,8 @@ struct NodeStatus {
             f(25, m.payload_bytes), f(26, m.first_sent_s), f(27, m.keys_expire_unix_s), f(28, m.earlier_run),
             f(29, m.refused), f(30, m.manifests_refused), f(31, m.offence), f(32, m.complaints), f(33, m.complains),
             f(34, m.versions_in), f(35, m.disk_bytes_written), f(36, m.versions_in_why), f(37, m.archive_bytes),
-            f(38, m.archive_trouble), f(39, m.protocol), f(50, m.cannot_reach), f(51, m.phases), f(52, m.traffic))
+            f(38, m.archive_trouble), f(39, m.protocol), f(50, m.cannot_reach), f(51, m.phases), f(52, m.traffic),
+            f(53, m.lost_unix_ms))
   bool operator==(const NodeStatus&) const = default;
 };
 

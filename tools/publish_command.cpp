@@ -130,7 +130,27 @@ wc::Outcome publish(const PublishFlags& flags, const std::string& path) {
   return client.wait(version, wait, left());
 }
 
+/// The workers that have not installed it, each with what status says of it: "w2 (the disk is full)".
+std::string missing_text(const PublishFlags& flags, const std::vector<std::string>& missing) {
+  if (missing.empty()) return "no worker is connected";
+  std::map<std::string, std::string> reasons;
+  // That the origin does not answer any more is no news about the publication.
+  static_cast<void>(attempt([&] {
+    for (const auto& node : nlohmann::json::parse(wc::Client(flags.state).status()).at("nodes")) {
+      if (node.at("role") == "worker") reasons[node.at("name")] = node.at("last_error");
+    }
+    return 0;
+  }));
+  std::vector<std::string> texts;
+  for (const std::string& name : missing) {
+    const std::string& why = reasons[name];
+    texts.push_back(why.empty() ? name : fmt::format("{} ({})", name, printable(why)));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
 Status run(const PublishFlags& flags) {
+  const auto began_at = std::chrono::steady_clock::now();
   // The daemon reads the path, from wherever it was started.
   std::error_code error;
   const auto path = std::filesystem::absolute(flags.path, error);
@@ -154,12 +174,15 @@ Status run(const PublishFlags& flags) {
   }
   std::fflush(stdout);
   if (outcome.reached) return {};
+  // The origin ends the wait before its time when nobody who is missing can still install it.
+  const double waited_s = to_seconds(std::chrono::steady_clock::now() - began_at);
+  const bool is_early = waited_s < flags.timeout_s - 1;
   return fail(Errc::kTimedOut, Op::kPublish,
               fmt::format("version {}: {} of {} workers installed it within {} s, {:.4g} % were to; missing: {}; see "
                           "'weightcast status'",
-                          outcome.version, outcome.installed, outcome.workers, flags.timeout_s, 100 * flags.wait,
-                          outcome.missing.empty() ? "no worker is connected"
-                                                  : fmt::format("{}", fmt::join(outcome.missing, ", "))));
+                          outcome.version, outcome.installed, outcome.workers,
+                          is_early ? fmt::format("{:.1f}", waited_s) : fmt::format("{}", flags.timeout_s),
+                          100 * flags.wait, missing_text(flags, outcome.missing)));
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ namespace weightcast {
 namespace {
 
 constexpr Duration kProgressEvery = std::chrono::milliseconds(100);
+// A worker that could not install a version may be given it in another form.
+constexpr Duration kHopelessFor = std::chrono::seconds(2);
 constexpr double kTimeoutMax_s = 7 * 24 * 3600.0;
 // Of an error; it may quote a path.
 constexpr std::size_t kDetailBytesMax = 8 * kKiB;
@@ -368,8 +370,7 @@ void LocalApi::check_waits(bool send_progress) {
         if (!installed) installed = service_.installed();
         tell_subscriber(*session, installed, preparing);
       }
-      std::erase_if(session->waits,
-                    [&](const Session::Wait& wait) { return check_wait(*session, wait, send_progress); });
+      std::erase_if(session->waits, [&](Session::Wait& wait) { return check_wait(*session, wait, send_progress); });
     }
     for (const Session::Wait& wait : session->waits) {
       const Instant due = std::min(std::max(wait.deadline, now), now + kProgressEvery);
@@ -382,12 +383,15 @@ void LocalApi::check_waits(bool send_progress) {
   }
 }
 
-bool LocalApi::check_wait(Session& session, const Session::Wait& wait, bool send_progress) {
+bool LocalApi::check_wait(Session& session, Session::Wait& wait, bool send_progress) {
   const bool pending = is_pending(wait.version);
   const bool late = loop_.now() >= wait.deadline;
   const auto result =
       pending ? std::optional<local::PublishResult>() : service_.publish_result(wait.version, wait.fraction);
-  const bool over = late || (!pending && (!result || result->reached));
+  const bool is_hopeless = result && !result->reached && !result->hopeless.empty();
+  wait.hopeless_since = is_hopeless ? wait.hopeless_since.value_or(loop_.now()) : std::optional<Instant>();
+  const bool is_given_up = wait.hopeless_since && loop_.now() - *wait.hopeless_since >= kHopelessFor;
+  const bool over = late || (!pending && (!result || result->reached || is_given_up));
   if (wait.progress && (send_progress || over)) {
     reply(session, wait.request, service_.publish_progress(wait.version));
   }

@@ -143,6 +143,7 @@ class LocalApi {
       double fraction = 0;
       Instant deadline{};
       bool progress = false;
+      std::optional<Instant> hopeless_since = {};  ///< since when nobody can still get there
     };
     std::vector<Wait> waits;
     std::vector<Version> pins;  // each as often as it was acquired
@@ -195,7 +196,7 @@ class LocalApi {
   void start_next_publish();
   void finish_publish(const Asker& asker, const Result<TakenOver>& taken);
   void check_waits(bool send_progress);
-  bool check_wait(Session& session, const Session::Wait& wait, bool send_progress);
+  bool check_wait(Session& session, Session::Wait& wait, bool send_progress);
   void tell_subscriber(Session& session, const std::optional<local::VersionInstalled>& installed,
                        const std::optional<local::VersionPreparing>& preparing);
 

@@ -27,6 +27,31 @@ bool is_of_the_base(const Error& error) {
   return error.code == Errc::kCorrupt || error.code == Errc::kNotFound || error.code == Errc::kIo;
 }
 
+// A worker looks for its origin for that long at most before it tries again.
+constexpr Duration kAwaitedFor = std::chrono::seconds(60);
+
+/// Of one that is not connected: since when, and whether it has not come back since this process began.
+void describe_absent(const Member& member, Instant now, UnixMillis now_unix_ms, local::NodeStatus& node) {
+  const Duration absent = now - member.heard_at;
+  if (member.protocol == 0 && absent < kAwaitedFor) node.state = "awaited";
+  node.lost_unix_ms = static_cast<std::uint64_t>(
+      std::max<UnixMillis>(0, now_unix_ms - std::chrono::duration_cast<std::chrono::milliseconds>(absent).count()));
+}
+
+/// Why that many of the workers will not install the version: what those say that could not. "": they still may.
+std::string why_hopeless(const OriginCore& core, PublicationProgress progress, double fraction) {
+  std::string why;
+  for (const auto& [id, member] : core.members().all()) {
+    if (!member.active() || member.installed >= progress.version) continue;
+    if (member.failed != progress.version) {
+      ++progress.installed;  // it may still
+    } else if (why.size() < kReasonBytesMax) {
+      why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", member.name, member.last_error);
+    }
+  }
+  return progress.reached(fraction) ? std::string() : why;
+}
+
 double received_by(const Member& member, Version version) {
   if (member.installed >= version) return 1;
   if (member.receiving.version != version || member.chunks_total == 0) return 0;
@@ -376,6 +401,7 @@ std::optional<local::PublishResult> OriginNode::publish_result(Version version, 
     result.origin_egress_bytes = driver_->chunk_bytes_sent() - started->second.egress_bytes;
   }
   result.missing = progress->missing;
+  if (!result.reached) result.hopeless = why_hopeless(*core_, *progress, fraction);
   return result;
 }
 
@@ -474,6 +500,7 @@ local::StatusReply OriginNode::status() {
     node.version = member.installed.value;
     node.address = Endpoint{member.host, member.port}.to_string();
     node.state = to_string(member.state(core_->publications().latest()));
+    if (!member.connected()) describe_absent(member, loop().now(), loop().unix_ms(), node);
     if (member.is_receiving()) {
       node.receiving_version = member.receiving.version.value;
       node.chunks_verified = member.chunks_verified;
