@@ -33,7 +33,7 @@ namespace {
 // The origin makes the patch to a version after the version.
 constexpr Duration kPatchGrace = std::chrono::seconds(10);
 constexpr Duration kLookInterval = std::chrono::seconds(1);
-// With --follow a storage that is away is tried again, ever more rarely.
+// With --follow a storage that is away or full is tried again, ever more rarely.
 constexpr Duration kRetryMax = std::chrono::seconds(60);
 constexpr const char* kPlaces = "s3://BUCKET/PREFIX, https://HOST/PATH, http://HOST/PATH, or a directory";
 
@@ -55,9 +55,9 @@ struct FetchFlags {
   unsigned connections = 4;
 };
 
-/// Whether the same call may succeed later, without anybody's doing.
+/// Whether the same call may succeed later: a disk is emptied, a storage answers again.
 bool may_pass(const Error& error) {
-  return error.code == Errc::kIo || error.code == Errc::kTimedOut || error.code == Errc::kNotFound ||
+  return error.code == Errc::kIo || error.code == Errc::kNoSpace || error.code == Errc::kTimedOut || error.code == Errc::kNotFound ||
          error.code == Errc::kBusy || error.code == Errc::kClosed;
 }
 
