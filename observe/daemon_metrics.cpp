@@ -15,8 +15,8 @@ using local::PublicationEntry;
 using enum MetricsText::Type;
 
 // Each is told, so that one that nobody is in reads 0.
-constexpr std::array<std::string_view, 7> kStates = {"idle",    "receiving", "stale", "failed",
-                                                     "foreign", "standby",   "lost"};
+constexpr std::array<std::string_view, 8> kStates = {"idle",    "receiving", "stale", "failed",
+                                                     "foreign", "standby",   "lost",  "awaited"};
 
 void add_self(MetricsText& text, const NodeStatus& self) {
   text.add("version", kGauge, "Version in use on this node; at the origin the last one published.", self.version);
@@ -53,7 +53,7 @@ void add_fleet(MetricsText& text, const FleetState& state) {
   for (const NodeStatus& node : state.status.nodes) {
     if (node.role != "worker") continue;
     ++workers[node.state];
-    const bool counts = node.state != "lost" && node.state != "standby";
+    const bool counts = node.state != "lost" && node.state != "awaited" && node.state != "standby";
     if (counts && node.version < state.status.latest_version) ++behind;
   }
   text.family("peers", kGauge, "Workers of this origin, by state.");
@@ -85,7 +85,7 @@ void add_publications(MetricsText& text, const std::vector<PublicationEntry>& pu
 }  // namespace
 
 std::string daemon_metrics(const FleetState& state, const local::ReadyReply& ready, std::string_view release,
-                           const std::optional<OtlpExporter::Counts>& exported) {
+                           const std::optional<OtlpExporter::Counts>& exported, const PublicationMeters& meters) {
   MetricsText text;
   const std::vector<NodeStatus>& nodes = state.status.nodes;
   add_build_info(text, release, nodes.empty() ? "" : nodes.front().role);
@@ -93,7 +93,10 @@ std::string daemon_metrics(const FleetState& state, const local::ReadyReply& rea
            std::uint64_t{ready.ready ? 1u : 0u});
   if (!nodes.empty()) {
     add_self(text, nodes.front());
-    if (nodes.front().role == "origin") add_fleet(text, state);
+    if (nodes.front().role == "origin") {
+      add_fleet(text, state);
+      meters.add_to(text);
+    }
   }
   add_publications(text, state.history.publications);
   if (exported) {

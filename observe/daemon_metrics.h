@@ -6,6 +6,7 @@
 
 #include "observe/fleet_state.h"
 #include "observe/otlp_exporter.h"
+#include "observe/publication_meters.h"
 
 namespace weightcast {
 
@@ -14,6 +15,7 @@ namespace weightcast {
 /// `exported`: where a collector gets spans.
 [[nodiscard]] std::string daemon_metrics(const FleetState& state, const local::ReadyReply& ready,
                                          std::string_view release,
-                                         const std::optional<OtlpExporter::Counts>& exported = std::nullopt);
+                                         const std::optional<OtlpExporter::Counts>& exported = std::nullopt,
+                                         const PublicationMeters& meters = PublicationMeters(0));
 
 }  // namespace weightcast

@@ -24,8 +24,9 @@ constexpr auto kEventsEvery = 250ms;
 constexpr auto kEventsEveryMax = 5s;
 // The node's loop takes about as long to say a state as this thread to hear it.
 constexpr int kCostShare = 200;
-// A comment, by which a client that has gone is noticed, and nobody on the way takes the stream for a dead one.
-constexpr auto kSilenceMax = 15s;
+// By which whoever follows knows that this process runs and whether the daemon answers. A client that has gone is
+// noticed by it, too, and nobody on the way takes the stream for a dead one.
+constexpr auto kHeartbeatEvery = 2s;
 constexpr std::int64_t kAskTimeout_ms = 5000;
 constexpr std::string_view kPublications = "/publications/";
 
@@ -53,7 +54,11 @@ std::string event(std::string_view name, const std::string& json) {
 }  // namespace
 
 DaemonView::DaemonView(std::string state_dir, std::string release, const OtlpExporter* exporter)
-    : state_dir_(std::move(state_dir)), release_(std::move(release)), exporter_(exporter), thread_([this] { run(); }) {}
+    : state_dir_(std::move(state_dir)),
+      release_(std::move(release)),
+      exporter_(exporter),
+      meters_(now_unix_ms()),
+      thread_([this] { run(); }) {}
 
 DaemonView::~DaemonView() {
   {
@@ -128,7 +133,7 @@ HttpResponse DaemonView::metrics() {
   if (!ready.has_value()) return unavailable(ready.error());
   const auto exported = exporter_ != nullptr ? std::optional(exporter_->counts()) : std::nullopt;
   return {.content_type = std::string(MetricsText::kContentType),
-          .body = daemon_metrics(**now, *ready, release_, exported)};
+          .body = daemon_metrics(**now, *ready, release_, exported, meters_)};
 }
 
 HttpResponse DaemonView::health() {
@@ -160,8 +165,8 @@ void DaemonView::follow(HttpResponder responder) {
     const auto now = state();
     if (!now.has_value()) return responder.send(unavailable(now.error()));
     told_ = **now;
-    spoke_at_ = Clock::now();
-    tell_at_ = spoke_at_ + kEventsEvery;
+    answered_at_ = beat_at_ = Clock::now();
+    tell_at_ = beat_at_ + kEventsEvery;
   }
   HttpStream stream =
       responder.stream({.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-store"}}});
@@ -172,20 +177,23 @@ void DaemonView::follow(HttpResponder responder) {
 
 void DaemonView::tell_followers() {
   const std::chrono::nanoseconds before = thread_time();
-  // A daemon that does not answer is asked again; who follows keeps what was told last.
-  if (const auto now = state(); now.has_value()) {
-    std::string text;
+  std::string text;
+  // A daemon that does not answer is asked again; who follows keeps what was told last, and hears that it is old.
+  const auto now = state();
+  if (now.has_value()) {
+    answered_at_ = Clock::now();
     if (const auto change = change_json(*told_, **now)) {
       told_ = **now;
       text = event("change", json_text(*change));
-    } else if (Clock::now() - spoke_at_ >= kSilenceMax) {
-      text = ": nothing new\n\n";
-    }
-    if (!text.empty()) {
-      spoke_at_ = Clock::now();
-      std::erase_if(followers_, [&](HttpStream& follower) { return !follower.write(text); });
     }
   }
+  if (Clock::now() - beat_at_ >= kHeartbeatEvery) {
+    beat_at_ = Clock::now();
+    text += event("heartbeat", json_text({{"unix_ms", now_unix_ms()},
+                                          {"silent_s", std::chrono::duration<double>(beat_at_ - answered_at_).count()},
+                                          {"why", now.has_value() ? "" : now.error().message()}}));
+  }
+  if (!text.empty()) std::erase_if(followers_, [&](HttpStream& follower) { return !follower.write(text); });
   const auto every =
       std::clamp<std::chrono::nanoseconds>(kCostShare * (thread_time() - before), kEventsEvery, kEventsEveryMax);
   tell_at_ = Clock::now() + every;
@@ -221,6 +229,7 @@ Result<FleetState> DaemonView::ask() {
 Result<const FleetState*> DaemonView::state() {
   if (!state_ || Clock::now() - state_at_ >= kStateAgeMax) {
     WC_ASSIGN(state_, ask());
+    meters_.handle(state_->history.publications);
     state_at_ = Clock::now();
     whole_text_.reset();
   }

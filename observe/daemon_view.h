@@ -14,6 +14,7 @@
 #include "http/server.h"
 #include "observe/fleet_state.h"
 #include "observe/otlp_exporter.h"
+#include "observe/publication_meters.h"
 
 namespace weightcast {
 
@@ -80,10 +81,12 @@ class DaemonView {
   std::optional<FleetState> state_;
   Clock::time_point state_at_{};
   std::optional<std::string> whole_text_;  // of state_
+  PublicationMeters meters_;
   std::vector<HttpStream> followers_;
   std::optional<FleetState> told_;  // what all of them know; while there are any
   Clock::time_point tell_at_{};
-  Clock::time_point spoke_at_{};
+  Clock::time_point answered_at_{};  // the daemon, the last time
+  Clock::time_point beat_at_{};      // of the last event "heartbeat"
 
   std::thread thread_;  // the last member: it uses the others
 };

@@ -4,12 +4,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <string>
 
 #include "base/settings/log_writer.h"
 
@@ -69,12 +72,38 @@ void add_build_info(MetricsText& text, std::string_view release, std::string_vie
   text.sample({{"version", release}, {"role", role}}, std::uint64_t{1});
 }
 
+namespace {
+
+/// By the kernel, in seconds since 1970; 0 if it does not say.
+double process_start_s() {
+  std::ifstream stat("/proc/self/stat");
+  std::string line;
+  std::getline(stat, line);
+  // The second field, the program's name, may have anything in it but is in brackets. The time is the 22nd.
+  std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
+  std::string skipped;
+  for (int i = 3; i < 22; ++i) fields >> skipped;
+  double ticks = 0;
+  if (!(fields >> ticks)) return 0;
+  timespec up{}, now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &up);
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  const auto seconds = [](const timespec& time) { return double(time.tv_sec) + double(time.tv_nsec) / 1e9; };
+  return seconds(now) - seconds(up) + ticks / double(::sysconf(_SC_CLK_TCK));
+}
+
+}  // namespace
+
 void add_process_metrics(MetricsText& text) {
   using enum MetricsText::Type;
   timespec used{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
   text.add("process_cpu_seconds_total", kCounter, "Processor time that this process has used.",
            double(used.tv_sec) + double(used.tv_nsec) / 1e9);
+  static const double started_s = process_start_s();
+  if (started_s > 0) {
+    text.add("process_start_time_seconds", kGauge, "When this process began, in seconds since 1970.", started_s);
+  }
   std::uint64_t pages = 0, resident = 0;
   if (std::ifstream statm("/proc/self/statm"); statm >> pages >> resident) {
     text.add("process_resident_memory_bytes", kGauge, "Memory that this process has, what it maps included.",

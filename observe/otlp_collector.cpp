@@ -9,7 +9,6 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
-#include "observe/otlp_spans.h"
 
 namespace weightcast {
 namespace {
@@ -24,7 +23,7 @@ bool may_pass(unsigned status) { return status == 429 || status == 502 || status
 
 }  // namespace
 
-Result<std::unique_ptr<OtlpCollector>> OtlpCollector::make(const std::string& url) {
+Result<std::unique_ptr<OtlpCollector>> OtlpCollector::make(const std::string& url, std::string release) {
   const auto refuse = [&](std::string_view why) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("{}: {}", printable(url), why));
   };
@@ -44,14 +43,16 @@ Result<std::unique_ptr<OtlpCollector>> OtlpCollector::make(const std::string& ur
   if (!endpoint.has_value()) return refuse(endpoint.error().detail);
   WC_ASSIGN(auto client,
             HttpClient::make({.server = *endpoint, .trust = {.insecure = true}, .body_bytes_max = kAnswerBytesMax}));
-  return std::unique_ptr<OtlpCollector>(
-      new OtlpCollector(printable(url), path + std::string(kPath), std::move(client)));
+  return std::unique_ptr<OtlpCollector>(new OtlpCollector(printable(url), path + std::string(kPath),
+                                                          OtlpResource::own(std::move(release)), std::move(client)));
 }
 
 Status OtlpCollector::send(const local::HistoryReply& history, Duration limit) {
-  const auto answer = client_->call(
-      {.method = "POST", .target = target_, .content_type = "application/json", .body = json_text(otlp_spans(history))},
-      limit);
+  const auto answer = client_->call({.method = "POST",
+                                     .target = target_,
+                                     .content_type = "application/json",
+                                     .body = json_text(otlp_spans(history, resource_))},
+                                    limit);
   if (!answer.has_value()) return about(url_, answer.error());
   if (answer->status / 100 == 2) return {};
   const std::string said = printable(cut_text(answer->body, kShownBytesMax));

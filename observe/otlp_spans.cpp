@@ -1,8 +1,10 @@
 #include "observe/otlp_spans.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -118,7 +120,15 @@ void add_worker(Spans& spans, const std::string& root, const Track& track) {
 
 }  // namespace
 
-Json otlp_spans(const local::HistoryReply& history) {
+OtlpResource OtlpResource::own(std::string release) {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) name[0] = '\0';
+  OtlpResource own{std::move(release), "", name.data()};
+  own.instance = fmt::format("{}:{}", own.host, ::getpid());
+  return own;
+}
+
+Json otlp_spans(const local::HistoryReply& history, const OtlpResource& resource) {
   const Json trace = publication_trace(history);
   const local::PublicationEntry& entry = history.publications.front();
   std::map<std::pair<int, int>, Track> tracks;
@@ -146,9 +156,16 @@ Json otlp_spans(const local::HistoryReply& history) {
       if (is_root) add_marks(spans, track, span);
     }
   }
-  Json resource{{"attributes", {attribute("service.name", "weightcast")}}};
+  Json described = Json::array({attribute("service.name", "weightcast")});
+  const auto describe = [&](const char* key, const std::string& value) {
+    if (!value.empty()) described.push_back(attribute(key, value));
+  };
+  describe("service.version", resource.release);
+  describe("service.instance.id", resource.instance);
+  describe("host.name", resource.host);
   Json scope{{"scope", {{"name", "weightcast"}}}, {"spans", spans.take()}};
-  return {{"resourceSpans", {{{"resource", std::move(resource)}, {"scopeSpans", {std::move(scope)}}}}}};
+  return {
+      {"resourceSpans", {{{"resource", {{"attributes", std::move(described)}}}, {"scopeSpans", {std::move(scope)}}}}}};
 }
 
 }  // namespace weightcast

@@ -91,7 +91,7 @@ Result<std::unique_ptr<OtlpCollector>> collector_of(const DaemonSettings& settin
   if (settings.role != Role::kOrigin) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, "--otlp-endpoint: for the origin, which knows publications");
   }
-  auto collector = OtlpCollector::make(settings.otlp_endpoint);
+  auto collector = OtlpCollector::make(settings.otlp_endpoint, WEIGHTCAST_VERSION);
   if (!collector.has_value()) return about("--otlp-endpoint", collector.error());
   return collector;
 }

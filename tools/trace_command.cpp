@@ -22,7 +22,7 @@ constexpr Duration kExportMax = std::chrono::seconds(10);
 
 Status export_spans(const std::string& url, const local::HistoryReply& history) {
   if (history.publications.empty()) return fail(Errc::kNotFound, Op::kRead, "the origin does not know that version");
-  auto collector = OtlpCollector::make(url);
+  auto collector = OtlpCollector::make(url, WEIGHTCAST_VERSION);
   const Status sent = collector.has_value() ? (*collector)->send(history, kExportMax) : Status(collector.error());
   return sent.has_value() ? sent : Status(about("--otlp-endpoint", sent.error()));
 }
