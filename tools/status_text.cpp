@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -44,6 +46,11 @@ std::string progress_of(const json& n) {
 /// `protocol_newest`: that any of the nodes speaks.
 std::string remarks_of(const json& n, std::int64_t now_unix_s, std::uint64_t protocol_newest) {
   std::vector<std::string> remarks;
+  if (const std::uint64_t lost_ms = n.value("lost_unix_ms", std::uint64_t{0}); lost_ms > 0) {
+    const auto lost_s = static_cast<std::int64_t>(lost_ms / 1000);
+    remarks.push_back(fmt::format("! {} since {}, for {} s", text_of(n, "state"), date_of(lost_s),
+                                  std::max<std::int64_t>(0, now_unix_s - lost_s)));
+  }
   if (n.at("earlier_run").get<bool>()) remarks.push_back("its version is of the run before");
   const std::uint64_t protocol = count_of(n, "protocol");
   if (protocol != 0 && protocol < protocol_newest) {
@@ -145,15 +152,22 @@ std::string archive_text(const json& nodes) {
   return out;
 }
 
-/// A line for each node that another one cannot dial.
+/// A line for each node that others cannot dial, with all of those: one port that is blocked is one thing to mend.
 std::string unreached_text(const json& nodes) {
-  std::string out;
+  constexpr std::size_t kNamedMax = 3;
+  std::map<std::array<std::string, 3>, std::vector<std::string>> by_target;  // name, address, why
   for (const json& node : nodes) {
     for (const json& other : node.at("cannot_reach")) {
-      out += fmt::format("! {} cannot reach {} at {}: {}\n", printable(text_of(node, "name")),
-                         printable(text_of(other, "name")), printable(text_of(other, "address")),
-                         printable(text_of(other, "why")));
+      by_target[{text_of(other, "name"), text_of(other, "address"), text_of(other, "why")}].push_back(
+          printable(text_of(node, "name")));
     }
+  }
+  std::string out;
+  for (const auto& [target, by] : by_target) {
+    std::string who = fmt::format("{}", fmt::join(by.begin(), by.begin() + std::min(by.size(), kNamedMax), ", "));
+    if (by.size() > kNamedMax) who += fmt::format(" and {} more", by.size() - kNamedMax);
+    out += fmt::format("! {} cannot reach {} at {}: {}\n", who, printable(target[0]), printable(target[1]),
+                       printable(target[2]));
   }
   return out;
 }
@@ -311,7 +325,8 @@ States
   failed        could not install the latest version; the remark says why
   foreign       has a version of another run, which stays in use until this run has one
   standby       waits until another worker is lost, or until it is activated
-  lost          is not connected
+  lost          is not connected; the remark says since when
+  awaited       is not yet back since its origin was started
   dialling      (a worker of itself) looks for its origin
 Came by: what brought the installed version
   full          the whole version, as it is

@@ -13,6 +13,7 @@
   const fleet = Model.emptyFleet();
   let nowMs = 0;  // by the daemon's clock
   let heardAt = performance.now();
+  let connection = 'live', silentS = 0, quietSince = performance.now();
   let learner = null, learnerAt = 0;
   const learnerPast = [];     // {step, reward, staleness, bubble}
   const ui = {
@@ -35,22 +36,28 @@
   const sections = {
     top: {
       element: 'verdict',
-      of: () => [fleet.nodesRevision, fleet.publicationsRevision, learnerAt, Math.floor(nowMs / 1000)],
+      of: () => [fleet.nodesRevision, fleet.publicationsRevision, learnerAt, Math.floor(nowMs / 1000), shownState],
       draw: drawTop
     },
     chains:
         {element: 'chains', of: () => [fleet.nodesRevision, ui.worker, ui.query, ui.state, width()], draw: drawChains},
     attention: {
       element: 'attention',
-      of: () => [fleet.nodesRevision, ui.worker, Math.floor(nowMs / 60000)],
+      of: () => [fleet.nodesRevision, ui.worker, Math.floor(nowMs / 5000)],
       draw: drawAttention
+    },
+    events: {
+      element: 'events',
+      of: () => [fleet.nodesRevision, fleet.endedRevision, fleet.events.length, shownState],
+      draw: drawEvents
     },
     versions:
         {element: 'spread', of: () => [fleet.nodesRevision, fleet.versions], draw: () => Sections.versions(fleet)},
     learner: {element: 'learner-panel', of: () => [learnerAt, width()], draw: drawLearner},
     waterfall: {
       element: 'waterfall',
-      of: () => [fleet.endedRevision, installed(), ui.version, ui.bars, courses.reply, courses.error, width()],
+      of: () =>
+          [fleet.endedRevision, installed(), ui.version, ui.bars, courses.reply, courses.error, width(), runningTick()],
       draw: drawWaterfall
     },
     history: {element: 'history', of: () => [fleet.endedRevision, chosenVersion(), width()], draw: drawHistory},
@@ -122,7 +129,7 @@
     }, {rootMargin: '150px'});
     for (const [name, section] of Object.entries(sections)) {
       const element = byId(section.element).closest('section, main');
-      const box = name === 'versions' || name === 'attention' || name === 'chains' ?
+      const box = name === 'versions' || name === 'attention' || name === 'events' || name === 'chains' ?
           byId(section.element).closest('.panel') :
           element;
       names.set(box, name);
@@ -136,7 +143,7 @@
 
   function drawTop() {
     Sections.identity(fleet);
-    Sections.verdict(fleet, nowMs);
+    Sections.verdict(fleet, nowMs, liveness());
     Sections.tiles(fleet, learner);
     followPlan();
   }
@@ -161,6 +168,34 @@
     Chains.draw(byId('chains'), fleet, ui);
   }
 
+  /// Whether what is shown still holds.
+  const liveness = () => {
+    const quiet_ms = source.isRecording ? 0 : performance.now() - quietSince;
+    return Model.livenessOf(
+        {connection, quiet_ms, silent_s: silentS, since_ms: Date.now() - quiet_ms - 1000 * silentS});
+  };
+
+  let shownState = '';
+  function drawConnection() {
+    const now = liveness();
+    const element = byId('connection');
+    element.dataset.state = now.state;
+    document.body.dataset.state = now.state;
+    setText(element.querySelector('.text'), now.text);
+    if (now.state === shownState) return;
+    const isGone = now.state === 'lost' || now.state === 'silent';
+    const wasGone = shownState === 'lost' || shownState === 'silent';
+    if (isGone && !wasGone && shownState) {
+      fleet.events.push({ms: Date.now() - 1000 * now.age_s, level: 3, text: 'the origin does not answer'});
+    } else if (wasGone && !isGone) {
+      fleet.events.push({ms: Date.now(), level: 0, text: 'the origin answers again'});
+    }
+    shownState = now.state;
+    due();
+  }
+
+  function drawEvents() { Sections.events(Model.eventsOf(fleet)); }
+
   function drawAttention() {
     Sections.attention(fleet, nowMs, choose, search);
     Sections.detail(fleet, ui.worker, nowMs);
@@ -170,6 +205,9 @@
 
   // ---- publications
 
+  // Bars of what is under way grow.
+  const runningTick = () =>
+      (fleet.publications.get(chosenVersion())?.state === 'under way' ? Math.floor(nowMs / 500) : 0);
   const installed = () => fleet.publications.get(chosenVersion())?.installed;
   const chosenVersion = () => ui.version ?? (Model.newestOf(fleet) || {version: null}).version;
 
@@ -287,8 +325,13 @@
       if (courses.error) replace(holder, make('p', {class: 'note'}, courses.error));
       return;
     }
-    const whole = Model.waterfallOf(entry, reply.workers);
-    const rows = source.isRecording && entry.state === 'under way' ? Model.rowsUntil(whole, entry.elapsed_s) : whole;
+    const isRunning = entry.state === 'under way';
+    const running_s = Math.max(entry.elapsed_s, (nowMs - entry.published_unix_ms) / 1000);
+    // A recording has the whole of each.
+    const whole = isRunning && !source.isRecording ?
+        Model.waterfallOf(entry, reply.workers, running_s, Model.workersOf(fleet)) :
+        Model.waterfallOf(entry, reply.workers);
+    const rows = source.isRecording && isRunning ? Model.rowsUntil(whole, running_s) : whole;
     const shown = rows.slice(0, 1 + ui.bars);
     let chart = holder.querySelector('.chart');
     if (!chart) {
@@ -600,12 +643,14 @@
       heard();
     },
     handleLearner,
+    handleHeartbeat(beat) { silentS = beat.silent_s; },
     handleConnection(state) {
-      const element = byId('connection');
-      element.dataset.state = state;
-      setText(
-          element.querySelector('.text'),
-          {live: 'live', lost: 'the daemon does not answer; trying again', recorded: 'a recording'}[state]);
+      if (state === 'live') {
+        quietSince = performance.now();
+        silentS = 0;
+      }
+      connection = state;
+      drawConnection();
     },
   };
 
@@ -629,6 +674,7 @@
   } else {
     // What was published "12 s ago" grows old without news.
     setInterval(() => {
+      drawConnection();
       if (document.hidden || fleet.head.unix_ms === 0) return;
       nowMs = fleet.head.unix_ms + (performance.now() - heardAt);
       dueSoon();

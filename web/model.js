@@ -14,6 +14,7 @@ const Model = (() => {
       publications: new Map(),
       versions: [],
       carried: new Map(),  // worker's name -> bytes per second of its last long transfer
+      events: [],          // {ms, level, text}: what has become of nodes, as it was heard; the oldest first
       // Each grows with what it counts; `ended` counts publications that begin or end, not how far one under way is.
       told: 0,  // changes of nodes so far: a node's `revision` is the last one of it
       nodesRevision: 0,
@@ -36,8 +37,31 @@ const Model = (() => {
   // A worker may have the origin's name.
   const keyOf = (node) => `${node.role}/${node.name}`;
 
-  /// Event "state": all that is known. What was known before is forgotten.
+  const EVENTS_MAX = 200;
+  const isAbsent = (node) => node.state === 'lost' || node.state === 'awaited';
+
+  function noteEvent(fleet, ms, level, text) {
+    fleet.events.push({ms, level, text});
+    if (fleet.events.length > EVENTS_MAX) fleet.events.shift();
+  }
+
+  /// What has become of a worker that was `before`; null: it was not known.
+  function noteNode(fleet, before, node, ms) {
+    if (node.role !== 'worker') return;
+    const was = before ? before.state : '';
+    if (node.state === 'lost' && was !== 'lost') {
+      noteEvent(fleet, node.lost_unix_ms || ms, 3, `${node.name} lost${node.last_error ? `: ${node.last_error}` : ''}`);
+    } else if (node.state === 'failed' && (was !== 'failed' || before.last_error !== node.last_error)) {
+      noteEvent(fleet, ms, 3, `${node.name} failed${node.last_error ? `: ${node.last_error}` : ''}`);
+    } else if (before && isAbsent(before) && !isAbsent(node)) {
+      noteEvent(fleet, ms, 0, `${node.name} is back`);
+    }
+  }
+
+  /// Event "state": all that is known. What was known before is forgotten, but for events.
   function applyState(fleet, state) {
+    const before = fleet.nodes;
+    for (const node of state.nodes || []) noteNode(fleet, before.get(keyOf(node)) || null, node, state.unix_ms);
     for (const name of HEAD)
       if (name in state) fleet.head[name] = state[name];
     fleet.nodes =
@@ -59,13 +83,19 @@ const Model = (() => {
       const key = keyOf(part);
       const node = fleet.nodes.get(key);
       if (node) {
+        const before = {state: node.state, last_error: node.last_error};
         Object.assign(node, part, {revision: ++fleet.told});
+        noteNode(fleet, before, node, change.unix_ms);
       } else {
         ++fleet.membersRevision;
+        if (part.role === 'worker') noteEvent(fleet, change.unix_ms, 0, `${part.name} joined`);
         fleet.nodes.set(key, Object.assign(part, {revision: ++fleet.told}));
       }
     }
-    for (const gone of change.nodes_gone || []) fleet.nodes.delete(keyOf(gone));
+    for (const gone of change.nodes_gone || []) {
+      fleet.nodes.delete(keyOf(gone));
+      noteEvent(fleet, change.unix_ms, 0, `${gone.name} is forgotten`);
+    }
     for (const entry of change.publications || []) {
       const before = fleet.publications.get(entry.version);
       if (!before || before.state !== entry.state || entry.state !== 'under way') ++fleet.endedRevision;
@@ -78,6 +108,27 @@ const Model = (() => {
     if (change.nodes || change.nodes_gone || 'latest_version' in change) ++fleet.nodesRevision;
     if (change.publications || change.publications_gone || change.versions) ++fleet.publicationsRevision;
     return fleet;
+  }
+
+  // ---- whether what is shown still holds
+
+  // A daemon tells that it runs every two seconds, and those of thousands of workers every five.
+  const HEARTBEAT_MS_MAX = 7000;
+
+  /// {state: 'live' | 'silent' | 'lost' | 'recorded', age_s, text}. `connection`: 'live', 'lost' or 'recorded';
+  /// `quiet_ms`: since anything was heard on it; `silent_s`: for how long the daemon's own thread had not answered then;
+  /// `since_ms`: by the clock, when it was heard last.
+  function livenessOf({connection, quiet_ms = 0, silent_s = 0, since_ms = 0}) {
+    if (connection === 'recorded') return {state: 'recorded', age_s: 0, text: 'a recording'};
+    const age_s = quiet_ms / 1000 + silent_s;
+    const isLost = connection === 'lost';
+    if (!isLost && age_s * 1000 <= HEARTBEAT_MS_MAX) return {state: 'live', age_s: 0, text: 'live'};
+    const since = since_ms > 0 ? ` since ${clockText(since_ms)}` : '';
+    return {
+      state: isLost ? 'lost' : 'silent',
+      age_s,
+      text: `the daemon does not answer${since}, ${forText(age_s)}${isLost ? '; trying again' : ''}`,
+    };
   }
 
   // A shorter transfer measures delays rather than a link.
@@ -156,6 +207,11 @@ const Model = (() => {
     return `${Math.round(seconds / 86400)} days ago`;
   }
 
+  /// "for 40 s", "for 3 min".
+  const forText = (seconds) => `for ${(seconds < 1.5 ? '1 s' : agoText(seconds).replace(' ago', ''))}`;
+  /// The time of the day, here.
+  const clockText = (ms) => new Date(ms).toLocaleTimeString('en-GB');
+
   const percentText = (share) =>
       `${share > 0 && share < 0.1 ? (100 * share).toFixed(share < 0.001 ? 3 : 1) : Math.round(100 * share)} %`;
   const countText = (count, noun, plural) =>
@@ -176,6 +232,7 @@ const Model = (() => {
     },
     {name: 'standby', label: 'standby', text: 'waits until another worker is lost, or until it is activated'},
     {name: 'lost', label: 'lost', text: 'is not connected'},
+    {name: 'awaited', label: 'not yet back', text: 'is not yet back since its origin was started'},
     {name: 'dialling', label: 'dialling', text: 'looks for its origin'},
   ];
   const STATE_TEXT = Object.fromEntries(STATES.map((state) => [state.name, state.text]));
@@ -217,7 +274,7 @@ const Model = (() => {
   function spreadOf(fleet) {
     const spread = new Map();
     for (const node of workersOf(fleet)) {
-      if (node.state === 'lost' || node.state === 'standby') continue;
+      if (isAbsent(node) || node.state === 'standby') continue;
       spread.set(node.version, (spread.get(node.version) || 0) + 1);
     }
     return [...spread].map(([version, workers]) => ({version, workers})).sort((a, b) => b.version - a.version);
@@ -225,8 +282,27 @@ const Model = (() => {
 
   // ---- what the fleet does, in a sentence
 
-  /// {tone: 'good' | 'busy' | 'warn' | 'bad' | 'none', title, detail}
-  function verdictOf(fleet) {
+  /// {tone: 'good' | 'busy' | 'warn' | 'bad' | 'none' | 'stale', title, detail}. What an origin said that does not
+  /// answer any more holds for when it said it.
+  function verdictOf(fleet, liveness = null) {
+    const told = toldVerdictOf(fleet);
+    if (!liveness || liveness.state === 'live' || liveness.state === 'recorded' || fleet.head.unix_ms === 0) return told;
+    return {
+      tone: 'stale',
+      title: `The origin has not answered ${forText(liveness.age_s)}`,
+      detail: `At ${clockText(fleet.head.unix_ms)} it said: ${told.title}. What is shown here is as it was then.`,
+    };
+  }
+
+  function absentText(counts) {
+    const parts = [];
+    if (counts.lost > 0) parts.push(`${countText(counts.lost, 'worker')} ${counts.lost === 1 ? 'is' : 'are'} lost`);
+    if (counts.awaited > 0)
+      parts.push(`${countText(counts.awaited, 'worker')} ${counts.awaited === 1 ? 'is' : 'are'} not yet back`);
+    return parts.length > 0 ? ` ${parts.join(', ')}.` : '';
+  }
+
+  function toldVerdictOf(fleet) {
     const newest = newestOf(fleet);
     const counts = countsOf(fleet);
     const workers = workersOf(fleet).length;
@@ -234,6 +310,16 @@ const Model = (() => {
       return {tone: 'none', title: 'Nothing has been heard of the fleet yet', detail: ''};
     }
     const bad = counts.failed + counts.lost;
+    const absent = counts.lost + counts.awaited;
+    if (counts.awaited > 0 && (newest === null || newest.state !== 'under way')) {
+      const all = workers - counts.lost - counts.standby;
+      return {
+        tone: 'busy',
+        title: `${all - counts.awaited} of ${countText(all, 'worker')} ${
+            all - counts.awaited === 1 ? 'is' : 'are'} back since the origin was started`,
+        detail: `The latest version is ${fleet.head.latest_version}.${absentText({...counts, awaited: 0})}`,
+      };
+    }
     if (newest === null) {
       const version = fleet.head.latest_version;
       if (version > 0) {
@@ -266,7 +352,11 @@ const Model = (() => {
     if (newest.state === 'given up') {
       return {tone: 'bad', title: `The origin gave up version ${newest.version}`, detail: sentence(newest.why)};
     }
+    const serving = workersOf(fleet).filter((node) => !isAbsent(node) && node.state !== 'standby');
     const all = newest.installed === newest.workers;
+    // Those that are connected now are who the tile of workers counts, too.
+    const who = absent > 0 && serving.length > 0 ? `${serving.length.toLocaleString('en-GB')} connected workers` :
+                                                   countText(newest.workers, 'worker');
     const took = newest.t100_s !== null ?
         `${what} reached the last worker in ${secondsText(newest.t100_s)}${expected}.` :
         newest.t90_s !== null ? `${what} reached nine in ten workers in ${secondsText(newest.t90_s)}${expected}.` :
@@ -275,9 +365,9 @@ const Model = (() => {
       tone: !all  ? 'bad' :
           bad > 0 ? 'warn' :
                     'good',
-      title: all ? `All ${countText(newest.workers, 'worker')} have version ${newest.version}` :
+      title: all ? `All ${who} have version ${newest.version}` :
                    `Version ${newest.version} is at ${newest.installed} of ${countText(newest.workers, 'worker')}`,
-      detail: took,
+      detail: took + absentText(counts),
     };
   }
 
@@ -301,13 +391,17 @@ const Model = (() => {
   function remarksOf(node, nowUnixS) {
     const remarks = [];
     if (node.offence) remarks.push({level: 3, text: node.offence});
-    if (node.state === 'lost') remarks.push({level: 3, text: STATE_TEXT.lost});
+    const since = node.lost_unix_ms > 0 ?
+        ` since ${clockText(node.lost_unix_ms)}, ${forText(Math.max(0, nowUnixS - node.lost_unix_ms / 1000))}` :
+        '';
+    if (node.state === 'lost') remarks.push({level: 3, text: STATE_TEXT.lost + since});
+    if (node.state === 'awaited') remarks.push({level: 1, text: STATE_TEXT.awaited});
     if (node.state === 'failed')
       remarks.push({level: 3, text: node.last_error || STATE_TEXT.failed});
     else if (node.last_error)
       remarks.push({level: 2, text: node.last_error});
     for (const other of node.cannot_reach || []) {
-      remarks.push({level: 2, text: `cannot reach ${other.name} at ${other.address}: ${other.why}`});
+      remarks.push({level: 2, target: other, text: `cannot reach ${other.name} at ${other.address}: ${other.why}`});
     }
     if (node.standing === 'unreachable') remarks.push({level: 2, text: STANDING_TEXT.unreachable});
     if (node.state === 'stale') remarks.push({level: 2, text: STATE_TEXT.stale});
@@ -329,11 +423,12 @@ const Model = (() => {
     return remarks.sort((a, b) => b.level - a.level);
   }
 
-  /// All remarks, worst first: [{key, names, level, text}]. Nodes of which the same is said stand together.
+  /// All remarks, worst first: [{key, names, level, text}]. Nodes of which the same is said stand together, and a node
+  /// that several cannot reach stands there once, with all of them.
   function attentionOf(fleet, nowUnixS) {
     const found = new Map();
     for (const [key, node] of fleet.nodes) {
-      const remarks = remarksOf(node, nowUnixS);
+      const remarks = remarksOf(node, nowUnixS).filter((remark) => !remark.target);
       if (remarks.length === 0) continue;
       const text = remarks.map((remark) => remark.text).join('; ');
       const same = found.get(text);
@@ -343,7 +438,49 @@ const Model = (() => {
         found.set(text, {key, names: [node.name], level: remarks[0].level, text});
     }
     for (const one of found.values()) one.names.sort(compareNames);
+    for (const one of unreachedOf(fleet)) found.set(`${one.key} ${one.text}`, one);
     return [...found.values()].sort((a, b) => b.level - a.level || compareNames(a.names[0], b.names[0]));
+  }
+
+  /// The nodes that others cannot dial: [{key, names, level, text}].
+  function unreachedOf(fleet) {
+    const targets = new Map();
+    for (const node of fleet.nodes.values()) {
+      for (const {name, address, why} of node.cannot_reach || []) {
+        const id = JSON.stringify([name, address, why]);
+        if (!targets.has(id)) targets.set(id, {name, address, why, by: []});
+        targets.get(id).by.push(node.name);
+      }
+    }
+    return [...targets.values()].map(({name, address, why, by}) => {
+      by.sort(compareNames);
+      const who = by.length <= 3 ? by.join(', ') : `${by.slice(0, 2).join(', ')} and ${by.length - 2} more`;
+      return {
+        key: `worker/${name}`,
+        names: [name],
+        level: 2,
+        text: `${who} cannot reach ${name} at ${address}: ${why}`,
+        query: `cannot reach ${name} at ${address}`,
+      };
+    });
+  }
+
+  // ---- what happened
+
+  /// The newest first: [{ms, level, text}], what has become of workers and of publications.
+  function eventsOf(fleet, most = 40) {
+    const events = fleet.events.slice();
+    for (const entry of publicationsOf(fleet).slice(-most)) {
+      events.push({ms: entry.published_unix_ms, level: 0, text: `version ${entry.version} published`});
+      if (entry.state === 'under way') continue;
+      const after = entry.t100_s ?? entry.elapsed_s ?? 0;
+      const ended = entry.published_unix_ms + 1000 * after;
+      const text = entry.state === 'complete' ?
+          `version ${entry.version} is at all ${countText(entry.workers, 'worker')}, after ${secondsText(after)}` :
+          `version ${entry.version} ${entry.state}, at ${entry.installed} of ${countText(entry.workers, 'worker')}`;
+      events.push({ms: ended, level: entry.state === 'given up' ? 3 : 0, text});
+    }
+    return events.sort((a, b) => b.ms - a.ms).slice(0, most);
   }
 
   // ---- chains
@@ -356,7 +493,7 @@ const Model = (() => {
   function makeChains(fleet) {
     const origin = originOf(fleet);
     const workers = workersOf(fleet);
-    const isFed = (node) => node.parent !== '' && node.state !== 'lost' && node.state !== 'standby';
+    const isFed = (node) => node.parent !== '' && !isAbsent(node) && node.state !== 'standby';
     const fedBy = new Map();
     for (const node of workers) {
       if (!isFed(node)) continue;
@@ -460,12 +597,19 @@ const Model = (() => {
 
   /// Bars of a publication, in seconds after it began: [{name, who, segments: [{phase, from, to}], end, bytes, fed_by,
   /// remark}], the origin first, then workers, the slowest first.
-  function waterfallOf(entry, courses) {
+  /// `running_s`: since it began, if it is under way; what has not ended lasts until then. `nodes`: workers, as they
+  /// are now.
+  function waterfallOf(entry, courses, running_s = null, nodes = []) {
+    const isRunning = running_s !== null;
     const making = [];
     let at = 0;
     for (const name of ['take', 'encode', 'pack']) {
       const lasted = entry[PHASE[name].member];
-      if (lasted > 0) making.push({phase: name, from: at, to: (at += lasted)});
+      const began = entry[PHASE[name].member.replace('_s', '_at_s')] ?? null;
+      if (lasted > 0)
+        making.push({phase: name, from: at, to: (at += lasted)});
+      else if (isRunning && began !== null && running_s > began)
+        making.push({phase: name, from: began, to: (at = running_s)});
     }
     const rows = [];
     for (const course of courses) {
@@ -480,6 +624,8 @@ const Model = (() => {
         }
       } else if (course.installed_s !== null && course.installed_s > told) {
         segments.push({phase: 'received', from: told, to: (time = course.installed_s)});
+      } else if (isRunning && course.installed_s === null && running_s > told) {
+        segments.push({phase: runningPhase(entry, course, nodes), from: told, to: (time = running_s)});
       }
       rows.push({
         name: course.name,
@@ -491,6 +637,22 @@ const Model = (() => {
         fed_by: course.phases ? course.phases.fed_by : '',
         remark: courseRemark(course),
         cause: course.name === entry.slowest,
+      });
+    }
+    // The origin lists those that it has told, or that have come since.
+    const listed = new Set(courses.map((course) => course.name));
+    for (const node of isRunning ? nodes : []) {
+      if (listed.has(node.name) || isAbsent(node) || node.state === 'standby' || node.version >= entry.version) continue;
+      rows.push({
+        name: node.name,
+        who: 'worker',
+        segments: [{phase: 'told', from: 0, to: running_s}],
+        end: null,
+        payload: '',
+        bytes: null,
+        fed_by: '',
+        remark: '',
+        cause: false,
       });
     }
     rows.sort((a, b) => (b.end ?? Infinity) - (a.end ?? Infinity) || compareNames(a.name, b.name));
@@ -506,6 +668,13 @@ const Model = (() => {
       cause: entry.cause === 'origin'
     };
     return [origin, ...rows];
+  }
+
+  /// What a worker without the version does.
+  function runningPhase(entry, course, nodes) {
+    if (course.told_s === null) return 'told';
+    const node = nodes.find((one) => one.name === course.name);
+    return node && node.receiving_version === entry.version && node.chunks_verified > 0 ? 'received' : 'waited';
   }
 
   /// Those rows as they were `at` seconds after the publication began: for a moment of a recording, which has the
@@ -622,7 +791,7 @@ const Model = (() => {
 
   /// The rates that the fleet has, for a question about another one: medians of what is known, in bytes per second.
   function fleetFiguresOf(fleet) {
-    const workers = workersOf(fleet).filter((node) => node.state !== 'lost');
+    const workers = workersOf(fleet).filter((node) => !isAbsent(node));
     const known = (member) => workers.map((node) => node[member]).filter((rate) => rate > 0);
     const newest = publicationsOf(fleet).filter((entry) => entry.snapshot_bytes > 0).at(-1);
     const origin = originOf(fleet);
@@ -654,8 +823,9 @@ const Model = (() => {
                                silent: row.silent_s > SILENT_S_MAX,
                                wanted: row.wanted,
                                silent_s: row.silent_s,
-                               rollouts_per_s: row.rollouts_per_s,
-                               tokens_per_s: row.tokens_per_s,
+                               // What it made when it was heard last, it makes no more.
+                               rollouts_per_s: row.silent_s > SILENT_S_MAX ? 0 : row.rollouts_per_s,
+                               tokens_per_s: row.silent_s > SILENT_S_MAX ? 0 : row.tokens_per_s,
                                under_way: row.under_way,
                                admitted: row.admitted,
                                fault: row.fault,
@@ -711,6 +881,11 @@ const Model = (() => {
     isReceiving,
     progressOf,
     linkOf,
+    livenessOf,
+    forText,
+    clockText,
+    isAbsent,
+    eventsOf,
     countsOf,
     labelOf,
     spreadOf,

@@ -20,14 +20,14 @@ const Sections = (() => {
     replace(byId('identity'), ...parts);
   }
 
-  function verdict(fleet, nowMs) {
-    const {tone, title, detail} = Model.verdictOf(fleet);
+  function verdict(fleet, nowMs, liveness) {
+    const {tone, title, detail} = Model.verdictOf(fleet, liveness);
     byId('verdict').dataset.tone = tone;
     setText(byId('verdict-title'), title);
     if (document.title !== `${title} – weightcast`) document.title = `${title} – weightcast`;
     const newest = Model.newestOf(fleet);
     const ago = newest ? ` Published ${Model.agoText((nowMs - newest.published_unix_ms) / 1000)}.` : '';
-    setText(byId('verdict-detail'), detail + (newest && newest.state !== 'under way' ? ago : ''));
+    setText(byId('verdict-detail'), detail + (newest && newest.state !== 'under way' && tone !== 'stale' ? ago : ''));
     const entry = newest && newest.state === 'under way' ? null : newest;
     const why = Model.whyOf(entry);
     if (byId('verdict-why').drawn === why) return;
@@ -135,7 +135,7 @@ const Sections = (() => {
   function attention(fleet, nowMs, choose, search) {
     const all = Model.attentionOf(fleet, nowMs / 1000);
     const list = all.slice(0, ATTENTION_MAX);
-    const serious = all.filter((one) => one.level >= 2).reduce((sum, one) => sum + one.names.length, 0);
+    const serious = new Set(all.filter((one) => one.level >= 2).flatMap((one) => one.names)).size;
     const key = JSON.stringify(all.slice(0, ATTENTION_MAX + 1));
     if (byId('attention').drawn === key) return;
     byId('attention').drawn = key;
@@ -154,7 +154,7 @@ const Sections = (() => {
                         make(
                             'button', {
                               type: 'button',
-                              onclick: () => (one.names.length === 1 ? choose(one.key) : search(one.text))
+                              onclick: () => (one.names.length === 1 ? choose(one.key) : search(one.query || one.text))
                             },
                             one.names.length <= 3 ?
                                 one.names.join(', ') :
@@ -163,6 +163,22 @@ const Sections = (() => {
         all.length > list.length ?
             make('li', {class: 'calm'}, `and ${all.length - list.length} more, in the table of workers`) :
             null);
+  }
+
+  function events(list) {
+    const key = JSON.stringify(list);
+    if (byId('events').drawn === key) return;
+    byId('events').drawn = key;
+    const time = (ms) => Model.clockText(ms).slice(0, 5);
+    replace(
+        byId('events'),
+        ...(list.length === 0 ?
+                [make('li', {class: 'calm'}, 'Nothing has happened yet.')] :
+                list.map(
+                    ({ms, level, text}) => make(
+                        'li', {'data-level': level},
+                        make('time', {datetime: new Date(ms).toISOString(), title: new Date(ms).toLocaleString()}, time(ms)),
+                        make('span', {class: 'text'}, text)))));
   }
 
   function detail(fleet, key, nowMs) {
@@ -424,7 +440,7 @@ const Sections = (() => {
                           row.active ? 'yes' :
                           row.wanted ? 'not yet' :
                                        'waits'),
-                   td(String(row.version), 'number'), td(row.rollouts_per_s.toFixed(1), 'number'),
+                   td(String(row.version), 'number'), td(row.silent ? '–' : row.rollouts_per_s.toFixed(1), 'number'),
                    td(String(row.under_way), 'number'), td(row.admitted.toLocaleString('en-GB'), 'number'),
                    td(row.price_per_hour > 0 ? row.price_per_hour.toFixed(2) : '–', 'number'),
                    td(row.fault || (row.silent ? `silent for ${Model.secondsText(row.silent_s)}` : ''), 'text'))));
@@ -454,6 +470,7 @@ const Sections = (() => {
     verdict,
     tiles,
     attention,
+    events,
     detail,
     versions,
     waterfallTable,

@@ -1,6 +1,6 @@
 // Where the page's data comes from: the daemon that serves it, or the recording inside the file that `./run demo`
 // leaves. Both give: start(listener), publication(version) and plan(query), which are promises, and isRecording. The
-// listener gets handleState, handleChange, handleLearner(status, atMs) and handleConnection('live' | 'lost' |
+// listener gets handleState, handleChange, handleHeartbeat, handleLearner(status, atMs) and handleConnection('live' | 'lost' |
 // 'recorded').
 const Source = (() => {
   'use strict';
@@ -26,6 +26,7 @@ const Source = (() => {
       };
       events.addEventListener('state', take(listener.handleState));
       events.addEventListener('change', take(listener.handleChange));
+      events.addEventListener('heartbeat', take(listener.handleHeartbeat));
       events.addEventListener('open', () => listener.handleConnection('live'));
       events.addEventListener('error', () => {
         listener.handleConnection('lost');

@@ -178,7 +178,7 @@ class LiveTest(PageOfDaemons):
         next(worker for worker in workers if worker.name == relay).kill()
         page.see("#attention", relay, "is not connected")
         version = self.publish(99)
-        page.wait(ALL_HAVE.format(2, version))
+        page.wait(ALL_HAVE.format("2 connected", version))
         self.assertEqual(page.run("document.querySelectorAll('#chains path.edge').length"), 2)
 
         # The origin's daemon goes, and comes again.

@@ -210,12 +210,117 @@ function modelTests(Model) {
         ]);
         equal(Model.attentionOf(fleet, 0), [
           {key: 'worker/b', names: ['b'], level: 3, text: 'is not connected; the peer closed'},
-          {key: 'worker/a', names: ['a'], level: 2, text: 'cannot reach b at 10.0.0.4:7400: timed out'}, {
+          {
+            key: 'worker/b',
+            names: ['b'],
+            level: 2,
+            text: 'a cannot reach b at 10.0.0.4:7400: timed out',
+            query: 'cannot reach b at 10.0.0.4:7400'
+          },
+          {
             key: 'worker/c',
             names: ['c', 'd'],
             level: 0,
             text: 'waits until another worker is lost, or until it is activated'
           }
+        ]);
+      }
+    ],
+    [
+      'a port that many cannot reach is one thing that needs somebody',
+      () => {
+        const unreached = [{name: 'w12', address: '10.0.0.4:7400', why: 'connection refused'}];
+        const names = Array.from({length: 11}, (_, i) => `w${i + 1}`);
+        const fleet = fleetOf([...names.map((name) => node(name, {cannot_reach: unreached})), node('w12')]);
+        const found = Model.attentionOf(fleet, 0);
+        equal(found.map((one) => [one.names, one.text]), [
+          [['w12'], 'w1, w2 and 9 more cannot reach w12 at 10.0.0.4:7400: connection refused']
+        ]);
+        equal(Model.workerRowsOf(fleet, {query: found[0].query}).length, 11);
+      }
+    ],
+    [
+      'a daemon that is not heard makes the verdict grey, with its age',
+      () => {
+        const fleet = fleetOf([node('a'), node('b')]);
+        Model.applyChange(fleet, {unix_ms: 5000, publications: [publication(7, {workers: 2, installed: 2})]});
+        const verdict = (told) => Model.verdictOf(fleet, Model.livenessOf(told));
+        equal(verdict({connection: 'live', quiet_ms: 3000}).title, 'All 2 workers have version 7');
+        equal(verdict({connection: 'live', quiet_ms: 3000}).tone, 'good');
+        for (const told of [{connection: 'live', quiet_ms: 60_000}, {connection: 'lost', quiet_ms: 60_000},
+                            {connection: 'live', quiet_ms: 500, silent_s: 59.5}]) {
+          const {tone, title, detail} = verdict(told);
+          equal([tone, title], ['stale', 'The origin has not answered for 60 s'], JSON.stringify(told));
+          if (!detail.includes('All 2 workers have version 7. What is shown here is as it was then.'))
+            throw new Error(detail);
+        }
+        equal(Model.livenessOf({connection: 'live', quiet_ms: 60_000}).state, 'silent');
+        equal(Model.livenessOf({connection: 'recorded', quiet_ms: 60_000}).state, 'recorded');
+      }
+    ],
+    [
+      'while an origin starts again its workers are not yet back',
+      () => {
+        const fleet = fleetOf([node('a'), node('b', {state: 'awaited'}), node('c', {state: 'awaited'})]);
+        Model.applyChange(fleet, {unix_ms: 5000, publications: [publication(7, {state: 'superseded'})]});
+        const {tone, title} = Model.verdictOf(fleet);
+        equal([tone, title], ['busy', '1 of 3 workers is back since the origin was started']);
+        equal(Model.attentionOf(fleet, 0).map((one) => [one.level, one.text]), [
+          [1, 'is not yet back since its origin was started']
+        ]);
+      }
+    ],
+    [
+      'the verdict counts the workers that are connected, as the tile does',
+      () => {
+        const fleet = fleetOf([node('a'), node('b'), node('c', {state: 'lost'})]);
+        Model.applyChange(fleet, {unix_ms: 5000, publications: [publication(7, {workers: 2, installed: 2})]});
+        const {tone, title, detail} = Model.verdictOf(fleet);
+        equal([tone, title], ['warn', 'All 2 connected workers have version 7']);
+        if (!detail.endsWith('1 worker is lost.')) throw new Error(detail);
+      }
+    ],
+    [
+      'who is lost is so since a time',
+      () => {
+        const fleet = fleetOf([node('a', {state: 'lost', lost_unix_ms: 1_000_000})]);
+        equal(
+            Model.attentionOf(fleet, 1180)[0].text,
+            `is not connected since ${Model.clockText(1_000_000)}, for 3 min`);
+      }
+    ],
+    [
+      'what happens is listed, the newest first',
+      () => {
+        const fleet = fleetOf([node('a'), node('b')], []);
+        Model.applyChange(fleet, {
+          unix_ms: 70_000,
+          nodes: [{name: 'a', role: 'worker', state: 'lost', lost_unix_ms: 69_000, last_error: 'silent for 1.0 s'}]
+        });
+        Model.applyChange(fleet, {unix_ms: 80_000, nodes: [{name: 'a', role: 'worker', state: 'idle', lost_unix_ms: 0}]});
+        Model.applyChange(fleet, {unix_ms: 90_000, nodes: [node('c')], nodes_gone: [{name: 'b', role: 'worker'}]});
+        Model.applyChange(
+            fleet, {unix_ms: 90_000, publications: [publication(8, {published_unix_ms: 75_000, t100_s: 2})]});
+        equal(Model.eventsOf(fleet).map((one) => [one.ms, one.text]), [
+          [90_000, 'c joined'], [90_000, 'b is forgotten'], [80_000, 'a is back'],
+          [77_000, 'version 8 is at all 3 workers, after 2.00 s'], [75_000, 'version 8 published'],
+          [69_000, 'a lost: silent for 1.0 s']
+        ]);
+      }
+    ],
+    [
+      'the bars of a publication that is under way last until now',
+      () => {
+        const course = (name, told_s) =>
+            ({name, payload: 'full', joined_s: null, told_s, installed_s: null, failure: '', phases: null});
+        const entry = publication(8, {state: 'under way', take_over_s: 0.5, encode_at_s: 0.5, encode_s: 0});
+        const nodes = [
+          node('a', {receiving_version: 8, chunks_verified: 3, chunks_total: 9}), node('b'), node('c'), node('d', {state: 'lost'})
+        ];
+        const rows = Model.waterfallOf(entry, [course('a', 1), course('b', 1)], 4, nodes);
+        equal(rows.map((row) => [row.name, row.segments.map(({phase, from, to}) => [phase, from, to])]), [
+          ['origin', [['take', 0, 0.5], ['encode', 0.5, 4]]], ['a', [['told', 0, 1], ['received', 1, 4]]],
+          ['b', [['told', 0, 1], ['waited', 1, 4]]], ['c', [['told', 0, 4]]]
         ]);
       }
     ],
