@@ -221,7 +221,7 @@ def check(weightcast, worker, train, deploy, directory, programs):
 
     eventually("every metric of the dashboard and the alerts", asks_for_known_names)
     for expression in expressions + [rule["query"] for rule in rules]:
-        api("query", query=expression.replace("$__rate_interval", "1m"))
+        api("query", query=expression.replace("$__rate_interval", "1m").replace("$fleet", ".*"))
     for expression, wanted in (("weightcast_version", 3), ("weightcast_ready == 1", 3), ("process_open_fds", 6),
                                ("weightcast_worker_weight_version", 2), ("weightcast_learner_step > 0", 1)):  # fmt: skip
         answers = len(api("query", query=expression)["result"])
