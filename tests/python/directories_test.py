@@ -274,11 +274,11 @@ class WaitTest(Temporary):
 
 class CommandTest(Temporary):
     def test_a_wrong_layout_ends_it(self):
-        with contextlib.redirect_stderr(io.StringIO()) as said:
+        with self.assertLogs() as said:
             self.assertEqual(directories.main(["follow", str(self.directory), "--step", "x", "--marker", "M"]), 2)
-            with self.assertRaises(SystemExit):
-                directories.main(["follow", str(self.directory), "--step", "x"])
-        self.assertIn("{step}", said.getvalue())
+        self.assertIn("{step}", said.output[-1])
+        with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit):
+            directories.main(["follow", str(self.directory), "--step", "x"])
 
 
 class SlimeTest(Temporary):
