@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kLeavesPerPiece = 16;
 constexpr Duration kRestMin = std::chrono::milliseconds(200);
 // A disk that could not be read may be later.
-constexpr Duration kRetry = std::chrono::seconds(1);
+constexpr Duration kReadAgain = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -47,9 +47,9 @@ void Store::scrub_again(Complete& complete, std::size_t first, std::size_t count
   // Once, as long as the disk goes on so.
   if (complete.scrub_from == Instant{}) {
     log_warning("store: version {} could not be searched for rot: {}; trying again every {:.3g} s",
-                complete.stored.manifest.version.value, why.message(), to_seconds(kRetry));
+                complete.stored.manifest.version.value, why.message(), to_seconds(kReadAgain));
   }
-  complete.scrub_from = loop_.now() + kRetry;
+  complete.scrub_from = loop_.now() + kReadAgain;
 }
 
 void Store::scrub() {
