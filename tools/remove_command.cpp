@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 
 // A daemon says goodbye for a second, and a disk that hangs ends it some seconds later.
 constexpr auto kEndLimit = std::chrono::seconds(20);
-constexpr auto kLookInterval = std::chrono::milliseconds(50);
+constexpr auto kEndInterval = std::chrono::milliseconds(50);
 // All that a node makes in its state directory (ARCHITECTURE.md), but for aside/ and the lock, which goes last.
 constexpr std::array kNames{"api.sock",   "incoming", "patches",      "versions", "records", "current", "accepted",
                             "peers.json", "history",  "http_address", "run",      "role",    "trash",   "revoked.pem",
@@ -71,7 +71,7 @@ Result<std::unique_ptr<File>> end_and_lock(FileSystem& files, const StoreLayout&
                   fmt::format("{}: process {} does not end; 'kill -9 {}', then try again", layout.directory().native(),
                               process, process));
     }
-    std::this_thread::sleep_for(kLookInterval);
+    std::this_thread::sleep_for(kEndInterval);
     lock = layout.acquire();
   }
   if (lock.has_value()) fmt::print("process {} has ended\n", process);

@@ -30,7 +30,7 @@ constexpr Duration kKillTime = 2s;    // a process that no signal ends hangs in 
 constexpr Duration kReapPause = 2ms;
 constexpr std::size_t kReadBytes = 65536;
 // Of stderr, of one process: a program that prints without end must not fill a disk.
-constexpr std::size_t kShownBytesMax = std::size_t{1} << 20;
+constexpr std::size_t kStderrBytesMax = std::size_t{1} << 20;
 constexpr std::string_view kNoMoreShown = "(the task's program says more on stderr, which is not shown)\n";
 // Waits until its stdin ends, then kills those that have its first argument in their environment: a program may start
 // others in sessions of their own, which are nobody's children any more. A few times, as they may go on starting some.
@@ -182,11 +182,11 @@ void ChildProcess::show_stderr() {
     const ssize_t read = ::read(err_.get(), buffer.data(), buffer.size());
     if (read == 0) err_.reset();
     if (read <= 0) return;
-    if (shown_bytes_ >= kShownBytesMax) continue;
-    const std::size_t shown = std::min(static_cast<std::size_t>(read), kShownBytesMax - shown_bytes_);
+    if (shown_bytes_ >= kStderrBytesMax) continue;
+    const std::size_t shown = std::min(static_cast<std::size_t>(read), kStderrBytesMax - shown_bytes_);
     write_to_stderr({buffer.data(), shown});
     shown_bytes_ += shown;
-    if (shown_bytes_ >= kShownBytesMax) write_to_stderr(kNoMoreShown);
+    if (shown_bytes_ >= kStderrBytesMax) write_to_stderr(kNoMoreShown);
   }
 }
 
