@@ -125,7 +125,9 @@ def items(tensors: Union[Tensors, Changes]) -> Iterator[tuple[str, Any]]:
         if callable(getattr(tensors, "state_dict", None)):
             tensors = _state_of(tensors)
         elif isinstance(tensors, (str, bytes, os.PathLike)):
-            raise TypeError(f"weightcast: {os.fspath(tensors)!r} is a path, not tensors; publish_path() publishes a file or a directory")
+            raise TypeError(
+                f"weightcast: {os.fspath(tensors)!r} is a path, not tensors; publish_path() publishes a file or a directory"
+            )
     try:
         pairs = iter(tensors.items() if isinstance(tensors, Mapping) else tensors)
     except TypeError:
@@ -145,7 +147,8 @@ def _pair(pair: Any) -> tuple[str, Any]:
 
 
 def named_tensors(tensors: Tensors) -> list[tuple[str, Any]]:
-    """All that is to be published, under the names that a checkpoint has. Errors: TypeError; ValueError (names of a wrapper)."""
+    """All that is to be published, under the names that a checkpoint has. Errors: TypeError; ValueError (names of a
+    wrapper)."""
     named = list(items(tensors))
     check_names([name for name, _ in named])
     return named

@@ -172,8 +172,8 @@ class RawTensor:
     def torch(self) -> Any:
         """A torch tensor on the CPU over the same memory; a dtype that this torch lacks comes as uint8, as for numpy().
 
-        F4 is float4_e2m1fn_x2, whose elements are pairs: the last axis is half as long. torch has no read-only tensors. Of a Snapshot the memory is a private mapping: writing changes this process's
-        copy of a page, and never the file. Errors: ImportError (no torch), ValueError (the buffer is read-only).
+        F4 is float4_e2m1fn_x2, whose elements are pairs: the last axis is half as long. torch has no read-only tensors. Of
+        a Snapshot the memory is a private mapping: writing changes this process's copy of a page, and never the file. Errors: ImportError (no torch), ValueError (the buffer is read-only).
         """
         import torch
 
@@ -442,6 +442,11 @@ def _check_memory(name: str, tensor: Any) -> None:
     """Errors: TypeError (a torch tensor that has no dense bytes of its own)."""
     if is_in_pieces(tensor):
         raise in_pieces(name)
+    if hasattr(tensor, "local_shards"):
+        raise _refusal(
+            name, "FSDP1 gives it as a ShardedTensor (SHARDED_STATE_DICT without a mesh, or LOCAL_STATE_DICT); give FSDP a "
+            "device_mesh and SHARDED_STATE_DICT, use fully_shard(), or publish a FULL_STATE_DICT on one rank"
+        )
     if hasattr(tensor, "materialize"):
         raise _refusal(name, "it has no shape yet; run the model once on an input, then publish")
     if hasattr(tensor, "full_tensor"):
@@ -496,7 +501,8 @@ def _from_dlpack(name: str, tensor: Any) -> Source:
     except (AttributeError, BufferError, TypeError, ValueError, RuntimeError) as error:
         why = " ".join(str(error).split())
         raise _refusal(
-            name, f"a {_kind_of(tensor)} gives no DLPack ({why}); give a whole array in host memory, such as numpy.asarray() of it"
+            name, f"a {_kind_of(tensor)} gives no DLPack ({why}); give a whole array in host memory, such as "
+            "numpy.asarray() of it"
         ) from None
     if device not in _DLPACK_HOST:
         raise _refusal(name, _on_device(_DLPACK_DEVICES.get(device, f"DLPack type {device}")))
@@ -524,7 +530,9 @@ def source_of(name: str, tensor: Any) -> Source:
         return _BufferSource(tensor.dtype, tensor.shape, tensor.data)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(tensor, numpy.ma.MaskedArray):
-        raise _refusal(name, "it is a masked array, whose mask would be lost; give filled(value), or data and mask by names of their own")
+        raise _refusal(
+            name, "it is a masked array, whose mask would be lost; give filled(value), or data and mask by names of their own"
+        )
     if numpy is not None and isinstance(tensor, numpy.ndarray) and DTYPE_OF_NAME.get(tensor.dtype.name) in _ML_DTYPES:
         integers = tensor.view(f"u{tensor.dtype.itemsize}")
         return _BufferSource(DTYPE_OF_NAME[tensor.dtype.name], tensor.shape, memoryview(integers))

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import time
@@ -273,6 +274,8 @@ def fail_in_many_ways(rank, state_dir):
                               ("mask", torch.ones(3, dtype=torch.bool))):  # fmt: skip
             publisher.publish(good)
             attempt(name, publisher.publish_changed, good, {"w": changed})
+        attempt("unknown", publisher.publish_changed, good, {"published.w": torch.tensor([1])})
+        attempt("emptied", publisher.publish, {**good, "r": torch.empty(0)})
         publisher.publish(good)
         publisher.publish_changed(good, {"w": torch.tensor([1, 1])})
         attempt("order", publisher.wait)
@@ -301,6 +304,25 @@ def lose_a_rank(rank, state_dir, how):
     said = message_of(publisher.publish, state_dict)
     took = time.monotonic() - began
     return said, took, message_of(publisher.publish, state_dict)
+
+
+def drift(rank, state_dir):
+    """A replica that one rank has changed by itself, of a plain tensor and of one on a mesh."""
+    mesh = init_device_mesh("cpu", (2, 2))
+    grid = {"w": distribute_tensor(torch.arange(8.0), mesh, [Replicate(), Shard(0)])}
+    said = []
+    with ShardedPublisher(state_dir) as publisher:
+        publisher.publish({**grid, "norm": torch.ones(4)}, check_replicas=True)
+        alike = publisher.publish_changed({**grid, "norm": torch.ones(4)}, check_replicas=True)
+        for call in (publisher.publish, publisher.publish_changed):
+            said.append(message_of(call, {**grid, "norm": torch.ones(4) + (rank == 2)}, check_replicas=True)[0])
+        if rank == 3:
+            grid["w"].to_local()[0] = 99
+        said.append(message_of(publisher.publish, {**grid, "norm": torch.ones(4)}, check_replicas=True)[0])
+        # Unchecked all boxes are of one replica: the first.
+        publisher.publish({**grid, "norm": torch.full((4,), float(rank))})
+        publisher.wait(installed=1.0)
+        return said, alike, published(state_dir)
 
 
 # ------------------------------------------------------------------------------------------------ what comes of it
@@ -377,6 +399,8 @@ class Sharded(DaemonTest):
                 ("order", "sort them, and give each once", None),
                 ("floats", "give a row of integers, or a mask", None),
                 ("mask", "a mask of shape .3,. for a local tensor of .10,.", None),
+                ("unknown", "changed has 'published.w', but the state dict has no tensor of that name", None),
+                ("emptied", "tensor 'r' had cells in the version before and has none now", None),
             ):
                 with self.subTest(name):
                     self.assertRegex(said[name][0], error)
@@ -387,6 +411,18 @@ class Sharded(DaemonTest):
             self.assertIn("this publisher is closed", said["closed"][0])
             self.assertIn("rank 0: Error:", missing[0])
         self.assertEqual([said["fill"][2] for said, _ in by_rank], ["NoneType", "NoneType", "MemoryError", "NoneType"])
+
+    def test_replicas_that_have_drifted_are_named(self):
+        for (whole_said, changed_said, mesh_said), alike, seen in self.run_ranks(drift):
+            self.assertEqual(alike, 2)
+            for said in (whole_said, changed_said):
+                self.assertRegex(said, "tensor 'norm': ranks 0 and 2 hold replicas of .4,. elements .* that differ")
+            self.assertRegex(mesh_said, "tensor 'w': ranks 1 and 3 hold replicas of .4,. elements from .4,. on that differ")
+            self.assertEqual(seen, {"norm": bytes_of(torch.zeros(4)), "w": bytes_of(torch.arange(8.0))})
+
+    def test_a_rank_error_goes_through_a_process_pool(self):
+        error = pickle.loads(pickle.dumps(RankError("cannot fill a version: rank 2: why", {2: "why"})))
+        self.assertEqual((str(error), error.errors), ("weightcast: cannot fill a version: rank 2: why", {2: "why"}))
 
     def test_the_example_runs_under_torchrun(self):
         example = pathlib.Path(__file__).resolve().parent.parent.parent / "examples" / "publish_fsdp.py"

@@ -147,7 +147,7 @@ class TransferTest(Trainers):
         self.send(transfer)
         publisher = self.publishers[0]
         self.assertEqual(publisher.committed, [["a", "b"]])
-        self.assertEqual(publisher.options, [{"files": "model", "new_model": True}])
+        self.assertEqual(publisher.options, [{"files": "model", "new_model": True, "allow_nonfinite": False}])
         self.assertEqual(publisher.waited, [(1, 0.5)])
         self.assertEqual(len(asked), 4)
         figures = transfer.figures
@@ -167,7 +167,7 @@ class TransferTest(Trainers):
         self.tensors["a"].is_on_host = False
         self.send(transfer)
         self.assertFalse(self.tensors["a"].is_on_host)
-        self.assertEqual(self.publishers[0].options[1], {})
+        self.assertEqual(self.publishers[0].options[1], {"allow_nonfinite": False})
 
     def test_other_tensors_than_the_first_time_are_refused(self):
         transfer = self.begin()

@@ -105,8 +105,9 @@ class Plan:
 def make_plan(held: Sequence[dict[str, Held]], fills: Collection[int]) -> Plan:
     """`held` is by rank. `fills` are the ranks that can fill the origin's memory.
 
-    Of replicas the lowest rank that can fill is the owner of each box, so that all of them are of one replica. A name is left out where it is the same memory as an
-    earlier one on all ranks that hold something of it. Names keep the order in which the ranks have them.
+    Of replicas the lowest rank that can fill is the owner of each box, so that all of them are of one replica. A name is
+    left out where it is the same memory as an earlier one on all ranks that hold something of it. Names keep the order in
+    which the ranks have them.
     Errors: ValueError (ranks that contradict each other; elements that no rank holds, or none that can fill them; boxes
     that overlap).
     """

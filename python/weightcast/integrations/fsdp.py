@@ -244,11 +244,9 @@ class ShardedPublisher:
                 return outcome
 
     def close(self) -> None:
-        """Ends the connection, and the process group of it. Not collective; repeating it is harmless."""
+        """Ends the connection. Not collective; repeating it is harmless. The process group stays: torch would give its name to
+        the next one of these ranks, which would then dial addresses that are gone."""
         self._lost = self._lost or "this publisher is closed; make a new one"
-        group, self._group = self._group, None
-        if group is not None and dist.is_initialized():
-            dist.destroy_process_group(group)
         for region in self._regions.values():
             region.close()
         self._regions.clear()
@@ -371,7 +369,8 @@ class ShardedPublisher:
         unknown = next((name for name in changed or () if name not in known), None)
         if unknown is not None:
             raise ValueError(
-                f"changed has {unknown!r}, but the state dict has no tensor of that name; give its names, not those that are published"
+                f"changed has {unknown!r}, but the state dict has no tensor of that name; give its names, not those that are "
+                "published"
             )
         return _Described(held, local, given_as)
 
@@ -393,8 +392,8 @@ class ShardedPublisher:
                     other, expected = first.setdefault((name, box), (rank, digest))
                     if digest != expected:
                         raise ValueError(
-                            f"tensor {name!r}: ranks {other} and {rank} hold replicas of {box.shape} elements from {box.start} "
-                            "on that differ; sum its gradients over the ranks, and broadcast it once"
+                            f"tensor {name!r}: ranks {other} and {rank} hold replicas of {box.shape} elements from "
+                            f"{box.start} on that differ; sum its gradients over the ranks, and broadcast it once"
                         )
 
         said = self._agree("compare the replicas", digests)

@@ -57,6 +57,7 @@ class PublishCallback(StepLog):
         installed: Optional[float] = None,
         timeout: float = 600.0,
         adapter: bool = False,
+        allow_nonfinite: bool = False,
     ) -> None:
         """`state_dir`: the origin's; None: WEIGHTCAST_STATE's. `files`: what accompanies the weights, as for
         Publisher.publish(); None: the model's configuration and the trainer's tokenizer, of an adapter its
@@ -64,7 +65,7 @@ class PublishCallback(StepLog):
         are published, such as that of the engines. FP32 weights change in nearly every element of a step, their BF16 values
         in a few per cent. `new_model`: the first publication may have other tensors than the origin's last version.
         `installed`: the fraction of the active workers that training waits for; None: it goes on when the origin has its
-        own copy. `timeout`: seconds for each version.
+        own copy. `timeout`: seconds for each version. `allow_nonfinite`: NaN and infinity are published, too.
 
         What a publication raises ends the training: the errors of Publisher.begin(), Publication.commit() and
         Publisher.wait(), and with FSDP2 RankError; at the begin ValueError (what is refused, above).
@@ -79,6 +80,7 @@ class PublishCallback(StepLog):
         self._state_dir, self._every_steps = state_dir, every_steps
         self._files, self._dtype, self._new_model = files, dtype, new_model
         self._installed, self._timeout, self._adapter = installed, timeout, adapter
+        self._allow_nonfinite = allow_nonfinite
         self._model_publisher: Any = None  # on ranks that publish
         self._step: Optional[int] = None  # that was published last
 
@@ -91,7 +93,7 @@ class PublishCallback(StepLog):
         if not is_sharded and not state.is_world_process_zero:
             return
         kind = _AdapterPublisher if self._adapter else _ShardedPublisher if is_sharded else _WholePublisher
-        self._model_publisher = kind(self._state_dir, self._dtype, self._timeout)
+        self._model_publisher = kind(self._state_dir, self._dtype, self._timeout, self._allow_nonfinite)
         if self._files is None and self._adapter:
             options["files"] = _adapter_files(model)
         elif self._files is None and state.is_world_process_zero:
@@ -128,8 +130,11 @@ class PublishCallback(StepLog):
 class _ModelPublisher:
     """Its publish() gives the version, and the bytes of its tensors."""
 
-    def __init__(self, state_dir: Optional[PathLike], dtype: Optional[torch.dtype], timeout: float) -> None:
+    def __init__(
+        self, state_dir: Optional[PathLike], dtype: Optional[torch.dtype], timeout: float, allow_nonfinite: bool
+    ) -> None:
         self._dtype, self._timeout = dtype, timeout
+        self._common = {"allow_nonfinite": allow_nonfinite}  # options of each publication
         self._modules: Any = None  # of the model that was published last
         self._publisher = self._connect(state_dir)
 
@@ -164,7 +169,7 @@ class _WholePublisher(_ModelPublisher):
         by_layer: dict[Any, list[str]] = {}
         for name, of in held.items():
             by_layer.setdefault(of.layer, []).append(name)
-        with self._publisher.begin(infos, timeout=self._timeout, **options) as publication:
+        with self._publisher.begin(infos, timeout=self._timeout, **self._common, **options) as publication:
             for layer, names in by_layer.items():
                 with _merged(layer):
                     # Read after the merge, which may put other modules into the place of those before.
@@ -187,9 +192,9 @@ class _ShardedPublisher(_ModelPublisher):
     def publish(self, model: Any, options: Mapping[str, Any]) -> tuple[int, int]:
         tensors = {name: _cast(held.tensor, self._dtype) for name, held in _held(model).items()}
         if options:
-            version = self._publisher.publish(tensors, **options)
+            version = self._publisher.publish(tensors, **self._common, **options)
         else:
-            version = self._publisher.publish_changed(tensors)
+            version = self._publisher.publish_changed(tensors, **self._common)
         return version, sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
@@ -198,7 +203,7 @@ class _AdapterPublisher(_ModelPublisher):
 
     def publish(self, model: Any, options: Mapping[str, Any]) -> tuple[int, int]:
         tensors = {name: _cast(tensor, self._dtype) for name, tensor in _adapter_tensors(model).items()}
-        version = self._publisher.publish(tensors, timeout=self._timeout, **options)
+        version = self._publisher.publish(tensors, timeout=self._timeout, **self._common, **options)
         return version, sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 

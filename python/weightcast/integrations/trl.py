@@ -53,13 +53,15 @@ class WeightTransfer(StepLog):
         new_model: bool = False,
         installed: float = 1.0,
         timeout: float = 600.0,
+        allow_nonfinite: bool = False,
     ) -> None:
         """`state_dir`: the origin's; None: WEIGHTCAST_STATE's. `engines`: base URLs of the servers that generate; without
         any the daemons are waited for alone. `files`: what accompanies the weights, as for Publisher.publish().
         `dtype`: a torch dtype in which floating tensors are published, such as that of the engines. FP32 weights change in
         nearly every element of a step, their BF16 values in a few per cent. `new_model`: the first publication may have
         other tensors than the origin's last version. `installed`: the fraction of the active workers that has to have each
-        version. `timeout`: seconds for the engines to be ready at first, and then for each version.
+        version. `timeout`: seconds for the engines to be ready at first, and then for each version. `allow_nonfinite`: NaN
+        and infinity are published, too.
 
         Errors: ValueError (no time-out, fraction or URL).
         """
@@ -70,7 +72,7 @@ class WeightTransfer(StepLog):
         self._state_dir = state_dir
         self._engines = [_Engine(url) for url in urls]
         self._files, self._dtype, self._new_model = files, dtype, new_model
-        self._installed, self._timeout = installed, timeout
+        self._installed, self._timeout, self._allow_nonfinite = installed, timeout, allow_nonfinite
         self._publisher: Optional[Publisher] = None
         self._infos: list[TensorInfo] = []
 
@@ -137,12 +139,12 @@ class WeightTransfer(StepLog):
 
     def _publish(self, iterator: Iterable[tuple[str, Any]]) -> int:
         named: Iterable[tuple[str, Any]] = ((name, self._cast(tensor)) for name, tensor in iterator)
-        infos, options = self._infos, {}
+        infos, options = self._infos, {"allow_nonfinite": self._allow_nonfinite}
         if not infos:
             # Nobody has said yet what comes, and memory on the device is scarce.
             named = [(name, tensor.cpu()) for name, tensor in named]
             infos = [describe(name, tensor) for name, tensor in named]
-            options = {"files": self._files, "new_model": self._new_model}
+            options |= {"files": self._files, "new_model": self._new_model}
         missing = {info.name for info in infos}
         with self._publisher.begin(infos, timeout=self._timeout, **options) as publication:
             for name, tensor in named:

@@ -19,6 +19,7 @@ class WeightcastTrainerInit(TrainerInitInfo):
     state_dir: Optional[str] = None  # the origin's; None: $WEIGHTCAST_STATE
     files: Optional[str] = None  # the directory with config.json and the tokenizer
     install_s_max: float = 600.0
+    allow_nonfinite: bool = False  # NaN and infinity are published, too
 
 
 class WeightcastTrainer(TrainerWeightTransferEngine[WeightcastTrainerInit]):
@@ -52,7 +53,8 @@ class WeightcastTrainer(TrainerWeightTransferEngine[WeightcastTrainerInit]):
             TensorInfo(meta.name, DTYPE_OF_NAME[str(meta.dtype).rpartition(".")[2]], meta.shape)
             for meta in self.source.metadata()
         ]
-        with self._publisher.begin(infos, files=self._init_info.files) as publication:
+        options = {"files": self._init_info.files, "allow_nonfinite": self._init_info.allow_nonfinite}
+        with self._publisher.begin(infos, **options) as publication:
             for name, tensor in self.source:
                 publication.fill(name, tensor)
             version = publication.commit()
