@@ -57,8 +57,8 @@ struct FetchFlags {
 
 /// Whether the same call may succeed later: a disk is emptied, a storage answers again.
 bool may_pass(const Error& error) {
-  return error.code == Errc::kIo || error.code == Errc::kNoSpace || error.code == Errc::kTimedOut || error.code == Errc::kNotFound ||
-         error.code == Errc::kBusy || error.code == Errc::kClosed;
+  return error.code == Errc::kIo || error.code == Errc::kNoSpace || error.code == Errc::kTimedOut ||
+         error.code == Errc::kNotFound || error.code == Errc::kBusy || error.code == Errc::kClosed;
 }
 
 /// The objects of a place. libcurl may write to a connection that its other end has closed.

@@ -30,14 +30,6 @@ bool is_of_the_base(const Error& error) {
 // A worker looks for its origin for that long at most before it tries again.
 constexpr Duration kAwaitedFor = std::chrono::seconds(60);
 
-/// Of one that is not connected: since when, and whether it has not come back since this process began.
-void describe_absent(const Member& member, Instant now, UnixMillis now_unix_ms, local::NodeStatus& node) {
-  const Duration absent = now - member.heard_at;
-  if (member.protocol == 0 && absent < kAwaitedFor) node.state = "awaited";
-  node.lost_unix_ms = static_cast<std::uint64_t>(
-      std::max<UnixMillis>(0, now_unix_ms - std::chrono::duration_cast<std::chrono::milliseconds>(absent).count()));
-}
-
 /// Why that many of the workers will not install the version: what those say that could not. "": they still may.
 std::string why_hopeless(const OriginCore& core, PublicationProgress progress, double fraction) {
   std::string why;
@@ -462,6 +454,16 @@ Result<local::HistoryReply> OriginNode::history(Version version) {
   return history_reply(core_->history(), version, config_.name, loop().now(), earlier_);
 }
 
+void OriginNode::describe_absent(PeerId id, const Member& member, local::NodeStatus& node) {
+  const Duration absent = loop().now() - member.heard_at;
+  if (member.protocol == 0 && absent < kAwaitedFor) node.state = "awaited";
+  AbsentSince& since = absent_since_[id];
+  if (since.unix_ms == 0 || since.at != member.heard_at) {
+    since = {member.heard_at, loop().unix_ms() - std::chrono::duration_cast<std::chrono::milliseconds>(absent).count()};
+  }
+  node.lost_unix_ms = static_cast<std::uint64_t>(std::max<UnixMillis>(0, since.unix_ms));
+}
+
 local::StatusReply OriginNode::status() {
   local::StatusReply reply;
   reply.latest_version = core_->publications().latest().value;
@@ -500,7 +502,7 @@ local::StatusReply OriginNode::status() {
     node.version = member.installed.value;
     node.address = Endpoint{member.host, member.port}.to_string();
     node.state = to_string(member.state(core_->publications().latest()));
-    if (!member.connected()) describe_absent(member, loop().now(), loop().unix_ms(), node);
+    if (!member.connected()) describe_absent(id, member, node);
     if (member.is_receiving()) {
       node.receiving_version = member.receiving.version.value;
       node.chunks_verified = member.chunks_verified;

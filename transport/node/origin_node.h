@@ -57,6 +57,8 @@ class OriginNode final : public Node {
   void write_history();
   /// To the origin's status that it cannot dial the member, and to the member's whom that cannot dial.
   void add_unreached(const Member& member, local::NodeStatus& self, local::NodeStatus& node) const;
+  /// Of a member that is not connected: since when, and whether it has not come back since this process began.
+  void describe_absent(PeerId id, const Member& member, local::NodeStatus& node);
   void publish_snapshot(Publishing publishing, std::shared_ptr<const PublishedSnapshot> snapshot);
   void take_over_snapshot(Publishing publishing, std::shared_ptr<const PublishedSnapshot> snapshot);
   /// `base_lost` is called instead of an error that taking over the whole may mend; null: there is no whole.
@@ -85,6 +87,13 @@ class OriginNode final : public Node {
   std::uint32_t unproven_ = 0;          // publications since one whose SHA-256 tree is signed
   double encode_s_ = 0;                 // of the last patch
   std::map<Version, Started> started_;  // the last few publications
+
+  /// By the clock, as it was asked first: asked again it would be some other millisecond, and a change to tell.
+  struct AbsentSince {
+    Instant at{};
+    UnixMillis unix_ms = 0;
+  };
+  std::map<PeerId, AbsentSince> absent_since_;  // of those that have been asked for
 
   /// Of a publication, as it was written: how it ended, how many have it, and how many engines.
   struct Written {
