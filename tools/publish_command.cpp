@@ -136,7 +136,8 @@ std::string missing_text(const PublishFlags& flags, const std::vector<std::strin
   std::map<std::string, std::string> reasons;
   // That the origin does not answer any more is no news about the publication.
   static_cast<void>(attempt([&] {
-    for (const auto& node : nlohmann::json::parse(wc::Client(flags.state).status()).at("nodes")) {
+    const auto status = nlohmann::json::parse(wc::Client(flags.state).status());
+    for (const auto& node : status.at("nodes")) {
       if (node.at("role") == "worker") reasons[node.at("name")] = node.at("last_error");
     }
     return 0;
