@@ -80,6 +80,8 @@ TEST_F(TextTest, OfCommandsThatMakeKeys) {
               AllOf(ContainsRegex("w +worker .*revoked"), ContainsRegex("w +worker     20"),
                     ContainsRegex("enrolment +enrolment  20")));
   EXPECT_THAT(text({"keys", "rotate", "--dir", keys}), HasSubstr("'weightcast reload' has a running origin take it"));
+  EXPECT_THAT(text({"keys", "list", "--dir", keys}),
+              AllOf(ContainsRegex("origin +signing .*replaced"), ContainsRegex("origin +signing .*valid")));
 }
 
 TEST_F(TextTest, OfCommandsOnFiles) {

@@ -2,6 +2,8 @@
 attackers do beside them."""
 
 import array
+import contextlib
+import ctypes
 import json
 import os
 import pathlib
@@ -9,6 +11,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
@@ -16,6 +19,7 @@ import weightcast  # noqa: E402
 from daemons import PROGRAM, DaemonTest, eventually  # noqa: E402
 
 LIMIT_S = 60
+CLONE_NEWNS = 0x20000
 
 
 def run(*command, **options):
@@ -243,6 +247,72 @@ wait $pid
             ran = subprocess.run(command, capture_output=True, text=True, timeout=2 * LIMIT_S)
             self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr + (directory / "full.log").read_text())
             self.assertRegex(ran.stdout, '"version": *1')
+
+
+class SmallDisk(DaemonTest):
+    """Programs that write to a small file system: a mount in a namespace of this process's own."""
+
+    def small(self, name, size="2m"):
+        """The directory of that name, with a file system of that size."""
+        if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
+            self.skipTest("only root may mount")
+        if subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True).returncode != 0:
+            self.skipTest("this user may not mount")
+        path = self.directory / name
+        path.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", path], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", path], check=True)
+        return path
+
+    def publish(self, version, size, *flags):
+        path = self.directory / f"files-{version}"
+        path.mkdir()
+        (path / "weights.bin").write_bytes(os.urandom(size))
+        return run("publish", path, "--files", "--version", version, "--state", self.origin.state, *flags)
+
+    def test_a_wait_ends_early_for_a_worker_whose_disk_is_full_and_names_the_reason(self):
+        self.small("full")
+        worker = self.start_worker("full", "--versions-in", "disk", "--files")
+        began = time.monotonic()
+        told = self.publish(1, 8 << 20, "--wait", 1, "--timeout", 50)
+        self.assertEqual(told.returncode, 1, told.stdout)
+        self.assertLess(time.monotonic() - began, 40, told.stderr)
+        self.assertRegex(told.stderr, r"0 of 1 workers installed it within [0-9.]+ s, 100 % were to; missing: full \(.*space")
+        self.assertIn(worker.node()["last_error"], told.stderr)
+        with weightcast.Publisher(self.origin.state) as publisher, self.raises("timed_out", "the others cannot: full: .*space"):
+            publisher.wait(1, installed=1.0, timeout=50)
+
+    def test_a_wait_goes_on_for_whom_it_does_not_need(self):
+        self.small("full")
+        self.start_worker("full", "--versions-in", "disk", "--files")
+        self.start_worker("roomy", "--versions-in", "disk", "--files")
+        told = self.publish(1, 8 << 20, "--wait", 0.5, "--timeout", 50)
+        self.assertEqual(told.returncode, 0, told.stderr)
+
+    def test_an_archive_that_follows_goes_on_when_its_disk_has_space_again(self):
+        place = self.small("archive")
+        log = open(self.directory / "archive.log", "ab")
+        self.addCleanup(log.close)
+        self.publish(1, 300_000)
+        command = [PROGRAM, "archive", "--state", self.origin.state, "--to", place, "--follow"]
+        archive = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self.addCleanup(archive.wait)
+        self.addCleanup(archive.kill)
+
+        def said():
+            return (self.directory / "archive.log").read_text()
+
+        eventually(lambda: "trying again" in said() or "of which" in said())
+        filler = place / "filler"
+        with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        before = said().count("of which")
+        self.publish(2, 400_000)
+        eventually(lambda: "space" in said().lower() and "trying again" in said())
+        self.assertIsNone(archive.poll(), said())
+        filler.unlink()
+        eventually(lambda: said().count("of which") > before, LIMIT_S)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import array
 import json
 import pathlib
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -66,6 +67,54 @@ class AnswersTest(PageOfDaemons):
             self.assertNotIn(loose, policy)
         self.assertIn("Who feeds whom", body)
         self.assertLess(len(body), 1 << 20)
+
+    def test_metrics_count_what_has_ended_and_how_long_it_took(self):
+        url = self.serve()
+        self.start_worker("w")
+
+        def value(sample):
+            with urllib.request.urlopen(url + "metrics", timeout=30) as answer:
+                lines = answer.read().decode().splitlines()
+            return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"weightcast_{sample} ")), None)
+
+        complete = 'publications_total{state="complete"}'
+        self.assertEqual(value(complete), 0)
+        self.publish(1)
+        eventually(lambda: value(complete) == 1)
+        self.publish(2)
+        eventually(lambda: value(complete) == 2)
+        self.assertEqual(value('publications_total{state="given up"}'), 0)
+        self.assertEqual(value('publication_seconds_count{fraction="1"}'), 2)
+        self.assertEqual(value('publication_seconds_bucket{fraction="1",le="+Inf"}'), 2)
+        self.assertGreater(value('publication_seconds_sum{fraction="1"}'), 0)
+        self.assertEqual(value('phase_seconds_count{phase="encode"}'), 1)
+
+    def test_events_beat_and_say_for_how_long_the_daemon_was_silent(self):
+        url = self.serve()
+        with urllib.request.urlopen(url + "events", timeout=30) as events:
+            for line in events:
+                if line == b"event: heartbeat\n":
+                    beat = json.loads(events.readline().removeprefix(b"data: "))
+                    break
+        self.assertGreater(beat["unix_ms"], 1e12)
+        self.assertLess(beat["silent_s"], 5)
+        self.assertEqual(beat["why"], "")
+
+    def test_who_is_lost_is_so_since_one_time(self):
+        url = self.serve()
+        self.start_worker("w").kill()
+
+        def lost():
+            status, told = self.get(url + "status")
+            return next(
+                (node["lost_unix_ms"] for node in told["nodes"] if node["name"] == "w" and node["state"] == "lost"), None
+            )
+
+        since = eventually(lost)
+        self.assertLess(abs(since / 1000 - time.time()), 30)
+        for _ in range(20):
+            time.sleep(0.3)
+            self.assertEqual(lost(), since)
 
     def test_plans_are_those_of_the_simulator(self):
         url = self.serve()
