@@ -106,9 +106,9 @@ std::string unknown_flag(const CLI::App& app, std::span<char* const> words) {
 }
 
 /// CLI11 names words that nobody takes in the reverse of their order.
-std::string usage_error(const CLI::App& command, const CLI::ParseError& error) {
-  if (error.get_name() != "ExtrasError") return error.what();
-  const std::vector<std::string> words = command.remaining();
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() != int(CLI::ExitCodes::ExtrasError)) return error.what();
+  const std::vector<std::string> words = app.remaining(true);
   if (words.empty()) return error.what();
   return fmt::format("{} {} too many: {}", words.size(), words.size() == 1 ? "argument is" : "arguments are",
                      printable(fmt::format("{}", fmt::join(words, " "))));
@@ -139,7 +139,7 @@ int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** ar
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
     std::string why = unknown_flag(app, std::span(argv, std::size_t(argc)).subspan(1));
-    if (why.empty()) why = usage_error(*chosen_by(app, std::span(argv, std::size_t(argc)).subspan(1)).first, error);
+    if (why.empty()) why = usage_error(app, error);
     std::fprintf(stderr, "%s: %s\nRun with --help for more information.\n", app.get_name().c_str(), why.c_str());
     return kUsageStatus;
   }
