@@ -49,7 +49,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
       : shared_(shared), socket_(std::move(socket)), timer_(shared.io), id_(id), is_over_cap_(is_over_cap) {
     error_code ignored;
     const tcp::endpoint remote = socket_.remote_endpoint(ignored);
-    remote_ = Endpoint{remote.address().to_string(ignored), remote.port()}.to_string();
+    host_ = remote.address().to_string(ignored);
+    remote_ = Endpoint{host_, remote.port()}.to_string();
     // Else the kernel takes megabytes of an answer that nobody reads, before that is seen here.
     const int waiting_bytes = kNotSentBytesMax;
     ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &waiting_bytes, sizeof waiting_bytes);
@@ -60,6 +61,11 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   [[nodiscard]] ConnId id() const override { return id_; }
   [[nodiscard]] bool is_over_cap() const override { return is_over_cap_; }
+
+  [[nodiscard]] const std::string& host() const override { return host_; }
+  [[nodiscard]] std::optional<Clock::time_point> idle_since() const override {
+    return state_ == State::kIdle && input_.empty() ? std::optional(entered_) : std::nullopt;
+  }
 
   void pump() override {
     int turn = 0;
@@ -352,6 +358,10 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     is_head_ = request.method == "HEAD";
     if (is_head_) request.method = "GET";  // the same answer, less its body
     request.remote = remote_;
+    if (const std::string_view coding = request.header("Content-Encoding"); !coding.empty() && coding != "identity") {
+      refuse(415, "the body has a Content-Encoding; send it as it is");
+      return;
+    }
     if (session_) {
       if (const Status counts = check_still_counts(session_->peer(), *shared_.tls); !counts.has_value()) {
         ++shared_.counters.peers;
@@ -451,7 +461,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   asio::steady_timer timer_;
   const ConnId id_;
   const bool is_over_cap_;
-  std::string remote_;
+  std::string host_, remote_;
   State state_ = State::kIdle;
   Clock::time_point entered_, moved_;
   std::unique_ptr<HttpParser> parser_;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -50,6 +51,9 @@ class HttpConnection {
   [[nodiscard]] virtual ConnId id() const = 0;
   /// It came above the cap, and gets a 503.
   [[nodiscard]] virtual bool is_over_cap() const = 0;
+  /// Since when it has had no request in progress; absent while it has one.
+  [[nodiscard]] virtual std::optional<std::chrono::steady_clock::time_point> idle_since() const = 0;
+  [[nodiscard]] virtual const std::string& host() const = 0;
   /// Does all that can be done now, and waits for more.
   virtual void pump() = 0;
   /// The server takes no more requests: whoever has none in progress goes.

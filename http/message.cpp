@@ -16,17 +16,18 @@ int digit_of(char c) {
   return l >= 'a' && l <= 'f' ? l - 'a' + 10 : -1;
 }
 
-/// Of a query. An escape that is none stays as it is.
-std::string decoded(std::string_view text) {
+/// An escape that is none stays as it is.
+std::string decoded(std::string_view text, bool is_query) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const int high = text[i] == '%' && i + 2 < text.size() ? digit_of(text[i + 1]) : -1;
     const int low = high >= 0 ? digit_of(text[i + 2]) : -1;
-    if (low >= 0) {
-      out += static_cast<char>(high * 16 + low);
+    const int byte = high * 16 + low;
+    if (low >= 0 && (is_query || (byte >= 0x20 && byte != 0x7f))) {
+      out += static_cast<char>(byte);
       i += 2;
     } else {
-      out += text[i] == '+' ? ' ' : text[i];
+      out += is_query && text[i] == '+' ? ' ' : text[i];
     }
   }
   return out;
@@ -52,10 +53,31 @@ std::optional<std::string> HttpRequest::query_value(std::string_view name) const
     const std::size_t end = std::min(query.find('&', begin), query.size());
     const std::string_view item = std::string_view(query).substr(begin, end - begin);
     const std::size_t equals = std::min(item.find('='), item.size());
-    if (decoded(item.substr(0, equals)) == name) return decoded(item.substr(std::min(equals + 1, item.size())));
+    if (decoded(item.substr(0, equals), true) == name) {
+      return decoded(item.substr(std::min(equals + 1, item.size())), true);
+    }
     begin = end + 1;
   }
   return std::nullopt;
+}
+
+void set_target(HttpRequest& request, std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!std::ranges::equal(target.substr(0, scheme.size()), scheme, {}, lower)) continue;
+    target.remove_prefix(std::min(target.find_first_of("/?", scheme.size()), target.size()));
+    if (target.empty() || target.front() == '?') request.path = "/";
+    break;
+  }
+  const std::size_t mark = std::min(target.find('?'), target.size());
+  request.path += decoded(target.substr(0, mark), false);
+  if (mark < target.size()) request.query = target.substr(mark + 1);
+}
+
+HttpResponse http_wrong_method(std::string_view method, std::string_view methods) {
+  HttpResponse response =
+      method == "OPTIONS" ? HttpResponse{.status = 204} : http_error(405, "this path takes " + std::string(methods));
+  response.headers.push_back({"Allow", std::string(methods) + ", OPTIONS"});
+  return response;
 }
 
 HttpResponse http_error(unsigned status, std::string_view message) {

@@ -71,10 +71,7 @@ class BeastParser final : public HttpParser {
       auto message = parser_.release();
       HttpRequest request;
       request.method = text(message.method_string());
-      const std::string target = text(message.target());
-      const std::size_t mark = std::min(target.find('?'), target.size());
-      request.path = target.substr(0, mark);
-      if (mark < target.size()) request.query = target.substr(mark + 1);
+      set_target(request, text(message.target()));
       request.headers = headers_of(message);
       request.body = std::move(message.body());
       return request;

@@ -58,6 +58,7 @@ class HttpServer::Core {
   void accept();
   void add(tcp::socket socket);
   void remove(const std::shared_ptr<HttpConnection>& connection);
+  bool make_room(const std::string& host);
   void look_at_revocations();
 
   HttpShared shared_;
@@ -135,7 +136,8 @@ void HttpServer::Core::add(tcp::socket socket) {
   error_code ignored;
   const std::string host = socket.remote_endpoint(ignored).address().to_string(ignored);
   const ConnId id = ++last_id_;
-  const bool is_over_cap = !admission_->admit(id, host).has_value();
+  bool is_over_cap = !admission_->admit(id, host).has_value();
+  if (is_over_cap && make_room(host)) is_over_cap = !admission_->admit(id, host).has_value();
   if (is_over_cap) ++shared_.counters.over_cap;
   if (is_over_cap && over_cap_ >= over_cap_max_) return;
   socket.non_blocking(true, ignored);
@@ -154,6 +156,21 @@ void HttpServer::Core::add(tcp::socket socket) {
     silent->close();
   }
   connection->pump();
+}
+
+/// Closes the connection without a request that has waited longest for one, if there is one: of `host`, whose share may
+/// be full, or else of any. Its client connects again when it has something to ask.
+bool HttpServer::Core::make_room(const std::string& host) {
+  std::shared_ptr<HttpConnection> longest;
+  const auto rank = [&](const HttpConnection& one) { return std::pair(one.host() != host, *one.idle_since()); };
+  for (const auto& [id, connection] : connections_) {
+    if (connection->is_over_cap() || !connection->idle_since()) continue;
+    if (!longest || rank(*connection) < rank(*longest)) longest = connection;
+  }
+  if (!longest) return false;
+  ++shared_.counters.crowded_out;
+  longest->close();
+  return true;
 }
 
 void HttpServer::Core::remove(const std::shared_ptr<HttpConnection>& connection) {

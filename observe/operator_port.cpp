@@ -109,7 +109,7 @@ void OperatorPort::handle(HttpRequest request, HttpResponder responder) const {
     return responder.send(std::move(refused));
   }
   if (request.method != "GET" && request.method != "HEAD") {
-    return responder.send(http_error(405, "this port takes GET"));
+    return responder.send(http_wrong_method(request.method, "GET, HEAD"));
   }
   answer_(std::move(request), std::move(responder));
 }

@@ -105,9 +105,9 @@ Status RolloutIntake::open(RunDescription run, bool resumed) {
 
 void RolloutIntake::handle(HttpRequest request, HttpResponder responder) {
   const bool is_get = request.method == "GET";
-  bool is_known = false;  // the path, whatever the method
+  std::string_view taken;  // by the path, whatever the method
   const auto found = [&](std::string_view path, std::string_view method) {
-    is_known = is_known || request.path == path;
+    if (request.path == path) taken = method;
     return request.path == path && request.method == method;
   };
   if (found("/health", "GET")) {
@@ -132,8 +132,9 @@ void RolloutIntake::handle(HttpRequest request, HttpResponder responder) {
   } else if (found("/v1/rollouts", "POST")) {
     post(*bodies_, &RolloutIntake::take_rollouts, std::move(request), std::move(responder));
   } else {
-    responder.send(is_known ? http_error(405, is_get ? "this path takes POST" : "this path takes another method")
-                            : http_error(404, "there is nothing at this path; GET /v1/run describes the run"));
+    if (request.path.starts_with(kModelFiles)) taken = "GET";
+    responder.send(taken.empty() ? http_error(404, "there is nothing at this path; GET /v1/run describes the run")
+                                 : http_wrong_method(request.method, taken == "GET" ? "GET, HEAD" : taken));
   }
 }
 

@@ -7,6 +7,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+#include "base/settings/nearest_name.h"
 #include "base/text.h"
 #include "model/tokenizer/qwen_chat.h"
 
@@ -47,9 +49,9 @@ std::uint64_t whole(const Json& json, const char* name, std::uint64_t absent, st
   return value->get<std::uint64_t>();
 }
 
-bool flag(const Json& json, const char* name) {
+bool flag(const Json& json, const char* name, bool absent = false) {
   const Json* value = member(json, name);
-  if (value == nullptr) return false;
+  if (value == nullptr) return absent;
   if (!value->is_boolean()) throw Wrong{.why = fmt::format("'{}' is neither true nor false", name)};
   return value->get<bool>();
 }
@@ -76,7 +78,8 @@ std::vector<TokenId> encoded(const std::string& text, const ServedModel& model, 
 std::vector<std::vector<TokenId>> prompts_of(const Json& json, const char* name, const ServedModel& model) {
   const Json* prompt = member(json, name);
   if (prompt == nullptr) throw Wrong{.why = fmt::format("'{}' is missing", name)};
-  if (prompt->is_string()) return {encoded(prompt->get<std::string>(), model, true)};
+  const bool surround = flag(json, "add_special_tokens", true);
+  if (prompt->is_string()) return {encoded(prompt->get<std::string>(), model, surround)};
   if (!prompt->is_array() || prompt->empty())
     throw Wrong{.why = fmt::format("'{}' is neither text nor token ids", name)};
   if (prompt->front().is_number()) return {ids(*prompt, name)};
@@ -84,7 +87,7 @@ std::vector<std::vector<TokenId>> prompts_of(const Json& json, const char* name,
   std::vector<std::vector<TokenId>> prompts;
   for (const Json& one : *prompt) {
     if (one.is_string()) {
-      prompts.push_back(encoded(one.get<std::string>(), model, true));
+      prompts.push_back(encoded(one.get<std::string>(), model, surround));
     } else if (one.is_array()) {
       prompts.push_back(ids(one, name));
     } else {
@@ -118,7 +121,9 @@ std::vector<TokenId> chat_prompt(const Json& json, const ServedModel& model) {
     if (!one.is_object() || member(one, "role") == nullptr || !one["role"].is_string()) {
       throw Wrong{.why = "'messages' holds something without a 'role'"};
     }
-    messages.push_back({one["role"].get<std::string>(), content_of(one)});
+    // OpenAI's newer name for the same role.
+    const std::string role = one["role"] == "developer" ? "system" : one["role"].get<std::string>();
+    messages.push_back({role, content_of(one)});
   }
   if (!model.chat) {
     throw Wrong{.why =
@@ -134,7 +139,7 @@ std::vector<TokenId> chat_prompt(const Json& json, const ServedModel& model) {
   }
   const Result<std::string> text = render_qwen_chat(messages, options);
   if (!text.has_value()) throw Wrong{.why = text.error().detail};
-  return encoded(*text, model, false);
+  return encoded(*text, model, flag(json, "add_special_tokens"));
 }
 
 void read_stops(const Json& json, EngineRequest& request) {
@@ -151,20 +156,104 @@ void read_stops(const Json& json, EngineRequest& request) {
   }
 }
 
-void refuse_what_is_not_known(const Json& json) {
-  for (const char* name : {"frequency_penalty", "presence_penalty"}) {
-    if (number(json, name, 0) != 0) throw Wrong{.why = fmt::format("'{}' is not supported; leave it out", name)};
+/// Members that have no meaning here, and the value, as JSON, that asks for what is done anyway. "any": whatever they
+/// say changes no answer.
+struct Meaningless {
+  std::string_view name, value;
+};
+constexpr Meaningless kMeaningless[] = {
+    {"user", "any"},
+    {"store", "any"},
+    {"service_tier", "any"},
+    {"safety_identifier", "any"},
+    {"prompt_cache_key", "any"},
+    {"prompt_cache_retention", "any"},
+    {"cache_salt", "any"},
+    {"prediction", "any"},
+    {"priority", "any"},
+    {"request_id", "any"},
+    {"parallel_tool_calls", "any"},
+    {"return_token_ids", "any"},
+    {"spaces_between_special_tokens", "any"},
+    {"frequency_penalty", "0"},
+    {"presence_penalty", "0"},
+    {"length_penalty", "1"},
+    {"min_tokens", "0"},
+    {"use_beam_search", "false"},
+    {"include_stop_str_in_output", "false"},
+    {"return_tokens_as_token_ids", "false"},
+    {"skip_special_tokens", "true"},
+    {"add_generation_prompt", "true"},
+    {"continue_final_message", "false"},
+    {"logit_bias", "{}"},
+    {"tools", "[]"},
+    {"functions", "[]"},
+    {"tool_choice", "\"none\""},
+    {"tool_choice", "\"auto\""},
+    {"function_call", "\"none\""},
+    {"function_call", "\"auto\""},
+    {"suffix", "\"\""},
+    {"modalities", "[\"text\"]"},
+    {"response_format", "{\"type\": \"text\"}"},
+};
+
+std::span<const std::string_view> known_members(CallKind kind) {
+  static constexpr std::string_view kCompletion[] = {
+      "model", "prompt", "n",          "best_of",    "temperature",        "top_p",
+      "min_p", "top_k",  "ignore_eos", "stop",       "repetition_penalty", "stop_token_ids",
+      "seed",  "stream", "logprobs",   "max_tokens", "add_special_tokens", "stream_options",
+      "echo"};
+  static constexpr std::string_view kChat[] = {"model",
+                                               "messages",
+                                               "n",
+                                               "best_of",
+                                               "temperature",
+                                               "top_p",
+                                               "min_p",
+                                               "top_k",
+                                               "ignore_eos",
+                                               "stop",
+                                               "repetition_penalty",
+                                               "stop_token_ids",
+                                               "seed",
+                                               "stream",
+                                               "logprobs",
+                                               "max_tokens",
+                                               "add_special_tokens",
+                                               "stream_options",
+                                               "metadata",
+                                               "top_logprobs",
+                                               "max_completion_tokens",
+                                               "chat_template_kwargs"};
+  static constexpr std::string_view kTrajectories[] = {
+      "model",   "prompts", "n",          "best_of",       "temperature",        "top_p",
+      "min_p",   "top_k",   "ignore_eos", "stop",          "repetition_penalty", "stop_token_ids",
+      "seed",    "stream",  "max_tokens", "param_version", "add_special_tokens", "version_gap_max",
+      "metadata"};
+  switch (kind) {
+    case CallKind::kCompletion: return kCompletion;
+    case CallKind::kChat: return kChat;
+    case CallKind::kTrajectories: break;
   }
-  for (const char* name : {"logit_bias", "tools", "suffix", "functions"}) {
-    const Json* value = member(json, name);
-    if (value != nullptr && !value->empty()) {
-      throw Wrong{.why = fmt::format("'{}' is not supported; leave it out", name)};
+  return kTrajectories;
+}
+
+/// Refuses what is neither one of `known` nor asks for what is done anyway.
+void refuse_what_is_not_known(const Json& json, std::span<const std::string_view> known) {
+  for (const auto& [name, value] : json.items()) {
+    if (value.is_null() || std::ranges::find(known, name) != known.end()) continue;
+    bool has_meaning = true, is_named = false;
+    for (const Meaningless& one : kMeaningless) {
+      if (one.name != name) continue;
+      is_named = true;
+      // An empty list, object or text asks for nothing, either.
+      const bool empty = (value.is_structured() && value.empty()) || value == "";
+      if (one.value == "any" || empty || value == Json::parse(one.value)) has_meaning = false;
     }
-  }
-  if (const Json* format = member(json, "response_format")) {
-    if (!format->is_object() || format->value("type", "") != "text") {
-      throw Wrong{.why = "'response_format' is not supported; leave it out"};
-    }
+    if (!has_meaning) continue;
+    if (is_named) throw Wrong{.why = fmt::format("'{}' is not supported but for its default; leave it out", name)};
+    throw Wrong{.why = fmt::format("'{}' is not known here; leave it out, or is it '{}'?",
+                                   printable(cut_text(name, 80)), nearest_name(name, known))};
   }
 }
 
@@ -203,7 +292,7 @@ CompletionCall read(const Json& json, CallKind kind, const ServedModel& model) {
                                                printable(cut_text(name->get<std::string>(), 80)), model.name)};
     }
   }
-  refuse_what_is_not_known(json);
+  refuse_what_is_not_known(json, known_members(kind));
   CompletionCall call;
   call.kind = kind;
   switch (kind) {
@@ -274,17 +363,25 @@ CompletionCall read(const Json& json, CallKind kind, const ServedModel& model) {
     longest = std::max(longest, prompt.size());
   }
   if (longest >= model.context_max) {
-    throw Wrong{Errc::kTooLarge, fmt::format("a prompt has {} tokens, and the context {}", longest, model.context_max)};
+    throw Wrong{Errc::kTooLarge,
+                fmt::format("this model's maximum context length is {} tokens, and a prompt has {}: the context is too "
+                            "small for it and an answer",
+                            model.context_max, longest)};
   }
   const std::size_t room = model.context_max - longest;
   const char* name = kind == CallKind::kChat && member(json, "max_completion_tokens") != nullptr
                          ? "max_completion_tokens"
                          : "max_tokens";
   const std::size_t absent = kind == CallKind::kCompletion ? std::min(kTokensDefault, room) : room;
-  request.tokens_max = whole(json, name, absent, 1, 1'000'000'000);
+  // Of an echo, whose prompt may be all that is wanted.
+  const std::size_t least = call.echo ? 0 : 1;
+  request.tokens_max = whole(json, name, absent, least, 1'000'000'000);
+  call.prompt_only = request.tokens_max == 0;
+  request.tokens_max = std::max<std::size_t>(request.tokens_max, 1);
   if (request.tokens_max > room) {
-    throw Wrong{Errc::kTooLarge, fmt::format("'{}' is {}; with a prompt of {} tokens the context of {} leaves {}", name,
-                                             request.tokens_max, longest, model.context_max, room)};
+    throw Wrong{Errc::kTooLarge, fmt::format("this model's maximum context length is {} tokens; '{}' is {}, and with a "
+                                             "prompt of {} tokens the context leaves {}",
+                                             model.context_max, name, request.tokens_max, longest, room)};
   }
   return call;
 }
@@ -304,10 +401,13 @@ Result<CompletionCall> read_completion_call(const Json& json, CallKind kind, con
 Result<std::vector<TokenId>> read_text_to_tokenize(const Json& json, const ServedModel& model) {
   try {
     if (!json.is_object()) throw Wrong{.why = "the body is no JSON object"};
+    static constexpr std::string_view kKnown[] = {"model", "prompt", "messages", "add_special_tokens",
+                                                  "chat_template_kwargs"};
+    refuse_what_is_not_known(json, kKnown);
     if (member(json, "messages") != nullptr) return chat_prompt(json, model);
     const Json* prompt = member(json, "prompt");
     if (prompt == nullptr || !prompt->is_string()) throw Wrong{.why = "'prompt' is missing, or no text"};
-    return encoded(prompt->get<std::string>(), model, true);
+    return encoded(prompt->get<std::string>(), model, flag(json, "add_special_tokens", true));
   } catch (const Wrong& wrong) {
     return fail(wrong.code, Op::kParse, wrong.why);
   } catch (const Json::exception& error) {

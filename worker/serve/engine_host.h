@@ -85,8 +85,8 @@ class EngineHost {
   std::map<RequestId, Sink> sinks_;
   const std::function<void(const std::string&)> say_;
   std::string digest_;
-  Installs installs_;          // those refused by the engine; the follower counts its own
-  std::string last_refusal_;   // until a version is taken
+  Installs installs_;         // those refused by the engine; the follower counts its own
+  std::string last_refusal_;  // until a version is taken
   std::vector<Waiting> waiting_;
   bool is_paused_ = false;
   bool is_ending_ = false;  // what has begun is being aborted, or waited for

@@ -42,6 +42,16 @@ bool has_body(const HttpRequest& request) {
   return call_kind_of(request.path) || std::ranges::find(kPaths, request.path) != std::end(kPaths);
 }
 
+/// What `path` takes; "" if there is nothing at it.
+std::string_view methods_of(const HttpRequest& request) {
+  constexpr std::string_view kRead[] = {"/health",  "/liveness",           "/v1/models",
+                                        "/metrics", "/get_weight_version", "/is_paused"};
+  const std::string_view path = request.path;
+  if (has_body(request) || path == "/pause" || path == "/resume") return "POST";
+  const bool is_read = std::ranges::find(kRead, path) != std::end(kRead) || path.starts_with(kModelPath);
+  return is_read ? "GET, HEAD" : "";
+}
+
 }  // namespace
 
 Surface::Surface(std::unique_ptr<Engine> engine, std::unique_ptr<VersionFollower> versions,
@@ -75,12 +85,14 @@ Result<std::unique_ptr<Surface>> Surface::start(std::unique_ptr<Engine> engine,
 }
 
 void Surface::handle(HttpRequest request, HttpResponder responder) {
+  if (request.path == kModelPath) request.path.pop_back();
   const std::string& path = request.path;
+  const std::string_view methods = methods_of(request);
+  if (!methods.empty() && methods.substr(0, methods.find(',')) != request.method) {
+    responder.send(http_wrong_method(request.method, methods));
+    return;
+  }
   if (has_body(request)) {
-    if (request.method != "POST") {
-      responder.send(http_error(405, "this path takes POST"));
-      return;
-    }
     struct Job {
       HttpRequest request;
       HttpResponder responder;
@@ -104,8 +116,6 @@ void Surface::handle(HttpRequest request, HttpResponder responder) {
     post([this] { return version(); }, std::move(responder));
   } else if (path == "/is_paused") {
     post([this] { return json_response({{"is_paused", host_.is_paused()}}); }, std::move(responder));
-  } else if ((path == "/pause" || path == "/resume") && request.method != "POST") {
-    responder.send(http_error(405, "this path takes POST"));
   } else if (path == "/pause") {
     const std::string mode = request.query_value("mode").value_or("abort");
     post([this, mode] { return pause(mode); }, std::move(responder));
