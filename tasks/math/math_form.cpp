@@ -30,6 +30,34 @@ std::size_t closing_bracket(string_view text) {
   return string_view::npos;
 }
 
+/// Whether a word behind a number makes it another one: "5 million", "5 squared".
+bool changes_value(string_view text) {
+  static constexpr string_view kWords[] = {"and",     "billion", "cubed",    "dozen", "factorial", "half",
+                                           "hundred", "million", "minus",    "or",    "over",      "pi",
+                                           "plus",    "squared", "thousand", "times", "to",        "trillion"};
+  for (std::size_t i = 0; i < text.size();) {
+    std::size_t end = i;
+    while (end < text.size() && is_ascii_letter(text[end])) ++end;
+    const std::string word = ascii_lower(text.substr(i, end - i));
+    if (std::ranges::find(kWords, word) != std::end(kWords)) return true;
+    i = end + 1;
+  }
+  return false;
+}
+
+/// Whether `text` begins with a superscript, a fraction, or a sign between numbers: no unit, but behind one, "cm²".
+bool begins_with_sign(string_view text) {
+  static constexpr string_view kSigns[] = {"\u00b1", "\u00b2", "\u00b3", "\u00b9", "\u00bc", "\u00bd",
+                                           "\u00be", "\u00d7", "\u00f7", "\u03c0", "\u221a", "\u221e"};
+  // U+2070 to U+207F, and U+2150 to U+215F.
+  const auto is_third = [&](char least) {
+    return text.size() > 2 && static_cast<unsigned char>(text[2]) >= static_cast<unsigned char>(least);
+  };
+  if (text.starts_with("\xe2\x81") && is_third('\xb0')) return true;
+  if (text.starts_with("\xe2\x85") && is_third('\x90') && !is_third('\xa0')) return true;
+  return std::ranges::any_of(kSigns, [&](string_view sign) { return text.starts_with(sign); });
+}
+
 /// "x" of a bare "2x", "y" of "3 y": no unit that anybody writes so. `text` is what follows the number.
 bool is_variable(string_view text, std::string letters) {
   if (text.find('\\') != string_view::npos) return false;
@@ -41,10 +69,12 @@ bool is_variable(string_view text, std::string letters) {
 
 /// The letters of what follows a number, or nothing if that is no unit.
 std::optional<std::string> read_unit(string_view text) {
+  if (changes_value(text)) return std::nullopt;
   std::string unit;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     const bool is_ascii = static_cast<unsigned char>(c) < 0x80;
+    if (!is_ascii && unit.empty() && begins_with_sign(text.substr(i))) return std::nullopt;
     if (is_ascii_letter(c) || !is_ascii) {
       unit += c;
     } else if (c == '\\') {

@@ -177,11 +177,11 @@ TEST(MathAnswer, AutoLooksAtTheMostExplicitPlace) {
 }
 
 TEST(MathAnswer, TheTruthItselfIsTheAnswerWhereverItStands) {
-  for (const std::string truth :
-       {"x^2+1",        "2:30",     "3+4i",     "(1, x)",      "x = 1, y = 2", "2x",  "a_1 = 3",
-        "\\frac{x}{2}", "n!",       "3 \\pm 2", "[1, 2)",      "y = 2x + 1",   "5",   "knight",
-        "10 or 12",     "x \\le 5", "2^n",      "\\sqrt{x+1}", "12 m",         "3/4", "1,000",
-        "(C)",          "Evelyn",   "7:5",      "AB = 5",      "1011_2"}) {
+  for (const std::string truth : {"x^2+1",   "2:30",         "3+4i",      "(1, x)",   "x = 1, y = 2", "2x",
+                                  "a_1 = 3", "\\frac{x}{2}", "n!",        "3 \\pm 2", "[1, 2)",       "y = 2x + 1",
+                                  "5",       "knight",       "10 or 12",  "x \\le 5", "2^n",          "\\sqrt{x+1}",
+                                  "12 m",    "3/4",          "1,000",     "(C)",      "Evelyn",       "7:5",
+                                  "AB = 5",  "5 million",    "5 squared", "3\u00b2",  "1011_2"}) {
     for (const std::string form : {"#### ", "The answer is ", "Answer: ", "so\n#### ", ""}) {
       EXPECT_TRUE(is_correct_answer(form + truth, truth, AnswerMethod::kAuto)) << form << truth;
     }
@@ -190,12 +190,22 @@ TEST(MathAnswer, TheTruthItselfIsTheAnswerWhereverItStands) {
 }
 
 TEST(MathAnswer, APartOfAFormulaIsNoAnswer) {
-  for (const auto& [said, truth] : std::vector<std::pair<std::string, std::string>>{
-           {"x^2+1", "2"},      {"x^2+1", "1"},       {"2:30", "2"},         {"2:30", "30"},    {"3+4i", "3"},
-           {"3+4i", "4"},       {"2x", "2"},          {"x = 1, y = 2", "1"}, {"3 or 4", "3"},   {"3 and 4", "3"},
-           {"not 5", "5"},      {"more than 5", "5"}, {"a_1", "1"},          {"2^n", "2"},      {"f(3)", "3"},
-           {"3 < x", "3"},      {"1, y", "1"},        {"x2", "2"},           {"3 \\pm 2", "3"}, {"7/x", "7"},
-           {"2\\sqrt{x}", "2"}, {"negative 5", "5"}}) {
+  for (const auto& [said, truth] :
+       std::vector<std::pair<std::string, std::string>>{{"x^2+1", "2"},        {"x^2+1", "1"},
+                                                        {"2:30", "2"},         {"2:30", "30"},
+                                                        {"3+4i", "3"},         {"3+4i", "4"},
+                                                        {"2x", "2"},           {"x = 1, y = 2", "1"},
+                                                        {"3 or 4", "3"},       {"3 and 4", "3"},
+                                                        {"not 5", "5"},        {"more than 5", "5"},
+                                                        {"a_1", "1"},          {"2^n", "2"},
+                                                        {"f(3)", "3"},         {"3 < x", "3"},
+                                                        {"1, y", "1"},         {"x2", "2"},
+                                                        {"3 \\pm 2", "3"},     {"7/x", "7"},
+                                                        {"2\\sqrt{x}", "2"},   {"negative 5", "5"},
+                                                        {"5 million", "5"},    {"5 squared", "5"},
+                                                        {"3\u00b2", "3"},      {"5 million dollars", "5"},
+                                                        {"5 and a half", "5"}, {"3\u2074", "3"},
+                                                        {"3\u00bd", "3"},      {"2\u03c0", "2"}}) {
     for (const std::string form : {"#### ", "The answer is ", "Answer: "}) {
       EXPECT_FALSE(is_correct_answer(form + said, truth, AnswerMethod::kAuto)) << form << said << " for " << truth;
     }
@@ -206,8 +216,9 @@ TEST(MathAnswer, APartOfAFormulaIsNoAnswer) {
 }
 
 TEST(MathAnswer, WordsAndUnitsBesideANumberAreNone) {
-  for (const std::string said : {"18 apples", "**18**", "18 apples per day.", "exactly 18", "18, because 5 is odd.",
-                                 "18 (4 are lost)", "$18$ apples", "18 square-feet", "18个"}) {
+  for (const std::string said :
+       {"18 apples", "**18**", "18 apples per day.", "exactly 18", "18, because 5 is odd.", "18 (4 are lost)",
+        "$18$ apples", "18 square-feet", "18 cm\u00b2", "18 pieces", "18 oranges", "18个"}) {
     EXPECT_TRUE(is_correct_answer("#### " + said, "18", AnswerMethod::kAuto)) << said;
   }
 }
