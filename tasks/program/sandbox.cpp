@@ -46,17 +46,25 @@ constexpr std::uint32_t kForeignCalls = 0x80000000;
 #endif
 
 /// What the kernel runs at each system call. A name space keeps no socket of the file system out of reach, not even
-/// one that is made later; so there are no Unix sockets to connect with, and no other way to get one.
+/// one that is made later; so there are no Unix sockets to connect with, and no other way to get one. Of a pair only a
+/// connected kind is made: one of datagrams sends to any address.
 std::string system_call_filter() {
   constexpr std::uint32_t kRefused = SECCOMP_RET_ERRNO | EACCES, kMissing = SECCOMP_RET_ERRNO | ENOSYS;
   constexpr std::uint32_t kFirstArgument = offsetof(seccomp_data, args);
-  const std::array<sock_filter, 11> filter{{
+  constexpr std::uint32_t kSecondArgument = kFirstArgument + sizeof(std::uint64_t);
+  constexpr std::uint32_t kSocketType = 0xf;  // the rest are flags
+  const std::array<sock_filter, 16> filter{{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 0, 7),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 0, 12),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kForeignCalls, 5, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 5, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 2),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kForeignCalls, 10, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 10, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 5, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 6),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kSecondArgument),
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, kSocketType),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOCK_STREAM, 3, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOCK_SEQPACKET, 2, 3),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFirstArgument),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 1, 0),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),

@@ -308,13 +308,16 @@ def connects():
     return True
 found = [can(connects), can(lambda: os.listdir("{}")), can(lambda: open("{}").read()), can(lambda: os.listdir("/dev/shm")),
          can(lambda: os.listdir("/run")), os.geteuid() == 0, can(lambda: socket.socket(socket.AF_UNIX)),
-         can(lambda: open("/work-of-root", "w"))]
+         can(lambda: open("/work-of-root", "w")),
+         can(lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)),
+         can(lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW))]
 class Found(Task):
     name = "found"
     metadata = ["found"]
     def prompt(self, index): return str(found), dict(found=str(found))
     def score(self, metadata, response): return 0.0, False
 a, b = socket.socketpair()
+c, d = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 serve(Found())
 )",
                     WEIGHTCAST_SOURCE "/python", api, state, keys));
@@ -324,7 +327,8 @@ serve(Found())
     GTEST_SKIP() << task.error().message();
   }
   ASSERT_TRUE(task.has_value()) << task.error().message();
-  EXPECT_EQ((*task)->prompt(0).value().messages[0].content, "[False, False, False, False, False, False, False, False]");
+  EXPECT_EQ((*task)->prompt(0).value().messages[0].content,
+            "[False, False, False, False, False, False, False, False, False, False]");
   ::close(listener);
 }
 
