@@ -15,10 +15,11 @@ constexpr std::string_view kHello = "GET /hello HTTP/1.1\r\n\r\n";
 
 TEST_F(ServerTest, RefusesConnectionsAboveTheCap) {
   start(HttpLimits{.connections_max = 3});
-  std::deque<RawClient> held;
+  std::deque<RawClient> busy;
+  std::deque<Held> held;
   for (int i = 0; i < 3; ++i) {
-    held.push_back(ask("/hello"));
-    EXPECT_THAT(held.back().hear_until("hello"), StartsWith("HTTP/1.1 200"));
+    busy.push_back(ask("/wait"));
+    held.push_back(take());
   }
   RawClient above = ask("/hello");
   const std::string refusal = above.hear_all();
@@ -26,11 +27,39 @@ TEST_F(ServerTest, RefusesConnectionsAboveTheCap) {
   EXPECT_THAT(refusal, HasSubstr("Retry-After: 1\r\n"));
   EXPECT_EQ(server_->stats().refused_over_cap, 1u);
 
-  held.pop_front();
+  held.front().responder.send({});
   EXPECT_TRUE(eventually([&] {
     RawClient next = dial();
     return next.say(kHello) && next.hear_until("\r\n").starts_with("HTTP/1.1 200");
   }));
+}
+
+TEST_F(ServerTest, WhoHasBeenAnsweredMakesWayForWhoComes) {
+  start(HttpLimits{.connections_max = 8});  // 6 of one host
+  RawClient busy = ask("/wait");
+  const Held held = take();
+  std::deque<RawClient> idle;
+  for (int i = 0; i < 5; ++i) {
+    idle.push_back(ask("/hello"));
+    EXPECT_THAT(idle.back().hear_until("hello"), StartsWith("HTTP/1.1 200"));
+  }
+  for (int i = 0; i < 20; ++i) {
+    RawClient next = ask("/hello");
+    EXPECT_THAT(next.hear_until("hello"), StartsWith("HTTP/1.1 200")) << i;
+  }
+  EXPECT_TRUE(idle.front().ended());
+  EXPECT_FALSE(held.responder.gone());
+  EXPECT_EQ(server_->stats().refused_over_cap, 0u);
+}
+
+TEST_F(ServerTest, RefusesABodyThatIsCoded) {
+  start();
+  RawClient coded = saying("POST /echo HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nxx");
+  const std::string refusal = coded.hear_until("}}");
+  EXPECT_THAT(refusal, StartsWith("HTTP/1.1 415"));
+  EXPECT_THAT(refusal, HasSubstr("Content-Encoding"));
+  RawClient plain = saying("POST /echo HTTP/1.1\r\nContent-Encoding: identity\r\nContent-Length: 2\r\n\r\nxx");
+  EXPECT_THAT(plain.hear_until("\r\n\r\nxx"), StartsWith("HTTP/1.1 200"));
 }
 
 TEST_F(ServerTest, StaysWithinItsCapUnderAFlood) {
@@ -60,10 +89,11 @@ TEST_F(ServerTest, SilentConnectionsMakeWayAndOthersDoNot) {
 
 TEST_F(ServerTest, OneHostLeavesRoomForOthers) {
   start(HttpLimits{.connections_max = 8});
-  std::deque<RawClient> held;
+  std::deque<RawClient> busy;
+  std::deque<Held> held;
   for (int i = 0; i < 6; ++i) {
-    held.push_back(ask("/hello"));
-    EXPECT_THAT(held.back().hear_until("hello"), StartsWith("HTTP/1.1 200"));
+    busy.push_back(ask("/wait"));
+    held.push_back(take());
   }
   RawClient above = ask("/hello");
   EXPECT_THAT(above.hear_all(), StartsWith("HTTP/1.1 503"));

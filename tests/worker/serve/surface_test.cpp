@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <future>
@@ -105,6 +106,70 @@ TEST_F(SurfaceTest, StopsAtAStringAndNeverStreamsPartOfIt) {
   std::string streamed;
   for (const Json& event : stream("/v1/completions", body)) streamed += event["choices"][0]["text"].get<std::string>();
   EXPECT_EQ(streamed, cut);
+}
+
+/// A model that says a text, a byte after the other.
+class ScriptedModel final : public EngineModel {
+ public:
+  ScriptedModel(const ModelConfig& config, std::string text)
+      : config_(config), text_(std::move(text)), logits_(static_cast<std::size_t>(config.vocab_size)) {}
+
+  const ModelConfig& config() const override { return config_; }
+  std::uint64_t block_bytes() const override { return 0; }
+  std::uint32_t blocks() const override { return 64; }
+  std::uint64_t weight_bytes() const override { return 0; }
+  void copy_block(BlockId, BlockId, std::size_t) override {}
+  void forward(std::span<const SequenceStep> steps, const LogitsSink& sink) override {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].logits != SequenceStep::Logits::kLast) continue;
+      std::ranges::fill(logits_, -100.0F);
+      logits_[static_cast<unsigned char>(text_[said_++ % text_.size()])] = 100;
+      sink(i, steps[i].ids.size() - 1, logits_);
+    }
+  }
+  Status set_weights(std::shared_ptr<const EngineWeights>) override { return {}; }
+
+ private:
+  const ModelConfig config_;
+  const std::string text_;
+  std::size_t said_ = 0;
+  std::vector<float> logits_;
+};
+
+TEST_F(SurfaceTest, NoChunkOfAStreamEndsWithinACharacter) {
+  const std::string text = "a\U0001F600\u0416b\u20AC\U0001F600";
+  // As many bytes are held back as a stop string has, less one, so that the cut falls at each place of each character.
+  for (const std::string stop : {"x", "xy", "xyz", "\u0416.", "xyzxy", "\U0001F600x"}) {
+    EngineOptions engine_options;
+    engine_options.token_bytes = [this](TokenId token) {
+      return tokenizer_->decode(std::span(&token, 1), {.skip_special_tokens = true, .begins = false})
+          .value_or(std::string());
+    };
+    auto engine = Engine::make(std::make_unique<ScriptedModel>(config_, text), Version{7}, engine_options);
+    ASSERT_TRUE(engine.has_value());
+    SurfaceOptions options;
+    options.model_name = "tiny";
+    auto started = Surface::start(std::move(*engine), nullptr, tokenizer_, options);
+    ASSERT_TRUE(started.has_value());
+    surface_ = std::move(*started);
+    client_ = std::move(*HttpClient::make({.server = surface_->endpoint()}));
+    std::string streamed;
+    std::vector<int> offsets;
+    for (const Json& event : stream("/v1/completions", {{"prompt", "\u20AC:"},
+                                                        {"max_tokens", text.size()},
+                                                        {"temperature", 0},
+                                                        {"echo", true},
+                                                        {"logprobs", 0},
+                                                        {"stop", stop}})) {
+      const std::string piece = event["choices"][0]["text"];
+      EXPECT_EQ(piece.find("\uFFFD"), std::string::npos) << stop << ": " << piece;
+      streamed += piece;
+      for (const int offset : event["choices"][0]["logprobs"]["text_offset"]) offsets.push_back(offset);
+    }
+    EXPECT_EQ(streamed, "\u20AC:" + text) << stop;
+    // In characters, which the prompt's are before the answer's.
+    EXPECT_EQ(offsets, (std::vector<int>{0, 0, 0, 1, 2, 3, 3, 3, 3, 4, 4, 5, 6, 6, 6, 7, 7, 7, 7})) << stop;
+  }
 }
 
 TEST_F(SurfaceTest, ChatsInQwensTemplate) {
@@ -250,6 +315,86 @@ TEST_F(SurfaceTest, GivesLogProbabilitiesOfAllTokens) {
   }
 }
 
+TEST_F(SurfaceTest, RefusesMembersThatItDoesNotKnow) {
+  for (const auto& [path, body, why] : std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"/v1/completions", R"({"prompt": "a", "max_token": 3})", "'max_tokens'"},
+           {"/v1/completions", R"({"prompt": "a", "guided_regex": "x"})", "'guided_regex' is not known"},
+           {"/v1/completions", R"({"prompt": "a", "messages": []})", "'messages'"},
+           {"/v1/completions", R"({"prompt": "a", "min_tokens": 3})", "'min_tokens'"},
+           {"/v1/completions", R"({"prompt": "a", "skip_special_tokens": false})", "'skip_special_tokens'"},
+           {"/v1/completions", R"({"prompt": "a", "logit_bias": {"5": 1}})", "'logit_bias'"},
+           {"/v1/chat/completions", R"({"messages": [], "tools": [{}]})", "'tools'"},
+           {"/v1/chat/completions", R"({"messages": [], "response_format": {"type": "json_object"}})",
+            "'response_format'"},
+           {"/v1/rl/trajectories", R"({"prompts": [[1]], "param_versions": 7})", "'param_version'"},
+           {"/tokenize", R"({"prompt": "a", "add_special_token": false})", "'add_special_tokens'"},
+       }) {
+    const HttpResponse response = call(path, body);
+    EXPECT_EQ(response.status, 400u) << body;
+    EXPECT_THAT(response.body, HasSubstr(why)) << body;
+  }
+}
+
+TEST_F(SurfaceTest, TakesMembersThatAskForWhatIsDoneAnyway) {
+  const Json both = {{"model", "tiny"},
+                     {"max_tokens", 2},
+                     {"n", 1},
+                     {"seed", 1},
+                     {"user", "u"},
+                     {"frequency_penalty", 0.0},
+                     {"presence_penalty", 0},
+                     {"logit_bias", nullptr},
+                     {"stop", nullptr},
+                     {"top_k", -1},
+                     {"min_p", 0.0},
+                     {"repetition_penalty", 1.0},
+                     {"length_penalty", 1.0},
+                     {"return_token_ids", true},
+                     {"ignore_eos", true},
+                     {"stop_token_ids", {258}},
+                     {"skip_special_tokens", true},
+                     {"stream", false}};
+  Json completion = both, chat = both;
+  completion.update({{"prompt", "a"}, {"echo", false}, {"logprobs", 1}, {"suffix", nullptr}, {"best_of", 1}});
+  chat.erase("max_tokens");
+  chat.update({{"messages", {{{"role", "developer"}, {"content", "be brief"}}, {{"role", "user"}, {"content", "hi"}}}},
+               {"max_completion_tokens", 2},
+               {"logprobs", true},
+               {"top_logprobs", 1},
+               {"metadata", {{"run", "7"}}},
+               {"tools", Json::array()},
+               {"tool_choice", "none"},
+               {"response_format", {{"type", "text"}}},
+               {"store", false}});
+  post("/v1/completions", completion);
+  post("/v1/chat/completions", chat);
+  EXPECT_EQ(post("/tokenize", {{"prompt", "abc"}, {"add_special_tokens", false}})["count"], 3);
+}
+
+TEST_F(SurfaceTest, EchoesAPromptWithoutAnAnswer) {
+  const Json body = {{"prompt", "abc"}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 0}};
+  const Json answer = post("/v1/completions", body);
+  EXPECT_EQ(answer["choices"][0]["text"], "abc");
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(answer["choices"][0]["logprobs"]["token_logprobs"].size(), 3u);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 0);
+  std::string streamed;
+  for (const Json& event : stream("/v1/completions", body)) streamed += event["choices"][0]["text"].get<std::string>();
+  EXPECT_EQ(streamed, "abc");
+  EXPECT_EQ(call("/v1/completions", R"({"prompt": "abc", "max_tokens": 0})").status, 400u);
+}
+
+TEST_F(SurfaceTest, SaysWhichMethodsAPathTakes) {
+  for (const char* path : {"/v1/models", "/v1/models/", "/v1/models/tiny", "/health", "/metrics", "/is_paused"}) {
+    EXPECT_EQ(call(path, "", "DELETE").status, 405u) << path;
+    EXPECT_EQ(call(path, "", "OPTIONS").status, 204u) << path;
+    EXPECT_EQ(call(path, "", "GET").status, 200u) << path;
+  }
+  EXPECT_EQ(call("/v1/models/%74iny", "", "GET").status, 200u);
+  EXPECT_EQ(call("/v1/completions", "", "OPTIONS").status, 204u);
+  EXPECT_EQ(call("/v1/completions", "", "DELETE").status, 405u);
+}
+
 TEST_F(SurfaceTest, RefusesWhatAStrangerSends) {
   for (const auto& [body, status, why] : std::vector<std::tuple<std::string, unsigned, std::string>>{
            {"nonsense", 400, "JSON"},
@@ -266,7 +411,7 @@ TEST_F(SurfaceTest, RefusesWhatAStrangerSends) {
            {R"({"prompt": "a", "n": 1000000000})", 400, "'n'"},
            {R"({"prompt": "a", "n": 0})", 400, "'n'"},
            {R"({"prompt": "a", "max_tokens": "many"})", 400, "'max_tokens'"},
-           {R"({"prompt": "a", "max_tokens": 5000})", 400, "context"},
+           {R"({"prompt": "a", "max_tokens": 5000})", 400, "maximum context length is 1024"},
            {R"({"prompt": "a", "temperature": -1})", 400, "temperature"},
            {R"({"prompt": "a", "temperature": "hot"})", 400, "'temperature'"},
            {R"({"prompt": "a", "top_p": 7})", 400, "top_p"},
@@ -275,7 +420,7 @@ TEST_F(SurfaceTest, RefusesWhatAStrangerSends) {
            {R"({"prompt": "a", "logprobs": 1000})", 400, "'logprobs'"},
            {R"({"prompt": "a", "stream": 1})", 400, "'stream'"},
            {R"({"prompt": "a", "presence_penalty": 1})", 400, "'presence_penalty'"},
-           {"{\"prompt\": \"" + std::string(2000, 'x') + "\"}", 400, "context"},
+           {"{\"prompt\": \"" + std::string(2000, 'x') + "\"}", 400, "maximum context length is 1024"},
            {"{\"prompt\": \"\xff\xfe\"}", 400, "JSON"},
        }) {
     const HttpResponse response = call("/v1/completions", body);
