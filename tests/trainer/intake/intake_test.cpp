@@ -394,7 +394,7 @@ TEST_F(IntakeTest, RefusesBadCallsWithTheirReason) {
   refused("/v1/heartbeats", "{\"worker\": \"a\", \"held\": [[7], []]}", 400, "'held'");
   refused("/v1/heartbeats", "{\"worker\": \"a\", \"held\": [[7, -1]]}", 400, "'held'");
   refused("/v1/starts", "{\"worker\": \"a\", \"groups\": 1, \"first_sequence\": 0, \"life\": 7}", 400, "'life'");
-  refused("/v1/run", "", 405, "method");
+  refused("/v1/run", "", 405, "this path takes GET, HEAD");
   refused("/nowhere", "", 404, "/v1/run");
 }
 

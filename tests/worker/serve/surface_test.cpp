@@ -121,10 +121,12 @@ class ScriptedModel final : public EngineModel {
   void copy_block(BlockId, BlockId, std::size_t) override {}
   void forward(std::span<const SequenceStep> steps, const LogitsSink& sink) override {
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (steps[i].logits != SequenceStep::Logits::kLast) continue;
+      const std::size_t last = steps[i].ids.size() - 1;
       std::ranges::fill(logits_, -100.0F);
+      if (steps[i].logits == SequenceStep::Logits::kNone) continue;
+      for (std::size_t at = 0; steps[i].logits == SequenceStep::Logits::kAll && at < last; ++at) sink(i, at, logits_);
       logits_[static_cast<unsigned char>(text_[said_++ % text_.size()])] = 100;
-      sink(i, steps[i].ids.size() - 1, logits_);
+      sink(i, last, logits_);
     }
   }
   Status set_weights(std::shared_ptr<const EngineWeights>) override { return {}; }
