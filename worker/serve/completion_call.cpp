@@ -163,6 +163,7 @@ struct Meaningless {
 };
 constexpr Meaningless kMeaningless[] = {
     {"user", "any"},
+    {"algo", "any"},  // ECHO's call for trajectories says for which algorithm
     {"store", "any"},
     {"service_tier", "any"},
     {"safety_identifier", "any"},

@@ -438,7 +438,8 @@ TEST_F(SurfaceTest, RefusesWhatAStrangerSends) {
   EXPECT_EQ(call("/v1/models/tiny", "", "GET").status, 200u);
   EXPECT_EQ(call("/v1/models/huge", "", "GET").status, 404u);
   for (const auto& [body, why] : std::vector<std::pair<std::string, std::string>>{
-           {R"({"prompt": [1]})", "'prompts' is missing"},
+           {R"({"prompt": [1]})", "'prompt' is not known here; leave it out, or is it 'prompts'?"},
+           {"{}", "'prompts' is missing"},
            {R"({"prompts": [[1]], "stream": true})", "'stream'"},
            {R"({"prompts": [[1]], "param_version": -1})", "'param_version'"},
            {R"({"prompts": [[1]], "param_version": "newest"})", "'param_version'"},
