@@ -366,6 +366,8 @@ Causes: what kept the slowest worker
   disk            its disk wrote more slowly than chunks came, or read slowly what was there already
   applying        checking, decoding, switching
   lost parents    it left parents, and was without chunks until others fed it
+  unreachable     it could not dial whom it was to receive from
+  stalled         it stood still, and those that it fed left it
   joined late     it joined when the publication had begun
   reconnected     its process or its connection was gone meanwhile
   failed before   it could not install the version at first
