@@ -128,8 +128,11 @@ TEST_F(OneWorker, PortThatIsTakenIsNamed) {
 }
 
 TEST_F(OneWorker, StateDirectoryOfAnotherDaemonIsLeftAlone) {
-  EXPECT_THAT(cluster.run({"daemon", "--role", "origin", "--insecure", "--state", cluster.state("a")}),
+  EXPECT_THAT(cluster.run({"daemon", "--role", "worker", "--origin", cluster.address("origin"), "--insecure", "--state",
+                           cluster.state("a")}),
               Exits(1, cluster.state("a"), std::to_string(cluster.process("a").pid())));
+  EXPECT_THAT(cluster.run({"daemon", "--role", "origin", "--insecure", "--state", cluster.state("a")}),
+              Exits(2, cluster.state("a"), "it is the directory of a worker"));
   expect_still_works();
 }
 
