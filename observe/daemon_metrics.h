@@ -11,7 +11,7 @@
 namespace weightcast {
 
 /// What a daemon tells Prometheus. Of a fleet of any size as many lines: no label names a worker or a version.
-/// docs/OPERATING.md lists the names. `release`: of this program. Pure, but for what add_process_metrics() adds.
+/// docs/METRICS.md lists the names. `release`: of this program. Pure, but for what add_process_metrics() adds.
 /// `exported`: where a collector gets spans.
 [[nodiscard]] std::string daemon_metrics(const FleetState& state, const local::ReadyReply& ready,
                                          std::string_view release,

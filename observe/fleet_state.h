@@ -8,7 +8,7 @@
 
 namespace weightcast {
 
-/// What a daemon tells of itself and, at the origin, of the fleet, at one time. docs/OPERATING.md lists the JSON.
+/// What a daemon tells of itself and, at the origin, of the fleet, at one time. docs/METRICS.md lists the JSON.
 struct FleetState {
   std::int64_t unix_ms = 0;
   local::StatusReply status;

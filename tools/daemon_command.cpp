@@ -145,7 +145,7 @@ Status run(const DaemonSettings& given, const ReadSettingsAgain<DaemonSettings>&
 void add_daemon_command(const Commands& commands) {
   add_configured_command<DaemonSettings>(
       commands, {"daemon", "Run a node: the origin on the trainer's host, a worker on each inference host",
-                 "docs/OPERATING.md", daemon_fields, make_daemon_settings, run});
+                 "docs/SETTINGS.md", daemon_fields, make_daemon_settings, run});
 }
 
 }  // namespace weightcast

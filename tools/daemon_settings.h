@@ -24,7 +24,7 @@ struct DaemonSettings {
   std::vector<std::string> of_other_role;  ///< what was set, and means nothing to this node
 };
 
-/// The one description of the daemon's settings (docs/OPERATING.md).
+/// The one description of the daemon's settings (docs/SETTINGS.md).
 [[nodiscard]] std::vector<SettingField> daemon_fields(DaemonSettings& settings);
 
 /// What `settings` make; a later one wins. The state directory is at first WEIGHTCAST_STATE of the environment.

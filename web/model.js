@@ -1,5 +1,5 @@
 // What the page draws, from what the daemon tells. Pure: no document, no network, no clock. GET /status and /events
-// give the input (docs/OPERATING.md). Each function of a fleet leaves it as it is, but for the two that take an event.
+// give the input (docs/METRICS.md). Each function of a fleet leaves it as it is, but for the two that take an event.
 const Model = (() => {
   'use strict';
 

@@ -41,7 +41,7 @@ Json json_at(const Endpoint& server, const std::string& path) {
   return Json::parse(answer.body, nullptr, false);
 }
 
-/// What a page does with an event, as docs/OPERATING.md says.
+/// What a page does with an event, as docs/METRICS.md says.
 void apply(const Json& change, Json& state) {
   const auto update = [&](const char* list, const char* gone, const auto& is_same) {
     Json& all = state[list];

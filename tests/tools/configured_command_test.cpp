@@ -21,7 +21,7 @@ using testing::HasSubstr;
 /// A program whose one command is the daemon, which runs nothing here.
 class DaemonCommand : public testing::Test {
  protected:
-  DaemonCommand() { add_setting_options(*command_, daemon_fields(checked_), "docs/OPERATING.md", given_); }
+  DaemonCommand() { add_setting_options(*command_, daemon_fields(checked_), "docs/SETTINGS.md", given_); }
 
   Result<DaemonSettings> parse(std::string arguments) {
     app_.parse("daemon " + std::move(arguments));
@@ -152,11 +152,11 @@ TEST(SettingFields, ReadEachChoiceAndDefaultAsTheyWriteIt) {
 }
 
 TEST(DaemonDocument, HasTheTableOfTheDaemonsSettings) {
-  std::ifstream in(WEIGHTCAST_OPERATING_DOCUMENT);
+  std::ifstream in(WEIGHTCAST_SETTINGS_DOCUMENT);
   const std::string document{std::istreambuf_iterator<char>(in), {}};
   DaemonSettings defaults;
   EXPECT_THAT(document, HasSubstr(settings_table(daemon_fields(defaults))))
-      << "docs/OPERATING.md: put the output of `weightcast daemon --list-keys` there";
+      << "docs/SETTINGS.md: put the output of `weightcast daemon --list-keys` there";
 }
 
 TEST(DaemonSettings, NamesWhatMeansNothingToItsRole) {

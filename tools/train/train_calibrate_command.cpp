@@ -92,7 +92,7 @@ Status calibrate(const CalibrateFlags& flags) {
 void add_train_calibrate_command(const Commands& commands) {
   const auto [command, flags] = add_command<CalibrateFlags>(
       commands, "calibrate", "How long a training step takes that waits for nothing", calibrate);
-  add_setting_options(*command, config_fields(flags->checked), "docs/TRAINING.md", flags->given);
+  add_setting_options(*command, config_fields(flags->checked), "docs/SETTINGS.md", flags->given);
   command->add_flag("--json", flags->json, "Print {T_s, R, kappa, S, alpha}, the beginning of a pool for `plan`");
 }
 

@@ -52,7 +52,7 @@ Status train(const LearnerConfig&, const ReadSettingsAgain<LearnerConfig>&) {
 
 void add_train_run_command(const Commands& commands) {
   add_configured_command<LearnerConfig>(commands, {"run", "Train, or go on from the last checkpoint in output_dir",
-                                                   "docs/TRAINING.md", config_fields, make_config, train});
+                                                   "docs/SETTINGS.md", config_fields, make_config, train});
 }
 
 }  // namespace weightcast

@@ -40,7 +40,7 @@ Status run(const RolloutWorkerConfig& config, const ReadSettingsAgain<RolloutWor
 
 void add_worker_run_command(const Commands& commands) {
   add_configured_command<RolloutWorkerConfig>(
-      commands, {"run", "Generate rollouts for a learner, under the versions that arrive", "docs/WORKERS.md",
+      commands, {"run", "Generate rollouts for a learner, under the versions that arrive", "docs/SETTINGS.md",
                  worker_fields, make_worker_config, run});
 }
 

@@ -31,7 +31,7 @@ std::vector<SettingField> config_fields(LearnerConfig& c) {
       {"device", &c.device, "cpu, cuda or cuda:N: where the model computes and learns"},
       {"tf32", &c.tf32, "on a GPU: products of float32 matrices may round their factors to TF32"},
       {"task", &c.task, "where prompts and rewards come from", configured_task_names()},
-      {"task_options", &c.task_options, "options of the task (docs/TRAINING.md, Tasks)"},
+      {"task_options", &c.task_options, "options of the task (docs/TASKS.md)"},
       {"task_data", &c.task_data, "the task's file of problems"},
       {"model", &c.model, "a directory in Hugging Face's layout; empty: random weights of the sizes below"},
       {"init_hidden_size", &c.init_hidden_size, "of a model with random weights", 8, 65536},

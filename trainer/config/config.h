@@ -37,7 +37,7 @@ constexpr Words<2> words_of(AdvantageEstimator) { return {"grpo", "gae"}; }
 enum class Provision { kNone, kCost, kRandom };
 constexpr Words<3> words_of(Provision) { return {"none", "cost", "random"}; }
 
-/// What `weightcast-train run` reads. Names are those of keys in configuration files; docs/TRAINING.md lists them.
+/// What `weightcast-train run` reads. Names are those of keys in configuration files; docs/SETTINGS.md lists them.
 /// Versions, publish_interval, max_staleness and async_generation_ratio count training steps.
 struct LearnerConfig : ReplayOptions, EpisodeSettings, PolicyLossOptions {
   LearnerConfig();

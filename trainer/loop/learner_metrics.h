@@ -29,7 +29,7 @@ struct LearnerNow {
 };
 
 /// What a learner tells Prometheus: figures of its last training step, sums over the steps since its start, and what it
-/// has now. As many lines for any number of workers and steps. docs/OPERATING.md lists the names. Pure.
+/// has now. As many lines for any number of workers and steps. docs/METRICS.md lists the names. Pure.
 class LearnerMetrics {
  public:
   /// Upper ends of the staleness histogram's buckets, in training steps.

@@ -19,7 +19,7 @@ struct Installs {
   Duration check{};  ///< of a server: to compare its log-probabilities with our own
 };
 
-/// What Prometheus is told of an engine; docs/OPERATING.md lists the names.
+/// What Prometheus is told of an engine; docs/METRICS.md lists the names.
 void add_engine_metrics(MetricsText& text, const EngineStatus& status);
 
 /// The same of the version in use, 0 for none, and of those that came.

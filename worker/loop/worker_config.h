@@ -34,7 +34,7 @@ static_assert(to_string(WorkerBackend::kWeightcast) == to_string(BackendKind::kW
   return find_word<BackendKind>(to_string(backend));
 }
 
-/// What `weightcast-engine run` reads. Names are those of keys in configuration files; docs/WORKERS.md lists them. How
+/// What `weightcast-engine run` reads. Names are those of keys in configuration files; docs/SETTINGS.md lists them. How
 /// answers are sampled, and from which prompts, the learner says.
 struct RolloutWorkerConfig {
   LearnerClient::Options learner;

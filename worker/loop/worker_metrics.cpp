@@ -34,7 +34,7 @@ void WorkerMetrics::write(MetricsText& text) const {
   text.add("worker_rollouts_under_way", kGauge, "Rollouts that have begun and are neither sent nor given up.",
            now.under_way);
   text.family("worker_rollouts_total", kCounter,
-              "Attempts at rollouts that have ended, by what became of them (docs/OPERATING.md).");
+              "Attempts at rollouts that have ended, by what became of them (docs/METRICS.md).");
   for (const auto& [outcome, of] : kOutcomes) text.sample({{"outcome", outcome}}, now.loop.scheduler.*of);
   text.add("worker_failures_total", kCounter, "Prompts, answers and rewards that failed; the log has the last.",
            now.loop.failures);

@@ -253,10 +253,10 @@ TEST(LearnerConfig, PrintsAllKeys) {
 
 TEST(LearnerConfig, HasTheTableOfItsDocument) {
   LearnerConfig defaults;
-  std::ifstream in(WEIGHTCAST_TRAINING_DOCUMENT);
+  std::ifstream in(WEIGHTCAST_SETTINGS_DOCUMENT);
   const std::string document{std::istreambuf_iterator<char>(in), {}};
   EXPECT_THAT(document, HasSubstr(settings_table(config_fields(defaults))))
-      << "docs/TRAINING.md: put the output of `run --list-keys` there";
+      << "docs/SETTINGS.md: put the output of `run --list-keys` there";
   for (const Preset& preset : presets()) EXPECT_THAT(document, HasSubstr("`" + std::string(preset.name) + "`"));
 }
 

@@ -58,7 +58,7 @@ TEST(RolloutWorkerConfig, WritesEachSettingAsItReadsIt) {
 }
 
 TEST(RolloutWorkerConfig, TheDocumentListsEveryKey) {
-  std::ifstream in(WEIGHTCAST_WORKERS_DOCUMENT);
+  std::ifstream in(WEIGHTCAST_SETTINGS_DOCUMENT);
   const std::string document((std::istreambuf_iterator<char>(in)), {});
   RolloutWorkerConfig defaults;
   EXPECT_THAT(document, HasSubstr(settings_table(worker_fields(defaults))));
