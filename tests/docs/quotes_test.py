@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/EXPERIMENTS.md quotes no figure of a paper that bench/paper/quotes.toml has not, with its place and whether it is printed or derived."""
+"""bench/paper/EXPERIMENTS.md quotes no figure of a paper that bench/paper/quotes.toml has not, with its place and whether it is printed or derived."""
 
 import pathlib
 import re
@@ -35,7 +35,7 @@ def quoted(text):
 class Quotes(unittest.TestCase):
     def setUp(self):
         self.quotes = tomllib.loads((ROOT / "bench" / "paper" / "quotes.toml").read_text())["quote"]
-        self.text = (ROOT / "docs" / "EXPERIMENTS.md").read_text().split("\n## ", 1)[1]
+        self.text = (ROOT / "bench" / "paper" / "EXPERIMENTS.md").read_text().split("\n## ", 1)[1]
 
     def test_are_whole(self):
         papers = {"ECHO-2", "sparse patches", "ECHO", "ROLL Flash"}
@@ -47,11 +47,11 @@ class Quotes(unittest.TestCase):
 
     def test_are_all_that_the_document_quotes(self):
         known = {(one["kind"], figure) for one in self.quotes for figure in one["figures"]}
-        self.assertEqual(sorted(quoted(self.text) - known), [], "quoted in docs/EXPERIMENTS.md, and not in bench/paper/quotes.toml")
+        self.assertEqual(sorted(quoted(self.text) - known), [], "quoted in bench/paper/EXPERIMENTS.md, and not in bench/paper/quotes.toml")
 
     def test_are_quoted(self):
         known = {(one["kind"], figure) for one in self.quotes for figure in one["figures"]}
-        self.assertEqual(sorted(known - quoted(self.text)), [], "in bench/paper/quotes.toml, and not quoted in docs/EXPERIMENTS.md")
+        self.assertEqual(sorted(known - quoted(self.text)), [], "in bench/paper/quotes.toml, and not quoted in bench/paper/EXPERIMENTS.md")
 
 
 class Marks(unittest.TestCase):
