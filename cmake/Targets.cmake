@@ -9,19 +9,21 @@ function(weightcast_library name)
   set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# weightcast_test(NAME SOURCES... LINK targets... LABEL fast|sim|net|long|bench|vllm [THREADS] [MEMORY] [ALONE]
-#   [COST_S n] [SHARDS n] [APART sources...] [TEST_LIMIT_S n] [TIMEOUT_S n] [LAUNCHER program]): one GoogleTest program,
+# weightcast_test(NAME SOURCES... LINK targets... LABEL fast|sim|net|long|bench|vllm [THREADS] [MEMORY] [TORCH]
+#   [ALONE] [COST_S n] [SHARDS n] [APART sources...] [TEST_LIMIT_S n] [TIMEOUT_S n] [LAUNCHER program]): one GoogleTest program,
 # which is one ctest test; tests/test_main.cpp writes how each TEST in it ended.
 #   THREADS        it also runs under ThreadSanitizer, where its label is "threads"
 #   MEMORY         it also runs under AddressSanitizer, although its label is not "fast"
+#   TORCH          it takes LibTorch, so that no sanitizer's build has it
 #   ALONE          it measures rates, so nothing runs beside it
 #   COST_S         about how long it takes: ctest starts the longest first
 #   SHARDS         it is as many ctest tests, each with a share of the TESTs, which run beside each other
 #   LAUNCHER       runs the program; with status 77 it says that it cannot
 #   TEST_LIMIT_S   bounds one TEST, TIMEOUT_S the program
-# The targets tests_LABEL build all that the tests of a label take.
+# The targets tests_LABEL build all that the tests of a label take. Of those labelled fast, what no sanitizer's build has
+# is labelled plain, too: where AddressSanitizer runs the others, they need no second build.
 function(weightcast_test name)
-  cmake_parse_arguments(ARG "THREADS;MEMORY;ALONE" "LABEL;COST_S;SHARDS;TEST_LIMIT_S;TIMEOUT_S;LAUNCHER" "SOURCES;LINK;APART" ${ARGN})
+  cmake_parse_arguments(ARG "THREADS;MEMORY;TORCH;ALONE" "LABEL;COST_S;SHARDS;TEST_LIMIT_S;TIMEOUT_S;LAUNCHER" "SOURCES;LINK;APART" ${ARGN})
   if(ARG_THREADS AND WEIGHTCAST_SANITIZE STREQUAL "thread")
     set(ARG_LABEL threads)
   endif()
@@ -45,7 +47,12 @@ function(weightcast_test name)
   set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} weightcast_test_main GTest::gtest GTest::gmock rapidcheck)
-  weightcast_label_target(${name} ${ARG_LABEL})
+  if(ARG_TORCH AND ARG_LABEL STREQUAL "fast")
+    list(APPEND ARG_LABEL plain)
+  endif()
+  foreach(label IN LISTS ARG_LABEL)
+    weightcast_label_target(${name} ${label})
+  endforeach()
 
   math(EXPR last "${ARG_SHARDS} - 1")
   foreach(shard RANGE ${last})
@@ -58,7 +65,7 @@ function(weightcast_test name)
       set_tests_properties(${test} PROPERTIES SKIP_RETURN_CODE 77)
     endif()
     set_tests_properties(${test} PROPERTIES
-      LABELS ${ARG_LABEL}
+      LABELS "${ARG_LABEL}"
       TIMEOUT ${ARG_TIMEOUT_S}
       COST ${ARG_COST_S}
       RUN_SERIAL ${ARG_ALONE}
