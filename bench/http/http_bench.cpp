@@ -160,10 +160,10 @@ Result<HttpBenchResult> run_http_bench(const HttpBenchOptions& options) {
   reads.join();
   floods.join();
   WC_TRY(failed);
-  // The places that the probes and the floods had are taken up to the cap.
+  // Streams up to the cap, since idle connections make way.
   std::vector<UniqueFd> fill;
-  for (std::size_t i = 0; i < options.never_read + 66; ++i) {
-    WC_ASSIGN(UniqueFd fd, dial(server, "GET /health HTTP/1.1\r\n\r\n"));
+  for (std::size_t i = 0; i < options.idle + options.never_read + 66; ++i) {
+    WC_ASSIGN(UniqueFd fd, dial(server, "GET /stream HTTP/1.1\r\n\r\n"));
     char answer[16] = {};
     if (::recv(fd.get(), answer, 12, MSG_WAITALL) == 12) {
       result.above_cap_status = static_cast<unsigned>(std::atoi(answer + 9));

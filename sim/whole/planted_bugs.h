@@ -11,14 +11,12 @@ namespace weightcast::sim {
 enum class PlantedBug : std::uint8_t {
   kNothing,
   kForgottenDirectorySync,  ///< the store's syncs of directories do nothing
-  kBelievedRecord,          ///< recovery finds every record marked durable
   kIgnoredPause,            ///< connections are read while the disk is behind
   kIgnoredReaders,          ///< the store writes into files that readers have open
   kForgottenBase,           ///< the store is told to keep nothing but the latest version
 };
-constexpr Words<6> words_of(PlantedBug) {
-  return {"nothing",       "forgotten-directory-sync", "believed-record",
-          "ignored-pause", "ignored-readers",          "forgotten-base"};
+constexpr Words<5> words_of(PlantedBug) {
+  return {"nothing", "forgotten-directory-sync", "ignored-pause", "ignored-readers", "forgotten-base"};
 }
 
 }  // namespace weightcast::sim

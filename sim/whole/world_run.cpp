@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "sim/stand_ins.h"
-#include "transport/io/store/files/version_record.h"
 
 namespace weightcast::sim {
 namespace {
@@ -24,13 +23,6 @@ NetworkOptions network_of(const WorldOptions& options) {
     network.delays[i] = options.hosts[i].delay;
   }
   return network;
-}
-
-/// Of PlantedBug::kBelievedRecord.
-void mark_records_durable(FileSystem& files, const std::filesystem::path& records) {
-  for (const std::string& name : files.list(records).value_or(std::vector<std::string>{})) {
-    WC_CHECK(append_durable_mark(files, records / name).has_value());
-  }
 }
 
 }  // namespace
@@ -121,9 +113,6 @@ void WorldRun::start(Host& host) {
   host.loop = std::make_unique<SimLoop>(clock_);
   host.network = cables_.attach(host.index);
   FileSystem* const files = host.disk.get();
-  if (options_.bug == PlantedBug::kBelievedRecord) {
-    host.disk->observe([](FileSystem& disk) { mark_records_durable(disk, kState / "records"); });
-  }
   const auto open_store = [this, &host, files](StoreOptions options) -> Result<std::unique_ptr<Store>> {
     auto disk = std::make_unique<SimDisk>(clock_, options_.hosts[host.index].disk_delay_max);
     host.chunks = disk.get();

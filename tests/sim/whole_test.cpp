@@ -25,10 +25,6 @@ TEST(WholeWorldCanary, NoticesThatTheStoreForgetsToSyncADirectory) {
   EXPECT_TRUE(is_noticed(PlantedBug::kForgottenDirectorySync, "was reported durable"));
 }
 
-TEST(WholeWorldCanary, NoticesThatRecoveryBelievesARecord) {
-  EXPECT_TRUE(is_noticed(PlantedBug::kBelievedRecord, "is not what was published"));
-}
-
 TEST(WholeWorldCanary, NoticesThatTheDriverDropsBackPressure) {
   EXPECT_TRUE(is_noticed(PlantedBug::kIgnoredPause, "on their way to the disk"));
 }

@@ -82,6 +82,12 @@ TEST_F(DaemonCommand, TakesTheLastOfSeveral) {
   EXPECT_EQ(s.node.uplink, Rate::bits(2e6));
 }
 
+// It is not taken for the directory.
+TEST_F(DaemonCommand, TakesNoWordBehindAFlagsValue) {
+  EXPECT_THROW((void)parse("--state d keep=7"), CLI::ExtrasError);
+  EXPECT_THROW((void)parse("--keep 3 4 --state d"), CLI::ExtrasError);
+}
+
 TEST_F(DaemonCommand, SaysWhatStandsWhereInAFile) {
   for (const auto& [toml, why] : std::initializer_list<std::pair<const char*, const char*>>{
            {"role = \"worker\"\nuplnk = \"1gbit\"\n",

@@ -51,8 +51,11 @@ void add_setting_flags(CLI::App& command, std::span<const SettingField> fields, 
       std::ranges::for_each(words, take);
     };
     CLI::Option* const option = command.add_option_function<std::vector<std::string>>(flag, take_words, text);
-    // Of several the last one counts: scripts add theirs to what they were given.
-    if (field.kind() != SettingKind::kList && field.kind() != SettingKind::kNamed) option->expected(1)->take_last();
+    // Of several the last one counts: scripts add theirs to what they were given. A word behind a flag's value is no
+    // value of it, but a word too many.
+    if (field.kind() != SettingKind::kList && field.kind() != SettingKind::kNamed) {
+      option->expected(1)->take_last()->allow_extra_args(false);
+    }
     describe_values(field, *option);
   }
 }
