@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "patch/changes/change_names.h"
@@ -14,27 +15,35 @@ namespace weightcast::client {
 
 namespace {
 
-Error refuse(std::string_view kind, std::size_t index, std::string_view why) {
-  return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{} {} of those given: {}", kind, index, why));
+/// `name`: the tensor's; NULL: it has none.
+Error refuse(std::string_view kind, std::size_t index, const char* name, std::string_view why) {
+  const std::string of = name == nullptr ? std::string() : fmt::format(", of tensor {}", quoted_name(name));
+  return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{} {} of those given{}: {}", kind, index, of, why));
 }
 
 /// What a change and a piece have in common.
 template <typename Changes>
 Status check(std::string_view kind, std::size_t index, const Changes& given) {
-  if (given.name == nullptr || given.dtype == nullptr) return refuse(kind, index, "its name or its dtype is NULL");
+  if (given.name == nullptr || given.dtype == nullptr) {
+    return refuse(kind, index, given.name, "its name or its dtype is NULL");
+  }
   if (given.index_bytes != 4 && given.index_bytes != 8) {
-    return refuse(kind, index, "its indices have neither 4 nor 8 bytes");
+    return refuse(kind, index, given.name, "its indices have neither 4 nor 8 bytes");
   }
   if (dtype_bits(given.dtype) == 0 || dtype_bits(given.dtype) % 8 != 0) {
-    return refuse(kind, index,
+    return refuse(kind, index, given.name,
                   fmt::format("elements of {} are not whole bytes; publish all tensors", quoted_name(given.dtype)));
   }
   return {};
 }
 
-/// The indices and the values of one change or piece.
+/// The indices and the values of one change or piece. `names`: of the indices so far.
 template <typename Changes>
-Status add_lists(const Changes& given, const Box& box, std::vector<TensorInfo>& tensors) {
+Status add_lists(std::string_view kind, std::size_t index, const Changes& given, const Box& box,
+                 std::unordered_set<std::string>& names, std::vector<TensorInfo>& tensors) {
+  if (!names.insert(change_name(kIndicesPrefix, box, given.name)).second) {
+    return refuse(kind, index, given.name, "it is given twice; give one list of each");
+  }
   const auto add = [&](std::string_view prefix, std::string dtype) -> Status {
     TensorInfo& info = tensors.emplace_back();
     info.name = change_name(prefix, box, given.name);
@@ -52,17 +61,20 @@ Status add_lists(const Changes& given, const Box& box, std::vector<TensorInfo>& 
 Result<std::vector<TensorInfo>> tensors_of_changes(std::span<const wc_change> changes) {
   std::vector<TensorInfo> tensors;
   tensors.reserve(2 * changes.size());
+  std::unordered_set<std::string> names;
   for (std::size_t i = 0; i < changes.size(); ++i) {
     const wc_change& change = changes[i];
     WC_TRY(check("change", i, change));
     if (change.count > 0 && (change.indices == nullptr || change.values == nullptr)) {
-      return refuse("change", i, "its indices or its values are NULL");
+      return refuse("change", i, change.name, "its indices or its values are NULL");
     }
-    if (change.reserved32 != 0 || change.reserved != 0) return refuse("change", i, "its reserved members are not 0");
+    if (change.reserved32 != 0 || change.reserved != 0) {
+      return refuse("change", i, change.name, "its reserved members are not 0");
+    }
     if (change.old_values != nullptr) {
-      return refuse("change", i, "it has old values, which a publication does not take");
+      return refuse("change", i, change.name, "it has old values, which a publication does not take");
     }
-    WC_TRY(add_lists(change, {}, tensors));
+    WC_TRY(add_lists("change", i, change, {}, names, tensors));
   }
   return tensors;
 }
@@ -70,29 +82,30 @@ Result<std::vector<TensorInfo>> tensors_of_changes(std::span<const wc_change> ch
 Result<std::vector<TensorInfo>> tensors_of_pieces(std::span<const wc_piece> pieces) {
   std::vector<TensorInfo> tensors;
   tensors.reserve(2 * pieces.size());
+  std::unordered_set<std::string> names;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const wc_piece& piece = pieces[i];
     WC_TRY(check("piece", i, piece));
     if (piece.rank > kTensorRankMax) {
-      return refuse("piece", i, fmt::format("it has more than {} dimensions", kTensorRankMax));
+      return refuse("piece", i, piece.name, fmt::format("it has more than {} dimensions", kTensorRankMax));
     }
     if (piece.rank > 0 && (piece.start == nullptr || piece.lengths == nullptr)) {
-      return refuse("piece", i, "its start or its lengths are NULL");
+      return refuse("piece", i, piece.name, "its start or its lengths are NULL");
     }
     if (piece.reserved32 != 0 || piece.reserved[0] != 0 || piece.reserved[1] != 0) {
-      return refuse("piece", i, "its reserved members are not 0");
+      return refuse("piece", i, piece.name, "its reserved members are not 0");
     }
     Box box(piece.rank);
     for (std::size_t k = 0; k < piece.rank; ++k) box[k] = {piece.start[k], piece.lengths[k]};
     const std::optional<std::uint64_t> elements = volume_of(box);
-    if (!elements) return refuse("piece", i, "its box has more than 2^64 elements");
+    if (!elements) return refuse("piece", i, piece.name, "its box has more than 2^64 elements");
     if (piece.rank > 0 && piece.count > *elements) {
-      return refuse("piece", i, fmt::format("{} changes in a box of {} elements", piece.count, *elements));
+      return refuse("piece", i, piece.name, fmt::format("{} changes in a box of {} elements", piece.count, *elements));
     }
     if (piece.index_bytes == 4 && *elements > std::uint64_t{1} << 32) {
-      return refuse("piece", i, "its box has more elements than indices of 4 bytes can tell apart; give 8");
+      return refuse("piece", i, piece.name, "its box has more elements than indices of 4 bytes can tell apart; give 8");
     }
-    WC_TRY(add_lists(piece, box, tensors));
+    WC_TRY(add_lists("piece", i, piece, box, names, tensors));
   }
   return tensors;
 }

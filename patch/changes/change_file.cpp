@@ -121,9 +121,10 @@ std::optional<std::uint32_t> merge(std::span<const std::size_t> begins, unsigned
 
 }  // namespace
 
-Error ChangeFile::refuse(const TensorInfo& tensor, std::string_view why) const {
-  return fail(Errc::kInvalidArgument, Op::kPublish,
-              fmt::format("{}: tensor {}: {}", name_, quoted_name(tensor.name), why));
+Error ChangeFile::refuse(const TensorInfo& tensor, std::string_view why) const { return refuse(tensor.name, why); }
+
+Error ChangeFile::refuse(std::string_view tensor, std::string_view why) const {
+  return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{}: tensor {}: {}", name_, quoted_name(tensor), why));
 }
 
 Status ChangeFile::pair(const TensorInfo& indices, const TensorInfo& values, const TensorInfo& tensor, const Box& box) {
@@ -199,7 +200,7 @@ Result<ChangeFile> ChangeFile::open(FileRef file, std::uint64_t size_bytes, std:
     const auto found = indices.find(change_name(kValuesPrefix, is_of.box, is_of.tensor));
     if (found == indices.end()) return changes.refuse(*given, "it has no indices");
     if (tensor == by_name.end()) {
-      return changes.refuse(*given, "the version that is changed has no such tensor; publish this version whole");
+      return changes.refuse(is_of.tensor, "the version that is changed has no such tensor; publish this version whole");
     }
     WC_TRY(changes.pair(*found->second, *given, *tensor->second, is_of.box));
     indices.erase(found);

@@ -69,6 +69,7 @@ class ChangeFile {
   [[nodiscard]] Result<std::uint64_t> count_before(const Changed& changed, std::uint64_t element) const;
   [[nodiscard]] Status read_bytes(std::uint64_t offset, MutableBytes into) const;
   [[nodiscard]] Error refuse(const TensorInfo& tensor, std::string_view why) const;
+  [[nodiscard]] Error refuse(std::string_view tensor, std::string_view why) const;
 
   FileRef file_;
   std::uint64_t size_bytes_;

@@ -48,7 +48,14 @@ def structs_of(infos: Infos) -> tuple[list[TensorInfo], Any]:
     listed: list[TensorInfo] = []
     names, lengths, sizes = bytearray(), array.array("Q"), []
     begins, dtypes = [], {}
-    for name, dtype, shape in infos:
+    for given in infos:
+        try:
+            name, dtype, shape = given
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"weightcast: {given!r} describes no tensor; give a TensorInfo, which describe(name, tensor) makes, or (name, "
+                "dtype, shape)"
+            ) from None
         encoded = name_bytes(name)
         info = TensorInfo(unwrapped(name), dtype, tuple(map(int, shape)))
         try:
@@ -78,14 +85,14 @@ def structs_of(infos: Infos) -> tuple[list[TensorInfo], Any]:
     return listed, structs
 
 
-def version_number(version: Any, what: str = "version") -> int:
-    """Errors: TypeError (no integer), ValueError (none that a version can have)."""
+def version_number(version: Any, what: str = "version", least: int = 1) -> int:
+    """Errors: TypeError (no integer), ValueError (below `least`, or above all that a version can have)."""
     try:
         number = operator.index(version)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"weightcast: {what} {version!r} is a {type(version).__qualname__}; give an int") from None
-    if not 0 < number < 2**63:
-        raise ValueError(f"weightcast: {what} {number} is not between 1 and 2^63 - 1")
+    if not least <= number < 2**63:
+        raise ValueError(f"weightcast: {what} {number} is not between {least} and 2^63 - 1")
     return number
 
 
@@ -108,7 +115,7 @@ def options_of(
         structs = (FileStruct * len(files))()
         structs.kept = kept = []
         for struct, (name, data) in zip(structs, files.items()):
-            encoded, copied = name_bytes(name, "file"), bytes(data.encode() if isinstance(data, str) else data)
+            encoded, copied = name_bytes(name, "file"), _file_bytes(name, data)
             kept.append((encoded, copied))
             struct.name, struct.size_bytes = encoded, len(copied)
             struct.data = ctypes.cast(ctypes.c_char_p(copied), c_void_p)
@@ -117,6 +124,16 @@ def options_of(
     elif files is not None:
         options.files_directory = os.fsencode(files)
     return options
+
+
+def _file_bytes(name: str, data: Any) -> bytes:
+    """Errors: TypeError."""
+    if isinstance(data, str):
+        return data.encode()
+    try:
+        return bytes(memoryview(data))
+    except TypeError:
+        raise TypeError(f"weightcast: file {name!r} is given as a {type(data).__qualname__}; give bytes, or a str") from None
 
 
 def items(tensors: Union[Tensors, Changes]) -> Iterator[tuple[str, Any]]:

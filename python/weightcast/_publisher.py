@@ -72,6 +72,16 @@ def _outcome_of(found: OutcomeStruct) -> Outcome:
     return Outcome(**given)
 
 
+def _fraction_of(installed: Any) -> float:
+    """Errors: ValueError."""
+    try:
+        if 0 < installed <= 1:
+            return float(installed)
+    except TypeError:  # no number
+        pass
+    raise ValueError(f"weightcast: installed={installed!r} is no fraction of the workers; give one above 0, up to 1")
+
+
 class Publisher(Closable):
     """A trainer's connection to the origin on its host. It connects again by itself after the daemon was restarted.
 
@@ -383,10 +393,10 @@ class Publisher(Closable):
         why the origin did not take it over (CORRUPT; INVALID_ARGUMENT: NaN or infinity; NO_SPACE, IO), NOT_FOUND
         (nothing was committed; the version is unknown or superseded).
         """
-        if installed is not None and not 0 < installed <= 1:
-            raise ValueError(f"weightcast: installed={installed} is no fraction of the workers; give one above 0, up to 1")
-        until = _UNTIL_TAKEN_OVER if installed is None else _UNTIL_INSTALLED
-        options = WaitOptions(until=until, fraction=installed or 0.0)
+        version = version_number(version, least=0)
+        options = WaitOptions(until=_UNTIL_TAKEN_OVER)
+        if installed is not None:
+            options = WaitOptions(until=_UNTIL_INSTALLED, fraction=_fraction_of(installed))
         outcome = OutcomeStruct()
         try:
             self._open_handle().call(

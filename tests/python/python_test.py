@@ -211,7 +211,7 @@ class Publishing(PublisherTest):
             with self.assertRaisesRegex(ValueError, "base version"):
                 self.publisher.publish_sparse({}, base=base)
         for bad, error in (
-            ({"v": (one, value)}, "no such tensor"),
+            ({"v": (one, value)}, "tensor 'v': the version that is changed has no such tensor"),
             ({"w": (one, array.array("d", [1.0]))}, "its values are of dtype 'F64', its elements of F32"),
             ({"w": (array.array("i", [-1]), value)}, "is not one of its 4 elements"),
             ({"w": (array.array("I", [2, 1]), array.array("f", [1.0, 2.0]))}, "sort them"),
@@ -222,6 +222,8 @@ class Publishing(PublisherTest):
                 self.publisher.wait(version)
         with self.raises(Code.WRONG_BASE, "the last one is 1"):
             self.publisher.publish_sparse({"w": (one, value)}, base=2)
+        with self.raises(Code.INVALID_ARGUMENT, "of tensor 'w': it is given twice"):
+            self.publisher.publish_sparse([("w", (one, value))] * 2, base=1)
         nan = array.array("f", [float("nan")])
         self.assertEqual(self.publisher.publish_sparse({"w": (one, nan)}, base=1, allow_nonfinite=True), 2)
         self.publisher.wait()
@@ -639,6 +641,12 @@ class Failing(PublisherTest):
         for version in (0, -1, 2**63):
             with self.assertRaises(ValueError):
                 self.publisher.publish({"w": b"a"}, version=version)
+        for arguments, error in (((-1,), "version -1 is not between 0"), (("3",), "version '3' is a str")):
+            with self.assertRaisesRegex((TypeError, ValueError), error):
+                self.publisher.wait(*arguments)
+        for installed in (0, 2, float("nan"), "1"):
+            with self.assertRaisesRegex(ValueError, f"installed={installed!r} is no fraction of the workers"):
+                self.publisher.wait(installed=installed)
 
     def test_who_serves_is_said_of_workers_that_the_origin_knows(self):
         self.publisher.serve(None, False, provisions=True)

@@ -272,6 +272,14 @@ class Names(unittest.TestCase):
                 options_of(given, False, False)
 
 
+    def test_what_describes_no_tensor_and_what_is_no_file_are_refused_by_name(self):
+        for given in ("x", ["w"], [("w", "F32")], {"w": bytes(4)}):
+            with self.assertRaisesRegex(TypeError, "'[xw].* describes no tensor; give a TensorInfo, which describe"):
+                structs_of(given)
+        with self.assertRaisesRegex(TypeError, "file 'config.json' is given as a dict; give bytes, or a str"):
+            options_of(None, False, False, files={"config.json": {"vocab_size": 256}})
+
+
 class Describing(unittest.TestCase):
     def test_describe_gives_what_begin_takes(self):
         tensor = DLPackTensor(bfloat16(range(6)), (2, 3), code=4, bits=16)

@@ -270,7 +270,8 @@ TEST_F(ChangeFileTest, RefusesPiecesThatAreNone) {
 }
 
 TEST_F(ChangeFileTest, RefusesWhatDoesNotFitTheVersion) {
-  EXPECT_THAT(error_of({{"what", {"U8", {0}, "a"}}}), HasSubstr("has no such tensor"));
+  EXPECT_THAT(error_of({{"what", {"U8", {0}, "a"}}}),
+              HasSubstr("tensor 'what': the version that is changed has no such tensor"));
   EXPECT_THAT(error_of({{"raw", {"I8", {0}, "a"}}}), HasSubstr("its values are of dtype 'I8', its elements of U8"));
   EXPECT_THAT(error_of({{"tiny", {"F4", {0, 1}, "a"}}}), HasSubstr("not whole bytes"));
   EXPECT_THAT(error_of({{"odd", {"XYZ", {0}, "a"}}}), HasSubstr("not whole bytes"));
