@@ -325,6 +325,23 @@ def drift(rank, state_dir):
         return said, alike, published(state_dir)
 
 
+def open_and_close(rank, state_dir):
+    """How many descriptors and threads this process has after each of twenty publishers: of all ranks, and of some."""
+    pair = dist.new_group([0, 1] if rank < 2 else [2, 3], use_local_synchronization=True)
+    if rank == 0:
+        dist.new_group([0], use_local_synchronization=True)  # so that ranks have different numbers of groups
+    found = []
+    for number in range(20):
+        group = pair if number % 2 else None
+        if group is not None and rank >= 2:
+            continue  # rank 0 of a group fills the origin's memory: one pair is enough
+        with ShardedPublisher(state_dir, group=group) as publisher:
+            version = publisher.publish({"w": torch.full((4,), float(number))})
+            publisher.wait(version)
+        found.append(tuple(len(os.listdir(f"/proc/self/{what}")) for what in ("fd", "task")))
+    return found
+
+
 # ------------------------------------------------------------------------------------------------ what comes of it
 
 
@@ -419,6 +436,11 @@ class Sharded(DaemonTest):
                 self.assertRegex(said, "tensor 'norm': ranks 0 and 2 hold replicas of .4,. elements .* that differ")
             self.assertRegex(mesh_said, "tensor 'w': ranks 1 and 3 hold replicas of .4,. elements from .4,. on that differ")
             self.assertEqual(seen, {"norm": bytes_of(torch.zeros(4)), "w": bytes_of(torch.arange(8.0))})
+
+    def test_a_closed_publisher_leaves_nothing_behind(self):
+        for found in self.run_ranks(open_and_close):
+            for first, last in zip(found[2], found[-1]):
+                self.assertLessEqual(last, first, found)
 
     def test_a_rank_error_goes_through_a_process_pool(self):
         error = pickle.loads(pickle.dumps(RankError("cannot fill a version: rank 2: why", {2: "why"})))

@@ -42,6 +42,8 @@ _ROOM_MIN = 1 << 16
 _INDEX_BYTES = 4
 # What ranks say to each other mostly takes less.
 _SHORT_BYTES = 4096
+# By ranks: how many publishers of them were made here, which is the same on each of them.
+_made: dict[tuple[int, ...], int] = {}
 
 
 class RankError(RuntimeError):
@@ -117,11 +119,8 @@ class ShardedPublisher:
         self._rename = {unwrapped(k): to for k, to in rename.items()} if isinstance(rename, Mapping) else rename
         self._timeout = timeout
         ranks = dist.get_process_group_ranks(group if group is not None else dist.group.WORLD)
-        # Of our own: what is agreed on lies in host memory, and never waits behind the trainer's kernels.
-        self._group = dist.new_group(
-            ranks, timeout=datetime.timedelta(seconds=timeout), backend="gloo", use_local_synchronization=True
-        )
-        self._rank = dist.get_rank(self._group)
+        self._rank, self._ranks = ranks.index(dist.get_rank()), len(ranks)
+        self._group: Any = _connect_ranks(ranks, self._rank, timeout)
         self._lost: Optional[str] = None
         self._publisher: Optional[Publisher] = None
         self._begun: Optional[Publication] = None
@@ -141,7 +140,11 @@ class ShardedPublisher:
             with open("/proc/sys/kernel/random/boot_id") as file:
                 return file.read()
 
-        hosts = self._agree("connect to the origin", connect)
+        try:
+            hosts = self._agree("connect to the origin", connect)
+        except RankError:
+            self.close()
+            raise
         self._fills = [rank for rank, host in enumerate(hosts) if host == hosts[0]]
 
     # ---------------------------------------------------------------------------------------------------- the calls
@@ -244,9 +247,9 @@ class ShardedPublisher:
                 return outcome
 
     def close(self) -> None:
-        """Ends the connection. Not collective; repeating it is harmless. The process group stays: torch would give its name to
-        the next one of these ranks, which would then dial addresses that are gone."""
+        """Ends the connections, to the origin and to the other ranks. Not collective; repeating it is harmless."""
         self._lost = self._lost or "this publisher is closed; make a new one"
+        self._group = None
         for region in self._regions.values():
             region.close()
         self._regions.clear()
@@ -294,8 +297,8 @@ class ShardedPublisher:
             sent[:8] = torch.tensor([len(data)]).view(torch.uint8)
             if len(data) <= room:
                 sent[8 : 8 + len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-            received = [torch.empty_like(sent) for _ in range(dist.get_world_size(self._group))]
-            dist.all_gather(received, sent, group=self._group)
+            received = [torch.empty_like(sent) for _ in range(self._ranks)]
+            self._group.allgather([received], [sent]).wait()
             lengths = [int(of_rank[:8].view(torch.int64)) for of_rank in received]
             if max(lengths) <= room:
                 return [pickle.loads(of_rank[8 : 8 + n].numpy(force=True).tobytes()) for of_rank, n in zip(received, lengths)]
@@ -594,6 +597,19 @@ class ShardedPublisher:
         if self._shadow is not None:
             self._shadow[name, box].view(-1)[inside] = values
         return _Lists(inside.to(torch.int32), values)
+
+
+def _connect_ranks(ranks: list[int], rank: int, timeout: float) -> Any:
+    """Connections between the ranks, of a publisher's own: what is agreed on lies in host memory, and never waits behind the
+    trainer's kernels. They end with the object.
+
+    Not by new_group(), which takes a number of other groups into the name of one of some ranks, and gives the name of one
+    that has ended again: its ranks would dial addresses that are gone.
+    """
+    made = _made[tuple(ranks)] = _made.get(tuple(ranks), 0) + 1
+    name = f"weightcast/{'_'.join(map(str, ranks))}/{made}/"
+    store = dist.PrefixStore(name, dist.distributed_c10d._get_default_store())
+    return dist.ProcessGroupGloo(store, rank, len(ranks), datetime.timedelta(seconds=timeout))
 
 
 def _digest_of(name: str, tensor: Any) -> bytes:
