@@ -18,6 +18,7 @@ from daemons import DaemonTest  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from served_model import CONFIG, tokenizer_json  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 from weightcast.integrations.transformers import PublishCallback  # noqa: E402
 
@@ -61,6 +62,26 @@ def publish_shards(rank, state_dir, dtype):
     figures = callback.figures
     callback.on_train_end(None, state, None, model=model)
     return figures, bytes_of({name: tensor.full_tensor().to(dtype or tensor.dtype) for name, tensor in model.state_dict().items()})
+
+
+def publish_experts(rank, state_dir, directory):
+    """Sharded experts that transformers has fused: what the callback says, and the way by files, which its text names."""
+    model = make_experts()
+    for layer in model.model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+    try:
+        PublishCallback(state_dir).on_train_begin(None, transformers.TrainerState(), None, model=model)
+        said = "nothing"
+    except ValueError as error:
+        said = str(error)
+    whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if rank == 0:
+        model.save_pretrained(directory, state_dict=whole)
+        with weightcast.Publisher(state_dir) as publisher:
+            publisher.publish_path(directory, new_model=True)
+            publisher.wait(installed=1.0)
+    return said
 
 
 class Flat(nn.Module):
@@ -246,7 +267,8 @@ class PublishCallbackTest(DaemonTest):
         prompts = peft.get_peft_model(make_model(), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2))
         tokens = peft.get_peft_model(make_model(), peft.LoraConfig(target_modules=["q_proj"], trainable_token_indices=[1]))
         experts = peft.get_peft_model(make_experts(), peft.LoraConfig(target_modules=["q_proj"]))
-        for model, why in ((prompts, "prompts"), (tokens, "modules_to_save"), (experts, "its files have other tensors")):
+        for model, why in ((prompts, "prompts"), (tokens, "modules_to_save"),
+                           (experts, r"experts.gate_up_proj is in memory what files have .*experts.0.[a-z]+_proj.*adapter=True")):
             with self.subTest(why), self.assertRaisesRegex(ValueError, why):
                 PublishCallback(self.origin.state).on_train_begin(None, transformers.TrainerState(), None, model=model)
 
@@ -260,6 +282,11 @@ class PublishCallbackTest(DaemonTest):
                 self.assertEqual(weights, expected)
                 self.assertEqual((found[1][0]["weightcast/version"], version), (figures["weightcast/version"],) * 2)
                 self.assertEqual(figures["weightcast/weights_bytes"], sum(map(len, weights.values())))
+
+    def test_sharded_experts_that_are_fused_go_by_files(self):
+        for said in run(self.directory, 2, publish_experts, self.origin.state, str(self.directory / "gathered")):
+            self.assertRegex(said, "experts.gate_up_proj is in memory what files have .*experts.0.[a-z]+_proj.*Parts by Sharded")
+        self.assertEqual(self.published()[1], self.saved(make_experts()))
 
 
 if __name__ == "__main__":

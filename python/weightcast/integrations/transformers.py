@@ -34,6 +34,11 @@ except ImportError:  # before transformers 5 a model had the names of its files
 
 _BASE_LAYER = "base_layer."
 _MODEL_OF_PEFT = "base_model.model."
+# What to do with sharded tensors that files have in another form.
+_FUSED_SHARDED = (
+    "publish its shards as Parts by ShardedPublisher, or gather the model on rank 0 and publish what save_pretrained() writes by "
+    "publish_path()"
+)
 _SAVED_MODULE = re.compile(r"\.modules_to_save\.([^.]+)\.")
 
 
@@ -242,8 +247,12 @@ def _check(model: Any) -> None:
             refuse(f"{name} is a {type(layer).__name__}, which cannot be merged by itself; use LoRA on plain layers")
     if is_sharded or layers:
         names = {name: torch.empty(held.tensor.shape, device="meta") for name, held in _held(model, as_saved=False).items()}
-        if set(_as_saved(model, names)) != set(names):
-            refuse("its files have other tensors than its memory; train it on whole weights, without adapters")
+        saved = _as_saved(model, names)
+        fused = next((name for name in names if name not in saved), None)
+        if fused is not None:
+            split = next((name for name in saved if name not in names), "none")
+            way = _FUSED_SHARDED if is_sharded else "publish the adapter by adapter=True, or train without adapters"
+            refuse(f"{fused} is in memory what files have as other tensors, such as {split}; {way}")
 
 
 def _check_merged(model: Any) -> None:
