@@ -430,18 +430,24 @@ def is_in_pieces(tensor: Any) -> bool:
     return hasattr(tensor, "ds_id") and getattr(getattr(tensor, "ds_status", None), "name", "") != "AVAILABLE"
 
 
+_PIECES = (
+    "ZeRO-3 has taken it to pieces; publish within `with deepspeed.zero.GatheredParameters(list(model.parameters())):`, on every "
+    "rank, where rank 0 publishes"
+)
+
+
 def in_pieces(name: str) -> TypeError:
     """What is_in_pieces() means for a publication."""
-    return _refusal(
-        name, "ZeRO-3 has taken it to pieces; publish within "
-        "`with deepspeed.zero.GatheredParameters(list(model.parameters())):`, on every rank, where rank 0 publishes"
-    )
+    return _refusal(name, _PIECES)
 
 
 def _check_memory(name: str, tensor: Any) -> None:
     """Errors: TypeError (a torch tensor that has no dense bytes of its own)."""
     if is_in_pieces(tensor):
         raise in_pieces(name)
+    if "deepspeed" in sys.modules and tuple(tensor.shape) == (0,):
+        # As state_dict() gives such a parameter, without what tells it apart.
+        raise _refusal(name, f"it is empty, and {_PIECES}. If it is meant to be empty, give a NumPy array")
     if hasattr(tensor, "local_shards"):
         raise _refusal(
             name, "FSDP1 gives it as a ShardedTensor (SHARDED_STATE_DICT without a mesh, or LOCAL_STATE_DICT); give FSDP a "

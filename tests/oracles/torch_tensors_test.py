@@ -3,9 +3,11 @@ in wrappers, dtypes that are narrower than a byte; and torchao's and JAX's, wher
 
 import ctypes
 import importlib.util
+import sys
 import time
 import types
 import unittest
+from unittest import mock
 
 import torch
 import weightcast
@@ -94,6 +96,17 @@ class Refused(unittest.TestCase):
         model.weight = in_pieces()
         with self.assertRaisesRegex(TypeError, "tensor 'weight': .*GatheredParameters"):
             named_tensors(model)
+
+    def test_a_state_dict_in_pieces_is_refused_where_it_may_be_zero_3s(self):
+        model = nn.Linear(2, 2)
+        model.weight = in_pieces()
+        emptied = model.state_dict()["weight"]
+        self.assertEqual(taken(emptied)[:2], ("F32", (0,)))
+        with mock.patch.dict(sys.modules, {"deepspeed": types.ModuleType("deepspeed")}):
+            with self.assertRaisesRegex(TypeError, "tensor 'weight': it is empty, and ZeRO-3 .*GatheredParameters.*NumPy"):
+                source_of("weight", emptied)
+            for other in (torch.empty(0, 2), torch.ones(1)):
+                self.assertEqual(taken(other)[:2], ("F32", tuple(other.shape)))
 
     def test_memory_that_is_not_known_is_nobodys(self):
         class Unknown(torch.Tensor):
