@@ -22,6 +22,10 @@ EXPERTS = {"moe_intermediate_size": 64, "num_experts": 4, "num_experts_per_tok":
 LATENT = {"q_lora_rank": 64, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
           "num_key_value_heads": 4, "head_dim": 64, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1,
           "moe_intermediate_size": 64, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}  # fmt: skip
+MAMBA = {"num_heads": 4, "head_dim": 32, "state_size": 16, "n_groups": 1, "expand": 2, "chunk_size": 32, "num_key_value_heads": None,
+         "intermediate_size": None}  # fmt: skip
+#: Heads of 32, where a model takes no head_dim: vLLM computes no smaller ones on a CPU.
+TWO_HEADS = {"num_attention_heads": 2}
 #: By name: the class of its configuration, and what that has besides SIZES.
 ARCHITECTURES = {
     "llama-tied": ("LlamaConfig", {"tie_word_embeddings": True}),
@@ -29,6 +33,25 @@ ARCHITECTURES = {
     "qwen3-moe": ("Qwen3MoeConfig", EXPERTS),
     "deepseek-v2": ("DeepseekV2Config", {**LATENT, "topk_method": "greedy"}),
     "deepseek-v3": ("DeepseekV3Config", {**LATENT, "topk_method": "noaux_tc"}),
+    "falcon": ("FalconConfig", {**TWO_HEADS, "multi_query": True, "new_decoder_architecture": False, "parallel_attn": True,
+                                "alibi": False, "head_dim": None}),
+    "bloom": ("BloomConfig", {**TWO_HEADS, "tie_word_embeddings": True}),
+    "mamba-2": ("Mamba2Config", MAMBA),
+    "granite-moe": ("GraniteMoeConfig", {**TWO_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "gemma": ("GemmaConfig", {"tie_word_embeddings": True}),
+    "gemma-2": ("Gemma2Config", {"tie_word_embeddings": True}),
+    "gemma-3": ("Gemma3TextConfig", {"tie_word_embeddings": True}),
+    "qwen2": ("Qwen2Config", TWO_HEADS),
+    "qwen2-moe": ("Qwen2MoeConfig", {**TWO_HEADS, **EXPERTS, "shared_expert_intermediate_size": 64}),
+    "olmoe": ("OlmoeConfig", {**TWO_HEADS, "num_experts": 4, "num_experts_per_tok": 2}),
+    "phi-3": ("Phi3Config", {}),
+    "gpt-2": ("GPT2Config", {**TWO_HEADS, "tie_word_embeddings": True}),
+    "opt": ("OPTConfig", {**TWO_HEADS, "ffn_dim": 96, "word_embed_proj_dim": 64, "tie_word_embeddings": True}),
+    "glm-4": ("Glm4Config", {}),
+    "cohere": ("CohereConfig", {**TWO_HEADS, "tie_word_embeddings": True}),
+    "stablelm": ("StableLmConfig", TWO_HEADS),
+    "granite": ("GraniteConfig", TWO_HEADS),
     "gpt-oss": ("GptOssConfig", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 64}),
 }
 #: Of a Qwen3, by channel, as compressed-tensors stores it: type, dtype, the largest value, and the format's name.

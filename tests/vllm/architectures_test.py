@@ -16,7 +16,7 @@ from follow_test import write_site
 
 HERE = pathlib.Path(__file__).resolve().parent
 DOCUMENT = HERE.parents[1] / "docs" / "VLLM.md"
-TOLERANCE = 5e-5
+TOLERANCE = 1e-4
 LIMIT_S = 900
 
 
