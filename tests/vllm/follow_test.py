@@ -290,6 +290,23 @@ class PoolingTest(Following):
             self.expect_embedding()
 
 
+class NewerSource:
+    """As vLLM 0.33 describes a source. `others`: how many of the last tensors other ranks have."""
+
+    def __init__(self, model, others=0):
+        self.model, self.others = model, others
+
+    @property
+    def metadata(self):
+        from vllm.distributed.weight_transfer.base import ParamMeta
+
+        return [ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self.model.named_parameters()]
+
+    def iter_full(self):
+        named = list(self.model.named_parameters())
+        return iter(named[:len(named) - self.others])
+
+
 class DrivenTest(Following):
     """A trainer drives vLLM's own routes, by vLLM's own trainer interface, and no follower is loaded."""
 
@@ -306,7 +323,11 @@ class DrivenTest(Following):
             weightcast.vllm.WeightcastTrainerInit(state_dir=self.origin.state, files=str(self.path), rank=0),
             client=HTTPVLLMWeightSyncClient(f"http://{self.vllm.address}"), source=ModuleSource(self.model))
         self.addCleanup(trainer.shutdown)
-        for version in (1, 2):
+        trainer.source, given = NewerSource(self.model, 1), trainer.source
+        with self.assertRaisesRegex(ValueError, "rank 0's source has nothing of 1 of [0-9]+ tensors, such as 'lm_head.weight'"):
+            trainer.send_weights()
+        for version, source in ((1, given), (2, NewerSource(self.model))):
+            trainer.source = source
             with torch.no_grad():
                 for tensor in self.model.parameters():
                     tensor.view(-1)[version::50] += 0.05

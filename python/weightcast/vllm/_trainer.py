@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Optional
 
@@ -44,19 +45,26 @@ class WeightcastTrainer(TrainerWeightTransferEngine[WeightcastTrainerInit]):
         return made
 
     def send_weights(self) -> None:
-        """Errors: those of Publisher.begin(), commit() and wait(), and of the client."""
+        """Errors: ValueError (a source whose rank 0 has not all tensors), those of Publisher.begin(), commit() and wait(), and
+        of the client."""
         if self._publisher is None:
-            for _ in self.source:  # its gathers are collective
+            for _ in _tensors_of(self.source):  # its gathers are collective
                 pass
             return
-        infos = [
-            TensorInfo(meta.name, DTYPE_OF_NAME[str(meta.dtype).rpartition(".")[2]], meta.shape)
-            for meta in self.source.metadata()
-        ]
+        infos = _infos_of(self.source)
+        missing = {info.name for info in infos}
         options = {"files": self._init_info.files, "allow_nonfinite": self._init_info.allow_nonfinite}
         with self._publisher.begin(infos, **options) as publication:
-            for name, tensor in self.source:
-                publication.fill(name, tensor)
+            for name, tensor in _tensors_of(self.source):
+                if tensor is not None:  # another rank's
+                    publication.fill(name, tensor)
+                    missing.discard(name)
+            if missing:
+                raise ValueError(
+                    f"weightcast: rank 0's source has nothing of {len(missing)} of {len(infos)} tensors, such as "
+                    f"{min(missing)!r}; nothing was published. Give a source whose rank 0 owns them all, or publish by "
+                    "weightcast.integrations.fsdp.ShardedPublisher"
+                )
             version = publication.commit()
         self._publisher.wait(version, installed=1.0, timeout=self._init_info.install_s_max)
         self.client.start_weight_update()
@@ -66,3 +74,13 @@ class WeightcastTrainer(TrainerWeightTransferEngine[WeightcastTrainerInit]):
     def shutdown(self) -> None:
         if self._publisher is not None:
             self._publisher.close()
+
+
+def _infos_of(source: Any) -> list[TensorInfo]:
+    metadata = source.metadata
+    metas = metadata() if callable(metadata) else metadata  # a method until vLLM 0.32
+    return [TensorInfo(meta.name, DTYPE_OF_NAME[str(meta.dtype).rpartition(".")[2]], meta.shape) for meta in metas]
+
+
+def _tensors_of(source: Any) -> Iterable[tuple[str, Any]]:
+    return source.iter_full() if hasattr(source, "iter_full") else source  # vLLM 0.32's is iterable itself
