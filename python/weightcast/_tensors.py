@@ -448,10 +448,10 @@ def _check_memory(name: str, tensor: Any) -> None:
     if "deepspeed" in sys.modules and tuple(tensor.shape) == (0,):
         # As state_dict() gives such a parameter, without what tells it apart.
         raise _refusal(name, f"it is empty, and {_PIECES}. If it is meant to be empty, give a NumPy array")
-    if hasattr(tensor, "local_shards"):
+    if hasattr(tensor, "local_shards") or getattr(tensor, "_is_flat_param", False):
         raise _refusal(
-            name, "FSDP1 gives it as a ShardedTensor (SHARDED_STATE_DICT without a mesh, or LOCAL_STATE_DICT); give FSDP a "
-            "device_mesh and SHARDED_STATE_DICT, use fully_shard(), or publish a FULL_STATE_DICT on one rank"
+            name, "FSDP1 has it in shards (named_parameters(), SHARDED_STATE_DICT without a mesh, or LOCAL_STATE_DICT); give FSDP "
+            "a device_mesh and SHARDED_STATE_DICT, use fully_shard(), or publish a FULL_STATE_DICT on one rank"
         )
     if hasattr(tensor, "materialize"):
         raise _refusal(name, "it has no shape yet; run the model once on an input, then publish")

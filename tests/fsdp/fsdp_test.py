@@ -16,7 +16,7 @@ from daemons import DaemonTest, eventually
 from ranks import run
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.placement_types import _StridedShard
 from weightcast.integrations.fsdp import Part, RankError, ShardedPublisher
@@ -325,6 +325,20 @@ def drift(rank, state_dir):
         return said, alike, published(state_dir)
 
 
+def give_fsdp1(rank, state_dir):
+    """What FSDP1 has in shards, in each of its forms, and then whole."""
+    torch.manual_seed(7)
+    wrapped = FullyShardedDataParallel(nn.Linear(6, 5), device_id=torch.device("cpu"))
+    with ShardedPublisher(state_dir) as publisher:
+        said = [message_of(publisher.publish, wrapped.named_parameters())[0]]
+        for kind in (StateDictType.SHARDED_STATE_DICT, StateDictType.LOCAL_STATE_DICT):
+            with FullyShardedDataParallel.state_dict_type(wrapped, kind):
+                said.append(message_of(publisher.publish, wrapped)[0])
+        publisher.publish(wrapped)
+        publisher.wait(installed=1.0)
+        return said, published(state_dir)
+
+
 def open_and_close(rank, state_dir):
     """How many descriptors and threads this process has after each of twenty publishers: of all ranks, and of some."""
     pair = dist.new_group([0, 1] if rank < 2 else [2, 3], use_local_synchronization=True)
@@ -436,6 +450,14 @@ class Sharded(DaemonTest):
                 self.assertRegex(said, "tensor 'norm': ranks 0 and 2 hold replicas of .4,. elements .* that differ")
             self.assertRegex(mesh_said, "tensor 'w': ranks 1 and 3 hold replicas of .4,. elements from .4,. on that differ")
             self.assertEqual(seen, {"norm": bytes_of(torch.zeros(4)), "w": bytes_of(torch.arange(8.0))})
+
+    def test_what_fsdp1_has_in_shards_is_refused_by_name(self):
+        torch.manual_seed(7)
+        plain = {name: bytes_of(tensor) for name, tensor in nn.Linear(6, 5).state_dict().items()}
+        for said, seen in self.run_ranks(give_fsdp1):
+            self.assertEqual(seen, plain)
+            for text, name in zip(said, ("_flat_param", "weight", "_flat_param")):
+                self.assertRegex(text, f"tensor '{name}': FSDP1 has it in shards .*FULL_STATE_DICT on one rank")
 
     def test_a_closed_publisher_leaves_nothing_behind(self):
         for found in self.run_ranks(open_and_close):
