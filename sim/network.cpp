@@ -187,10 +187,12 @@ void Network::set_downlink(Instant now, NodeIndex index, Rate rate) {
       const Frame& frame = frames_[event.a];
       return moved_on(event.at, links_[frame.link], frame.from_end);
     }
-    // The end of a connection stays behind what was sent before it.
+    // The end of a connection stays right behind what was sent before it; without power, it comes when probes find it.
     if (event.kind != EventKind::kClosed || links_[event.a].failed) return event.at;
-    const auto [link, from_end] = way_of(event);
-    return std::max(event.at, links_[link].directions[from_end].last_arrival);
+    const auto [link_index, from_end] = way_of(event);
+    const Link& link = links_[link_index];
+    const Instant at = link.lost ? event.at : moved_on(event.at, link, from_end);
+    return std::max(at, link.directions[from_end].last_arrival);
   });
 }
 

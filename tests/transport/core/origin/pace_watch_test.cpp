@@ -116,6 +116,15 @@ TEST_F(PaceWatchTest, NamesOnlyTheHighestOfTheEdgesThatWaitForOneAnother) {
   for (const auto& edge : found) EXPECT_EQ(edge, std::pair(kA, kB));
 }
 
+TEST_F(PaceWatchTest, FindsTheRelayBehindWhichMostMembersGetADrip) {
+  plan.stripes = {{1, {kOriginId, kA, kB, kC}}};
+  has_all = {{.has_all = true}, {.has_all = true}, {}, {}};
+  watch.handle_received(kA, 95);
+  const auto found = run(6s, {at(0), at(0), at(3), at(2.9)});
+  ASSERT_FALSE(found.empty()) << "who gets it from the origin tells the pace";
+  for (const auto& edge : found) EXPECT_EQ(edge, std::pair(kB, kC));
+}
+
 TEST_F(PaceWatchTest, ThinksNothingOfAFleetThatIsSlowAsAWhole) {
   EXPECT_TRUE(run(20s, {at(3), at(2.9), at(3), at(2.8)}).empty());
 }

@@ -68,7 +68,7 @@ std::vector<PaceWatch::Lag> PaceWatch::lagging(Instant now, const Plan& plan, co
     const std::vector<PeerId>& parents = plan.stripes[stripe].parents;
     const double share = plan.stripes[stripe].weight / weights;
     std::vector<std::optional<Pace>> paces(plan.members.size());
-    std::vector<double> bests, received;
+    std::vector<double> bests, received, from_origin;
     for (std::size_t at = 0; at < plan.members.size(); ++at) {
       Watched& watched = watched_[plan.members[at]];
       watched.best.resize(std::max<std::size_t>(watched.best.size(), plan.stripes.size()));
@@ -82,13 +82,15 @@ std::vector<PaceWatch::Lag> PaceWatch::lagging(Instant now, const Plan& plan, co
       watched.peak[stripe] = std::max(watched.peak[stripe], latest_pace(watched, stripe));
       if (watched.best[stripe] > 0) bests.push_back(watched.best[stripe]);
     }
-    for (const PeerId member : plan.members) {
-      const Watched& watched = watched_[member];
+    for (std::size_t at = 0; at < plan.members.size(); ++at) {
+      const Watched& watched = watched_[plan.members[at]];
       const double pace = std::max(watched.best[stripe], watched.received_chunks_per_s * share);
       if (pace > 0) received.push_back(pace);
+      if (pace > 0 && parents[at] == kOriginId) from_origin.push_back(pace);
     }
     const double usual = median(std::move(bests));
-    const double usually_received = median(std::move(received));
+    // Half of the members may be behind one relay, whose pace then is the usual one. Those of the origin never are.
+    const double usually_received = std::max(median(std::move(received)), median(std::move(from_origin)));
     std::unordered_map<PeerId, std::uint32_t> hungry;  // children that lack some, and share what the parent sends
     for (std::size_t at = 0; at < plan.members.size(); ++at) hungry[parents[at]] += members[at].has_all ? 0 : 1;
     std::vector<bool> lags(plan.members.size()), far_behind(plan.members.size());

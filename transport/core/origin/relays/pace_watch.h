@@ -22,8 +22,8 @@ namespace weightcast {
 ///     send; and
 ///   - the child got less than 1 / kLagFactor of the pace that it, or half of the members, once had in this payload; or
 ///     less than 1 / kHoardFactor of what the plan predicts, or of its share (with the parent's other children) of the
-///     pace at which the parent itself once received, the child has received its last payload, or half of the members
-///     say that they have received this one; and
+///     pace at which the parent itself once received, the child has received its last payload, or half of the members,
+///     or of the origin's children, say that they have received this one; and
 ///   - the child got less than 1 / kPlannedFactor of what the plan predicts, if it predicts anything: a link that is
 ///     known to be slow is slow with any parent.
 /// Where even that would bring fewer than kChunksJudged chunks in a window, nobody lags: a child that gets no chunk for
@@ -51,8 +51,8 @@ class PaceWatch {
     PeerId parent{};
     PeerId child{};
     std::uint32_t stripe = 0;
-    /// Less than 1 / kHoardFactor of the pace that it, or half of the members, once had. Members that have the payload
-    /// count with what they say: most have it before a heartbeat could tell.
+    /// Less than 1 / kHoardFactor of the pace that it, or half of the members or of the origin's children, once had.
+    /// Members that have the payload count with what they say: most have it before a heartbeat could tell.
     bool far_behind = false;
   };
 
