@@ -24,7 +24,7 @@ demo_wait_for_nodes() {
   local tries nodes=0
   for ((tries = 0; tries < 150; ++tries)); do
     nodes=$("$weightcast" status --state "$demo_dir/origin" --json 2>/dev/null |
-      grep -o '"state":"[a-z]*"' | grep -cv '"lost"' || true)
+      grep -o '"state":"[a-z]*"' | grep -Ecv '"(lost|awaited)"' || true)
     ((nodes >= $1)) && return
     kill -0 "$demo_origin_pid" 2>/dev/null || demo_failed "the origin ended"
     sleep 0.1

@@ -81,7 +81,7 @@ class Demo:
 
     def who_feeds_whom(self):
         edges = [f"{node['parent']}>{node['name']}" for node in self.fleet.nodes()
-                 if node.get("parent") and node.get("state") != "lost"]
+                 if node.get("parent") and node.get("state") not in ("lost", "awaited")]
         return " ".join(edge.replace("worker-", "w") for edge in sorted(edges))
 
     def show(self, step):

@@ -103,7 +103,8 @@ class Recorder:
             sizes = [
                 entry["snapshot_bytes"] for entry in self.fleet["publications"].values() if entry["snapshot_bytes"]
             ]
-        workers = [node for node in nodes if node["role"] == "worker" and node["state"] not in ("lost", "standby")]
+        absent = ("lost", "awaited", "standby")
+        workers = [node for node in nodes if node["role"] == "worker" and node["state"] not in absent]
         origin = next((node for node in nodes if node["role"] == "origin"), None)
         down = sorted(node["downlink_bytes_per_s"] for node in workers if node["downlink_bytes_per_s"] > 0)
         up = sorted(node["uplink_bytes_per_s"] for node in workers if node["uplink_bytes_per_s"] > 0)

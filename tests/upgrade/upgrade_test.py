@@ -223,7 +223,8 @@ class Upgrade(DaemonTest):
     def have_joined(self):
         """All workers, as the origin sees them now."""
         nodes = weightcast.status(self.origin.state)["nodes"]
-        return sum(node["role"] == "worker" and node["state"] not in ("lost", "failed") for node in nodes) == len(WORKERS)
+        return sum(node["role"] == "worker" and node["state"] not in ("lost", "awaited", "failed")
+                   for node in nodes) == len(WORKERS)
 
     def finish(self):
         """What has to hold at the end of every fleet."""
