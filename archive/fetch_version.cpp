@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -13,10 +12,10 @@
 
 #include "archive/archive_plan.h"
 #include "base/parallel.h"
+#include "transport/io/store/files/apply_in_place.h"
 #include "transport/io/store/files/recovery_checks.h"
 #include "transport/io/store/files/version_files.h"
 #include "transport/io/store/files/version_record.h"
-#include "transport/io/store/log_recovery.h"
 #include "transport/io/store/store_layout.h"
 #include "transport/node/payload/signed_manifests.h"
 
@@ -68,7 +67,6 @@ class Fetch {
     index_ = std::move(*index);
     WC_ASSIGN(const std::vector<ArchivedPayload> way, way_to(index_, options_.version));
     WC_TRY(layout_.create());
-    WC_TRY(make_directories(files_, layout_.anchors()));
     WC_ASSIGN(const std::unique_ptr<File> lock, layout_.acquire());
     WC_TRY(drop_others(way));
     for (const ArchivedPayload& payload : way) WC_TRY(begin(payload));
@@ -84,6 +82,10 @@ class Fetch {
     return work;
   }
 
+  [[nodiscard]] fs::path path_of(PayloadId id) const {
+    return id.is_full() ? layout_.complete(id.version) : layout_.patch(id);
+  }
+
   [[nodiscard]] Error damaged(const std::string& object, std::string_view what) const {
     return fail(Errc::kCorrupt, Op::kVerify, fmt::format("{}: {}", objects_.place_of(object), what));
   }
@@ -92,7 +94,7 @@ class Fetch {
   Status begin(const ArchivedPayload& payload) {
     const PayloadId id = payload.id;
     const std::string object = record_object(index_.run, id);
-    const fs::path path = id.is_full() ? layout_.anchor_record(id.version) : layout_.record(id);
+    const fs::path path = layout_.record(id);
     WC_ASSIGN(const std::string text, objects_.read(object, kRecordBytesMax));
     WC_TRY(replace_file(files_, path, text, Synced::kNothing));
     Result<VersionRecord> read = read_record(files_, path);
@@ -100,9 +102,9 @@ class Fetch {
     Arriving arriving{payload, std::move(*read), {}, nullptr};
     const Manifest& manifest = arriving.record.manifest;
     const Manifest& first = arriving_.empty() ? manifest : arriving_.front().record.manifest;
-    const bool right = manifest.version == id.version && !manifest.open && !arriving.record.outdated &&
-                       manifest.run == index_.run && manifest.model_id == index_.model_id &&
-                       manifest.files == first.files && (id.is_full() || manifest.id() == id) &&
+    const bool right = manifest.version == id.version && !manifest.open && manifest.run == index_.run &&
+                       manifest.model_id == index_.model_id && manifest.files == first.files &&
+                       (id.is_full() || manifest.id() == id) &&
                        payload.bytes == (id.is_full() ? manifest.snapshot_bytes() : manifest.payload_bytes);
     if (!right) return damaged(object, fmt::format("it is not the record of {} that the index says", to_string(id)));
     if (keys_ != nullptr) {
@@ -112,7 +114,7 @@ class Fetch {
     }
     WC_TRY(id.is_full() ? take_digests(arriving) : take_patch_digests(arriving, object));
     WC_ASSIGN(FileTable table, id.is_full() ? FileTable::make(manifest.files) : payload_files(manifest));
-    const fs::path to = id.is_full() ? layout_.anchor(id.version) : layout_.patch(id);
+    const fs::path to = path_of(id);
     Result<FilesRef> there = VersionFiles::open(files_, to, table);
     const bool resumed = there.has_value();
     if (!resumed) {
@@ -217,23 +219,17 @@ class Fetch {
 
   /// The version in the place of the output.
   Status make() {
-    const Version version = arriving_.back().payload.id.version;
-    fs::path made = layout_.anchor(version);
-    if (arriving_.size() == 1) {
-      WC_TRY(check_unproven());
-    } else {
-      std::map<PayloadId, VersionRecord> records;
-      for (const Arriving& arriving : arriving_) {
-        if (arriving.payload.id.is_patch()) records.emplace(arriving.payload.id, arriving.record);
-      }
-      WC_ASSIGN(const RestoredLog restored, restore_from_log(layout_, records, kNoVersion, options_.threads));
-      if (restored.version != version) {
-        return fail(Errc::kCorrupt, Op::kVerify,
-                    fmt::format("{}: what was fetched does not lead to version {}, but to {}",
-                                layout_.directory().native(), version.value, restored.version.value));
-      }
-      made = layout_.complete(version);
+    const Arriving& whole = arriving_.front();
+    WC_TRY(check_unproven());
+    // A call that ends here leaves a mixture, of which the next one fetches again what has changed.
+    Checksum digest = whole.record.manifest.snapshot_digest;
+    for (std::size_t i = 1; i < arriving_.size(); ++i) {
+      const Manifest& manifest = arriving_[i].record.manifest;
+      const Status applied = apply_in_place(*whole.files, *arriving_[i].files, manifest, digest, options_.threads);
+      if (!applied.has_value()) return about(path_of(manifest.id()).native(), applied.error());
+      digest = manifest.snapshot_digest;
     }
+    const fs::path made = path_of(whole.payload.id);
     WC_TRY(sync(made));
     WC_TRY(files_.rename(made, output_));
     WC_TRY(sync_directory(files_, output_.parent_path()));
@@ -254,10 +250,9 @@ class Fetch {
   Status drop_others(const std::vector<ArchivedPayload>& way) const {
     std::set<fs::path> wanted;
     for (const ArchivedPayload& payload : way) {
-      const PayloadId id = payload.id;
-      wanted.insert(id.is_full() ? layout_.anchor(id.version) : layout_.patch(id));
+      wanted.insert(path_of(payload.id));
     }
-    for (const fs::path& folder : {layout_.anchors(), layout_.patches()}) {
+    for (const fs::path& folder : {layout_.versions(), layout_.patches()}) {
       WC_ASSIGN(const std::vector<std::string> names, files_.list(folder));
       for (const std::string& name : names) {
         if (!wanted.contains(folder / name)) WC_TRY(remove_all(files_, folder / name));

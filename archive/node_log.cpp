@@ -19,9 +19,9 @@ class LogReader {
 
   Result<std::vector<NodePayload>> read() {
     WC_TRY(add_patches());
-    // Versions come and go faster than anchors.
-    WC_TRY(add_versions(layout_.anchors()));
-    WC_TRY(add_versions(layout_.versions()));
+    // The one that is kept on the disk stays for longer.
+    if (layout_.in_memory()) WC_TRY(add_versions(layout_.on_disk()));
+    WC_TRY(add_versions(layout_));
     std::ranges::stable_sort(found_, {}, &NodePayload::id);
     return std::move(found_);
   }
@@ -30,7 +30,7 @@ class LogReader {
   /// Nothing where the record is being written, was deleted, or says nothing that counts.
   std::optional<VersionRecord> record_at(const fs::path& path) const {
     Result<VersionRecord> record = read_record(files_, path);
-    if (!record.has_value() || record->manifest.open || record->outdated) return std::nullopt;
+    if (!record.has_value() || record->manifest.open) return std::nullopt;
     return std::move(*record);
   }
 
@@ -46,13 +46,14 @@ class LogReader {
     return {};
   }
 
-  Status add_versions(const fs::path& folder) {
+  Status add_versions(const StoreLayout& where) {
+    const fs::path folder = where.versions();
     WC_ASSIGN(const std::vector<std::string> names, names_in(files_, folder));
     for (const std::string& name : names) {
       const auto id = layout_.payload_of(name);
       if (!id || !id->is_full() || versions_.contains(id->version)) continue;
       // The origin may have signed the tree with any of the payloads that lead to the version.
-      std::vector<fs::path> paths{layout_.anchor_record(id->version), layout_.record(id->version)};
+      std::vector<fs::path> paths{layout_.on_disk().record(id->version), layout_.record(id->version)};
       for (const NodePayload& each : found_) {
         if (each.id.is_patch() && each.id.version == id->version) paths.push_back(layout_.record(each.id));
       }
@@ -90,10 +91,10 @@ class LogReader {
 
 Result<std::vector<NodePayload>> read_node_log(FileSystem& files, const fs::path& state) {
   const fs::path directory = fs::absolute(state);
-  if (!exists(files, directory / "records")) {
+  WC_ASSIGN(const fs::path root, StoreLayout::versions_root_of(files, directory));
+  if (!exists(files, root / "records")) {
     return fail(Errc::kNotFound, Op::kOpen, state.native() + ": no state directory of a daemon; give it with --state");
   }
-  WC_ASSIGN(const fs::path root, StoreLayout::versions_root_of(files, directory));
   const StoreLayout layout(files, directory, root == directory ? fs::path() : root);
   WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
   return LogReader(files, current.run > 1 ? layout.of_run(current.run) : layout).read();

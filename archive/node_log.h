@@ -25,7 +25,7 @@ struct NodePayload {
   [[nodiscard]] HashTree tree() const { return manifest.tree_of_snapshot(); }
 };
 
-/// What a node has of the run that it follows: its complete versions, its anchors and its complete patches, oldest
+/// What a node has of the run that it follows: its complete versions and its complete patches, oldest
 /// first, whether a daemon runs or not. A daemon may delete any of it at any time. Changes nothing. Errors: kNotFound
 /// (no such state directory), kIo.
 [[nodiscard]] Result<std::vector<NodePayload>> read_node_log(FileSystem& files, const std::filesystem::path& state);

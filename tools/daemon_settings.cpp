@@ -41,9 +41,9 @@ std::vector<SettingField> daemon_fields(DaemonSettings& s) {
       {"hop-delay-ms", DurationIn{&c.hop_delay, std::chrono::milliseconds(1)},
        "One-way delay between nodes, for the plan (origin)", 0, 10'000},
       {"versions-in", &c.versions_in,
-       "Where the versions lie that engines read: disk; memory, so that a step writes its patch alone to the disk; or "
-       "auto, which is memory where all copies of the first version fit with room to spare (with --single-copy the one "
-       "and what a step overwrites)"},
+       "Where the versions lie that engines read: disk; memory, so that a step writes nothing to the disk; or auto, "
+       "which is memory where all copies of the first version fit with room to spare (with --single-copy the one and a "
+       "step's patch)"},
       {"memory-dir", &c.memory_dir, "A file system in memory, for --versions-in memory and auto"},
       {"memory-max", OptionalByteCount{&c.memory_bytes_max},
        "What --versions-in auto may take of memory, e.g. 100GiB; unlimited: what there is"},
@@ -54,9 +54,12 @@ std::vector<SettingField> daemon_fields(DaemonSettings& s) {
        "never "
        "(origin). Nothing that would not become a tenth smaller is packed"},
       {"anchor-interval", &c.anchor_interval,
-       "Stored patches in a row that may catch a worker up; one further behind gets a full payload (origin). With "
-       "versions in memory, also the patches after which a whole version is written to the disk again",
-       1, 1000},
+       "Stored patches in a row that may catch a worker up; one further behind gets a full payload (origin)", 1, 1000},
+      {"keep-durable-every", &c.keep_durable_every,
+       "With versions in memory, a whole one is written to the disk, in the background, when the newest is so many "
+       "numbers further than the last that was; 0: never (origin). A worker takes what is twice as far behind for a "
+       "replay",
+       0, 1'000'000},
       {"congestion", &c.congestion, "TCP congestion control, e.g. bbr; default: the host's"},
       {"streams", &c.streams, "Parallel connections to each parent (workers)", 1, 16},
       {"disk", &c.disk, "How the store reads and writes"},

@@ -309,7 +309,7 @@ std::string versions_text(const json& reply) {
   for (const json& v : reply.at("versions")) {
     table.add({v.at("current").get<bool>() ? "*" : "", std::to_string(count_of(v, "version")), text_of(v, "kind"),
                format_bytes(count_of(v, "snapshot_bytes")), text_of(v, "digest"), printable(text_of(v, "path"))},
-              v.at("durable").get<bool>() ? "" : "(syncing)");
+              v.at("durable").get<bool>() ? "" : "(not synced)");
   }
   return table.text();
 }

@@ -28,9 +28,8 @@ struct VerifyFlags {
 
 std::string proof_text(const ProvenVersion& proven) {
   if (proven.by == proven.manifest.version) return "SHA-256 of every byte";
-  return fmt::format("SHA-256 of every byte of {} {} and {} signed patch{} from there",
-                     proven.by_anchor ? "the anchor" : "version", proven.by.value, proven.patches,
-                     proven.patches == 1 ? "" : "es");
+  return fmt::format("SHA-256 of every byte of version {} and {} signed patch{} from there", proven.by.value,
+                     proven.patches, proven.patches == 1 ? "" : "es");
 }
 
 /// For a person who waits; what cannot be read counts as nothing.
@@ -88,7 +87,6 @@ Status verify(const VerifyFlags& flags) {
                       {"origin", proven.signer.name},
                       {"cluster", proven.signer.cluster},
                       {"by", proven.by.value},
-                      {"by_anchor", proven.by_anchor},
                       {"patches", proven.patches},
                       {"published_unix_ms", manifest.published_unix_ms}});
       continue;

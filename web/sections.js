@@ -262,7 +262,7 @@ const Sections = (() => {
         ...rows.map(
             (row) =>
                 tr(td(`${row.version}${row.current ? ' *' : ''}`, 'number'), td(row.kind),
-                   td(Model.bytesText(row.snapshot_bytes), 'number'), td(row.durable ? 'durable' : 'syncing'))));
+                   td(Model.bytesText(row.snapshot_bytes), 'number'), td(row.durable ? 'durable' : 'not synced'))));
   }
 
   // ---- one publication as a table

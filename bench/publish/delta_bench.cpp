@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 // The first steps make the files that all others reuse.
 constexpr std::uint32_t kUnmeasured = 6;
-// Syncs, anchors and the removal of old versions go on after a step is told. It is over when both nodes together
+// Syncs, copies to the disk and the removal of old versions go on after a step is told. It is over when both nodes together
 // have not used two hundredths of a processor for so long.
 constexpr Duration kQuiet = std::chrono::seconds(1);
 constexpr double kQuietCpuShare = 0.02;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "patch/changes/differing_cells.h"
 #include "patch/codec/listed.h"
 
 namespace weightcast {
@@ -39,26 +38,21 @@ Status check_head(const PatchHead& head, const PatchIdentity& wanted, std::uint6
               fmt::format("the patch is for a base of {} bytes, this one has {}", head.base_bytes, base_bytes));
 }
 
-/// Room for one window of old cells and one of new ones, or one for both.
+/// Room for one window of cells, which become new ones.
 class PatchApplier::Window {
  public:
   explicit Window(const ApplyOptions& options)
       : listed(*options.kernels),
         // A cell may be longer than what is left of a window.
         room_bytes_(kPageBytes + options.window_bytes + sizeof(std::uint64_t)),
-        after_(new (kAlignment) std::byte[room_bytes_]),
-        before_(options.rehearses ? new (kAlignment) std::byte[room_bytes_] : nullptr) {}
+        cells_(new (kAlignment) std::byte[room_bytes_]) {}
 
   /// `size` bytes that stand at the same place in a page as they do in the file.
-  [[nodiscard]] MutableBytes after(std::uint64_t in_file, std::size_t size) const {
-    return {after_.get() + in_file % kPageBytes, size};
-  }
-  /// The same memory, but in a rehearsal.
-  [[nodiscard]] MutableBytes before(std::uint64_t in_file, std::size_t size) const {
-    return before_ ? MutableBytes(before_.get() + in_file % kPageBytes, size) : after(in_file, size);
+  [[nodiscard]] MutableBytes cells(std::uint64_t in_file, std::size_t size) const {
+    return {cells_.get() + in_file % kPageBytes, size};
   }
   std::vector<std::byte> scratch;  // for ApplyStreams::edit_result()
-  // Of a segment of listed changes; but for the decoder also of a window of a rehearsal.
+  // Of a segment of listed changes.
   ListedDecoder listed;
   CellChanges changes;
   std::vector<std::byte> old_values;
@@ -72,7 +66,7 @@ class PatchApplier::Window {
   };
 
   std::size_t room_bytes_;
-  std::unique_ptr<std::byte[], Free> after_, before_;
+  std::unique_ptr<std::byte[], Free> cells_;
 };
 
 namespace {
@@ -88,7 +82,7 @@ PatchApplier::PatchApplier(std::vector<SegmentRange> plan, FileTable table, Appl
       table_(std::move(table)),
       streams_(streams),
       options_(std::move(options)),
-      follows_(options_.hashes && options_.base_leaves && moves_nothing(plan_) &&
+      follows_(options_.base_leaves && moves_nothing(plan_) &&
                options_.base_leaves->size() == leaf_count_of(table_.size_bytes())),
       digest_(follows_ ? SnapshotDigest(table_, *options_.base_leaves) : SnapshotDigest(table_)),
       states_(plan_.size(), State::kMissing),
@@ -135,7 +129,7 @@ Status PatchApplier::make(const Segment& segment, Window& window) {
     made = make_cells(segment, edits, changes, leaves, window);
   }
   WC_TRY(made);
-  if (options_.hashes) digest_.add(leaves);
+  digest_.add(leaves);
   if (changes) {
     const std::lock_guard lock(mutex_);
     changes_[range.index] = std::move(changes);
@@ -147,7 +141,6 @@ Result<bool> PatchApplier::edit_listed(const Segment& segment, bool& edits, std:
                                        LeafChange& leaves, Window& window) {
   const SegmentRange& range = segment.header.range;
   const bool is_listed = segment.header.mode == SegmentMode::kListed;
-  if (options_.rehearses && !is_listed) return true;
   Result<std::optional<MutableBytes>> found =
       streams_.edit_result(range, range.result_offset, range.size_bytes, window.scratch);
   edits = !found.has_value() || found->has_value();
@@ -161,36 +154,17 @@ Result<bool> PatchApplier::edit_listed(const Segment& segment, bool& edits, std:
     WC_TRY(window.listed.decode(segment, steps));
     window.old_values.resize(steps.values.size());
     std::byte* const old_values = window.old_values.data();
-    const Checksum digest = options_.rehearses ? resolve_steps(range.kind, cells.data(), steps, old_values)
-                                               : apply_steps(range.kind, cells.data(), steps, old_values);
+    const Checksum digest = apply_steps(range.kind, cells.data(), steps, old_values);
     if (digest != segment.header.result_digest) {
-      if (!options_.rehearses) {
-        steps.values.swap(window.old_values);
-        write_changes(steps, cell_bytes, cells.data());
-      }
+      steps.values.swap(window.old_values);
+      write_changes(steps, cell_bytes, cells.data());
       return fail(Errc::kWrongBase, Op::kDecode,
                   fmt::format("patch segment {}: the base has other cells than it was made from", range.index));
     }
-    if (options_.hashes) leaves.replace(range.result_offset, cell_bytes, steps.cells, window.old_values, steps.values);
-    if (options_.rehearses) {
-      WC_TRY(streams_.note_changes(range.result_offset, cell_bytes, steps.cells, window.old_values));
-      return true;
-    }
+    leaves.replace(range.result_offset, cell_bytes, steps.cells, window.old_values, steps.values);
   }
   WC_TRY(streams_.commit_result(range.result_offset, cells));
   return true;
-}
-
-Status PatchApplier::note_window(const SegmentRange& range, std::uint64_t offset, Bytes before, Bytes after,
-                                 Window& window) {
-  const unsigned cell_bytes = geometry_of(range.kind).bytes;
-  std::vector<std::uint32_t>& cells = window.changes.cells;
-  cells.clear();
-  append_differing_cells(before, after, cell_bytes, 0, cells);
-  if (cells.empty()) return {};
-  window.old_values.resize(cells.size() * cell_bytes);
-  read_cells(cells, cell_bytes, before.data(), window.old_values.data());
-  return streams_.note_changes(offset, cell_bytes, cells, window.old_values);
 }
 
 // Window by window: read, changed, summed and written while it is in the second-level cache.
@@ -201,7 +175,7 @@ Status PatchApplier::make_cells(const Segment& segment, bool& edits, std::option
   const unsigned cell_bytes = geometry_of(range.kind).bytes;
   const bool may_edit = std::exchange(edits, false);
   const bool is_listed = segment.header.mode == SegmentMode::kListed || segment.header.mode == SegmentMode::kUnchanged;
-  if (may_edit && is_listed && (follows_ || !options_.hashes)) {
+  if (may_edit && is_listed && follows_) {
     WC_ASSIGN(const bool made, edit_listed(segment, edits, changes, leaves, window));
     if (made) return {};
   }
@@ -210,7 +184,7 @@ Status PatchApplier::make_cells(const Segment& segment, bool& edits, std::option
   // The leaves of the base have the old cells.
   const auto change_leaves = [&](std::uint64_t at, Bytes before, Bytes after) {
     if (follows_ && !before.empty()) leaves.remove(at, before);
-    if (options_.hashes && !after.empty()) leaves.add(at, after);
+    if (!after.empty()) leaves.add(at, after);
   };
   for (std::uint64_t at = range.result_offset; at < end;) {
     // As far as one write to a file should go, but whole cells and not beyond the end.
@@ -219,7 +193,7 @@ Status PatchApplier::make_cells(const Segment& segment, bool& edits, std::option
         std::max<std::uint64_t>(options_.window_bytes - in_file % options_.window_bytes, cell_bytes);
     const auto size = static_cast<std::size_t>(std::min(room - room % cell_bytes, end - at));
     std::optional<MutableBytes> there;
-    if (may_edit && !options_.rehearses) {
+    if (may_edit) {
       Result<std::optional<MutableBytes>> found = streams_.edit_result(range, at, size, window.scratch);
       edits = edits || !found.has_value() || found->has_value();
       WC_TRY(found);
@@ -233,14 +207,12 @@ Status PatchApplier::make_cells(const Segment& segment, bool& edits, std::option
       at += size;
       continue;
     }
-    const std::uint64_t old_begin = range.has_base() ? range.base_offset : range.result_offset;
-    const MutableBytes before = window.before(in_file, range.has_base() || options_.rehearses ? size : 0),
-                       after = window.after(in_file, size);
-    if (!before.empty()) WC_TRY(streams_.read_base(old_begin + (at - range.result_offset), before));
+    const MutableBytes after = window.cells(in_file, size), before = range.has_base() ? after : MutableBytes();
+    if (!before.empty()) WC_TRY(streams_.read_base(range.base_offset + (at - range.result_offset), before));
     change_leaves(at, before, {});
-    WC_TRY(decoder.next(range.has_base() ? Bytes(before) : Bytes(), after));
+    WC_TRY(decoder.next(before, after));
     change_leaves(at, {}, after);
-    WC_TRY(options_.rehearses ? note_window(range, at, before, after, window) : streams_.write_result(at, after));
+    WC_TRY(streams_.write_result(at, after));
     at += size;
   }
   return decoder.finish();
@@ -277,7 +249,7 @@ Result<Checksum> PatchApplier::finish(const PatchEnd& end) const {
                 fmt::format("{} of {} patch segments are missing; fetch them", left, plan_.size()));
   }
   WC_TRY(check_end(end, results_));
-  return options_.hashes ? digest_.root() : Checksum{};
+  return digest_.root();
 }
 
 }  // namespace weightcast

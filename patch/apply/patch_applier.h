@@ -43,24 +43,12 @@ class ApplyStreams {
     static_cast<void>(offset), static_cast<void>(cells);
     return {};
   }
-  /// Of a rehearsal: cells of `cell_bytes` that will become others, by their indices within the range that begins at
-  /// `offset`, ascending, and what stands there now.
-  [[nodiscard]] virtual Status note_changes(std::uint64_t offset, unsigned cell_bytes,
-                                            std::span<const std::uint32_t> cells, Bytes old_values) {
-    static_cast<void>(offset), static_cast<void>(cell_bytes), static_cast<void>(cells), static_cast<void>(old_values);
-    return {};
-  }
 };
 
 struct ApplyOptions {
   /// The most bytes of one write_result(): few enough to stay in a core's cache from the read to the write. Windows end
   /// at multiples of it in the result's file. A power of two, at least 4 KiB.
   std::uint32_t window_bytes = 64 * 1024;
-  /// Nothing is written: note_changes() gets what the result will change where the base stands. The cells that
-  /// edit_result() gives are only read.
-  bool rehearses = false;
-  /// Whether to compute the result's digest.
-  bool hashes = true;
   /// The base's leaves where they are known. Where a patch moves nothing, those of the result follow from them and from
   /// the cells that change; else from all cells of the result.
   std::shared_ptr<const LeafSums> base_leaves = nullptr;
@@ -88,7 +76,7 @@ class PatchApplier {
   /// How many segments are not applied yet.
   [[nodiscard]] std::size_t missing() const;
 
-  /// The digest of the complete result; zero if ApplyOptions::hashes is not set. Not while apply() runs. Errors:
+  /// The digest of the complete result. Not while apply() runs. Errors:
   /// kCorrupt (segments are missing, or the digest of all results differs from the one in `end`).
   Result<Checksum> finish(const PatchEnd& end) const;
   /// The leaves of the result, after finish() has given its digest.
@@ -108,8 +96,6 @@ class PatchApplier {
   /// Makes a segment by its changed cells alone. False if its cells are not there to be edited.
   Result<bool> edit_listed(const Segment& segment, bool& edits, std::optional<CellChanges>& changes, LeafChange& leaves,
                            Window& window);
-  /// Tells the streams which cells of a window differ.
-  Status note_window(const SegmentRange& range, std::uint64_t offset, Bytes before, Bytes after, Window& window);
   /// Room for a list, if there is.
   [[nodiscard]] std::optional<CellChanges> begin_list(const SegmentHeader& header);
   [[nodiscard]] std::uint64_t offset_in_file(std::uint64_t offset) const;

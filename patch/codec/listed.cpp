@@ -340,10 +340,6 @@ std::size_t resolve_in(CellChanges& changes, std::size_t first, std::size_t firs
 
 }  // namespace
 
-Checksum resolve_steps(CellKind kind, const std::byte* old_cells, CellChanges& changes, std::byte* old_values) {
-  return with_cell_kind(kind, [&]<CellKind Kind>() { return resolve<Kind>(old_cells, changes, old_values); });
-}
-
 Checksum apply_steps(CellKind kind, std::byte* cells, CellChanges& changes, std::byte* old_values) {
   return with_cell_kind(kind, [&]<CellKind Kind>() { return resolve<Kind>(cells, changes, old_values); });
 }

@@ -68,7 +68,7 @@ class ListedDecoder {
   explicit ListedDecoder(const Kernels& kernels = best_kernels()) : kernels_(&kernels) {}
 
   /// Lists the changes of a segment of mode kListed or kUnchanged: `changes.values` are the steps, one cell each, to be
-  /// resolved by resolve_steps(). Keeps the memory that `changes` has. Takes four bytes and a cell per change, and four
+  /// resolved by apply_steps(). Keeps the memory that `changes` has. Takes four bytes and a cell per change, and four
   /// more for each long gap, so never more than the range's cells and their indices. After success the indices ascend,
   /// lie in the range and are as many as the header says. Errors: kCorrupt (the payload is no valid encoding although
   /// its digest matches); `changes` then holds anything.
@@ -98,13 +98,9 @@ class ListedDecoder {
   Stream low_, high_;
 };
 
-/// Turns the steps of `changes` into new cells, in their place, and returns the digest of the new cells, in order.
-/// `old_cells` is the first cell of the range; reads the changed cells alone, anywhere in memory, with prefetches. The
-/// old ones go to `old_values`, which has room for a cell per change.
-[[nodiscard]] Checksum resolve_steps(CellKind kind, const std::byte* old_cells, CellChanges& changes,
-                                     std::byte* old_values);
-
-/// The same, and each new cell is written where the old one stood.
+/// Turns the steps of `changes` into new cells, in their place, writes each where the old one stood, and returns the
+/// digest of the new cells, in order. `cells` is the first cell of the range; touches the changed cells alone, anywhere
+/// in memory, with prefetches. The old ones go to `old_values`, which has room for a cell per change.
 [[nodiscard]] Checksum apply_steps(CellKind kind, std::byte* cells, CellChanges& changes, std::byte* old_values);
 
 /// The same in windows of old cells that become the new ones in their place: `window` begins with cell `first_cell` of

@@ -84,11 +84,9 @@ void WorldRun::end(const Fault& fault) {
 void WorldRun::rot(Host& host) {
   std::vector<std::filesystem::path> files;
   host.disk->observe([&](FileSystem& disk) {
-    for (const char* folder : {"versions", "patches", "incoming", "records", "undo"})
+    for (const char* folder : {"versions", "patches", "incoming", "records"}) {
       list_files(disk, kState / folder, files);
-    if (options_.hosts[host.index].in_memory) {
-      for (const char* folder : {"anchors", "arriving"}) list_files(disk, kState / folder, files);
-      for (const char* folder : {"versions", "incoming", "undo"}) list_files(disk, kVersionsInMemory / folder, files);
+      if (options_.hosts[host.index].in_memory) list_files(disk, kVersionsInMemory / folder, files);
     }
   });
   if (files.empty()) return;

@@ -73,6 +73,8 @@ void WorldRun::check_step(Host& host) {
       host.verified = 0;
     }
   }
+  // Its files change where they are, and are lost if that ends in the middle.
+  if (host.config.single_copy && host.node->store().versions().empty()) host.durable = {};
   if (host.disk->changes() == host.checked_change) return;
   host.checked_change = host.disk->changes();
   const RunVersion used = in_use(host.node->store());

@@ -89,6 +89,7 @@ std::unique_ptr<Host> WorldRun::make_host(NodeIndex index) {
   config.packing_speed = {.pack_bytes_per_s = 1.2e9, .unpack_bytes_per_s = 2.0e9};
   config.versions_kept = options.versions_kept;
   config.single_copy = options.single_copy;
+  config.keep_durable_every = 3;
   config.standby = options.standby;
   config.leaf_only = options.leaf_only;
   config.streams = options.streams;

@@ -84,7 +84,7 @@ TEST_F(ArchiveTest, BothAreKilledInTheMiddleAndGoOn) {
   publish();
   publish();
   ASSERT_TRUE(Cluster::eventually(
-      [&] { return fs::exists(cluster.state("origin") + "/patches/000000000002-000000000001/patch"); }));
+      [&] { return fs::exists(cluster.state("origin") + "/memory/patches/000000000002-000000000001/patch"); }));
   const Cluster::Flags arguments{"archive", "--state", cluster.state("origin"), "--to", server.url()};
   // Requests for the object that has this name behind the run's.
   const auto requests = [&](const char* method, const std::string& name) {

@@ -22,7 +22,6 @@ void read(std::string_view text) {
   }
   WC_CHECK(record->digests.chunks.size() == record->manifest.chunk_count());
   WC_CHECK(cut_torn_entry(disk, kPath, *record).has_value());
-  if (record->outdated) return;
   WC_CHECK(write_record(disk, kPath, *record).has_value());
   const Result<VersionRecord> again = read_record(disk, kPath);
   WC_CHECK(again.has_value() && again->durable == record->durable && !again->torn_at);
@@ -31,7 +30,7 @@ void read(std::string_view text) {
 
 /// Each entry of the input begins with its length, of two bytes.
 std::string record_of(std::string_view input) {
-  std::string text = "wcrecord" + std::string("\3\0\0\0", 4);
+  std::string text = "wcrecord" + std::string("\5\0\0\0", 4);
   while (input.size() >= 2) {
     const std::size_t wanted = static_cast<unsigned char>(input[0]) | static_cast<unsigned char>(input[1]) << 8;
     const std::string_view body = input.substr(2, wanted);

@@ -34,7 +34,8 @@ class Schedule {
                                .can_allocate = random_.chance(0.8),
                                .has_memory = in_memory_}) {
     if (in_memory_) host_.store_options.place.memory_directory = kVersionsInMemory;
-    host_.store_options.log.patches_max = 3;
+    // As much as an origin's, or a worker's.
+    host_.store_options.keep_durable_every = static_cast<std::uint32_t>(Random(seed ^ 0x6b656570).below(4));
     host_.store_options.single_copy = random_.chance(0.4);
     host_.store_options.versions_kept = static_cast<std::uint32_t>(random_.between(1, 3));
     host_.store_options.reuse_files = random_.chance(0.7);
@@ -133,6 +134,8 @@ class Schedule {
       case 3:
       case 4:
         if (current == 0) return;
+        // The only copy is lost if that ends in the middle.
+        if (host_.store_options.single_copy) durable_ = {};
         return tell(fmt::format("receive the patch to {}", next), host_.receive(ours().patch_to(next)));
       case 5: return tell(fmt::format("receive {}, packed", next), host_.receive(ours().packed_to(next)));
       case 6: {
@@ -216,6 +219,8 @@ class Schedule {
   }
 
   void follow_next_run() {
+    // An origin follows none, and no other keeps versions on the disk.
+    if (host_.in_memory() && host_.store_options.keep_durable_every > 0) return;
     const std::uint32_t next = host_.store->run().count + 1;
     const Status followed = host_.follow_run(next, true);
     tell(fmt::format("follow run {}", next), followed);
@@ -291,6 +296,8 @@ class Schedule {
     // Of the run before the last one nothing has to be left.
     demand(in_use(*host_.store) >= durable_ || durable_.first + 1 < host_.store->run().count,
            "a durable version is lost");
+    // A worker's disk keeps nothing of the run before.
+    if (host_.in_memory() && host_.store->current() == kNoVersion) durable_ = {};
     look();
     look_at_partial();
     demand(host_.files.read_link(kState / "current").has_value() == (in_use(*host_.store) != RunVersion()),
@@ -302,6 +309,7 @@ class Schedule {
     fs::path& directory = host_.store_options.place.memory_directory;
     directory = directory.empty() ? kVersionsInMemory : fs::path();
     tell(directory.empty() ? "versions move to the disk" : "versions move to memory");
+    if (!directory.empty() && host_.store_options.keep_durable_every == 0) durable_ = {};
   }
 
   /// What holds at any time.

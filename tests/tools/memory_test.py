@@ -187,7 +187,6 @@ class Memory(DaemonTest):
         version = self.publish()
         eventually(lambda: worker.node()["version"] == version)
         self.durable(self.origin)
-        self.durable(worker)
         for path in self.directories():
             shutil.rmtree(path)
         for daemon in (self.origin, worker):

@@ -215,7 +215,7 @@ TEST(VersionsText, IsALineForEach) {
                             {"durable", false}}}}};
   EXPECT_EQ(versions_text(versions),
             "   VERSION  CAME BY     BYTES  DIGEST  DIRECTORY\n"
-            "*        7  patch    60.0 MiB  ab12    /var/lib/weightcast/versions/000000000007  (syncing)\n");
+            "*        7  patch    60.0 MiB  ab12    /var/lib/weightcast/versions/000000000007  (not synced)\n");
   EXPECT_EQ(versions_text({{"versions", json::array()}}), "no version is here yet\n");
 }
 

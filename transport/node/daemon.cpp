@@ -346,7 +346,7 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
     environment.choose_place = nullptr;
     if (!place) environment.choose_place = [&places](std::uint64_t bytes) { return places.for_version(bytes); };
     config.place = std::move(place).value_or(StorePlace());
-    if (deleted) config.place.why += "; made anew, as somebody had deleted what was there";
+    if (deleted) config.place.why += "; anew, as somebody had deleted what was there";
     if (const auto& memory = config.place.memory_directory; !memory.empty()) {
       WC_TRY(restrict_directory(memory, sockets.local_group));
     }
@@ -359,7 +359,7 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
   const HeapTrimmer heap_trimmer(loop);
   const DeletionWatch deletion_watch(loop, places, [&] {
     if (stopping || reopening) return;
-    log_error("somebody has deleted the versions in {}; they are made anew, of what the disk has",
+    log_error("somebody has deleted the versions in {}; beginning anew with what the disk has",
               memory_directory_of(config.memory_dir, config.state).native());
     deleted = reopening = true;
     loop.stop();

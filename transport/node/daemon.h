@@ -22,7 +22,7 @@
 namespace weightcast {
 
 /// Everything that `weightcast daemon` can be told. Names are those of the flags and of the config file. `name` is the
-/// host's by default, and `anchor_interval` holds for the log of versions in memory, too.
+/// host's by default.
 struct DaemonConfig : NodeConfig, OriginOptions, WorkerOptions {
   Role role = Role::kWorker;
   std::string state;                ///< directory of this daemon alone
@@ -34,7 +34,9 @@ struct DaemonConfig : NodeConfig, OriginOptions, WorkerOptions {
   std::string memory_dir = "/dev/shm";            ///< a file system in memory
   std::optional<std::uint64_t> memory_bytes_max;  ///< that kAuto may take of it
   StorePlace place;                               ///< run_daemon() sets it
-  std::string congestion;                         ///< "" leaves the host's default
+  /// Origin only: with versions in memory the disk gets a whole one when the newest is so many numbers further.
+  std::uint32_t keep_durable_every = 16;
+  std::string congestion;  ///< "" leaves the host's default
   DiskBackend disk = DiskBackend::kAuto;
   unsigned threads = 0;  ///< that take over, pack, unpack, compare and recover; 0: half of the usable cores, at most 8
   AdmissionLimits admission;                             ///< run_daemon() sets it by the descriptors that there are

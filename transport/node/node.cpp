@@ -13,7 +13,9 @@
 namespace weightcast {
 namespace {
 
-constexpr const char* kMemoryIsGone = "somebody has deleted the versions in memory; they are being made anew";
+constexpr const char* kMemoryIsGone =
+    "somebody has deleted the versions in memory; what the disk has of them is being copied there, and others arrive "
+    "again";
 
 }  // namespace
 
@@ -32,8 +34,8 @@ Status Node::open_base(const DaemonConfig& config) {
   options.place = config.place;
   options.choose_place = environment_.choose_place;
   options.check_room = environment_.check_room;
-  options.log.patches_max = config.anchor_interval;
   if (config.role == Role::kOrigin) {
+    options.keep_durable_every = config.keep_durable_every;
     // Not 0, which is no run.
     options.make_run = [this] { return RunId{environment_.entropy() | 1}; };
   }
@@ -152,9 +154,7 @@ local::VersionsReply Node::versions() {
 }
 
 bool Node::memory_is_gone() const {
-  const StorePlace* const place = store_->place();
-  return place != nullptr && !place->memory_directory.empty() &&
-         !exists(environment_.files, place->memory_directory / "versions");
+  return lies_in_memory() && !exists(environment_.files, store_->place()->memory_directory / "versions");
 }
 
 const StoredVersion* Node::in_use() const {

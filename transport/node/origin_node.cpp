@@ -271,7 +271,7 @@ void OriginNode::publish_changes(Publishing publishing, std::unique_ptr<ChangeSo
   changes.changes = std::move(source);
   changes.model_id = config_.model_id;
   changes.makes_patch = config_.patches;
-  // So often a worker takes a new anchor, behind which older proofs are gone.
+  // The patches that lead on from a proof are kept for so long.
   changes.proves_result = environment_.signer != nullptr && unproven_ + 1 >= config_.anchor_interval;
   changes.author = author();
   changes.choose_chunk_bytes = chunk_bytes_chooser();

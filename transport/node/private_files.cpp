@@ -21,7 +21,7 @@ constexpr mode_t kModeBits = 07777;
 constexpr mode_t kDirectoryMode = S_ISGID | S_IRWXU | S_IRGRP | S_IXGRP;
 
 // What engines read of a node, and 'weightcast verify' and 'archive'.
-constexpr std::array kRead{"versions", "records", "patches", "anchors", "run"};
+constexpr std::array kRead{"versions", "records", "patches", "run"};
 
 /// False: errno says why not. systemd's RestrictSUIDSGID forbids S_ISGID; there the unit's Group= is that of new files.
 bool set_mode(const fs::path& path, mode_t mode) {

@@ -25,8 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kSpare = 1.1;
-// A changed cell of two bytes takes four to five: room for steps that change 4 % of the cells.
-constexpr double kJournalShare = 0.1;
+// A changed cell of two bytes takes four to five: room for the patches of steps that change 4 % of the cells.
+constexpr double kPatchShare = 0.1;
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
 constexpr std::string_view kDigits = "0123456789";
@@ -71,11 +71,9 @@ std::optional<std::uint64_t> group_free(const fs::path& root) {
 /// Of the versions that the records in a state directory tell of.
 std::uint64_t largest_version_bytes(FileSystem& files, const StoreLayout& layout) {
   std::uint64_t largest = 0;
-  for (const fs::path& folder : {layout.records(), layout.anchors()}) {
-    for (const std::string& name : files.list(folder).value_or(std::vector<std::string>{})) {
-      const Result<VersionRecord> record = read_record(files, folder / name);
-      if (record.has_value()) largest = std::max(largest, record->manifest.snapshot_bytes());
-    }
+  for (const std::string& name : files.list(layout.records()).value_or(std::vector<std::string>{})) {
+    const Result<VersionRecord> record = read_record(files, layout.records() / name);
+    if (record.has_value()) largest = std::max(largest, record->manifest.snapshot_bytes());
   }
   return largest;
 }
@@ -93,7 +91,7 @@ Result<bool> holds_versions(FileSystem& files, const fs::path& root) {
 }  // namespace
 
 std::uint64_t bytes_needed(std::uint64_t version_bytes, CopiesKept kept) {
-  const double copies = kept.copies + (kept.with_journal ? kJournalShare : 0);
+  const double copies = kept.copies + (kept.with_patch ? kPatchShare : 0);
   return static_cast<std::uint64_t>(kSpare * static_cast<double>(version_bytes) * copies);
 }
 
@@ -102,10 +100,10 @@ namespace {
 /// choose_place() of a file system in memory that is this node's to use.
 PlaceChoice fit(std::uint64_t version_bytes, CopiesKept kept, const MemoryRoom& room) {
   const std::uint64_t needed = bytes_needed(version_bytes, kept);
-  const std::string need = kept.with_journal ? fmt::format("one copy of {} and what a step overwrites take {}",
-                                                           format_bytes(version_bytes), format_bytes(needed))
-                                             : fmt::format("{} copies of {} take {}", kept.copies,
-                                                           format_bytes(version_bytes), format_bytes(needed));
+  const std::string need =
+      kept.with_patch
+          ? fmt::format("one copy of {} and a step's patch take {}", format_bytes(version_bytes), format_bytes(needed))
+          : fmt::format("{} copies of {} take {}", kept.copies, format_bytes(version_bytes), format_bytes(needed));
   const auto lacks = [&](std::string_view where, std::uint64_t free) {
     return PlaceChoice{false, fmt::format("{}, and {} {}", need, where, format_bytes(free))};
   };
@@ -216,12 +214,13 @@ Result<std::optional<StorePlace>> VersionsPlace::at_start() const {
   if (options_.versions_in == VersionsIn::kDisk) return StorePlace{{}, "as told"};
   if (options_.versions_in == VersionsIn::kMemory) return in_memory("as told");
   if (there_before) return there_before;
-  // A move would lose what is not durable, at every start after a kill.
+  // A move would lose what the disk does not have.
   WC_ASSIGN(const fs::path root, StoreLayout::versions_root_of(files_, options_.state));
   WC_ASSIGN(const bool there, holds_versions(files_, root));
   if (there && root == memory_directory_of(options_.memory_dir, options_.state)) return in_memory("they were there");
+  // Where versions were in memory the disk has a copy of one.
   WC_ASSIGN(const bool on_disk, holds_versions(files_, options_.state));
-  if (on_disk) return StorePlace{{}, "they were there; --versions-in memory moves them"};
+  if (on_disk && root == options_.state) return StorePlace{{}, "they were there; --versions-in memory moves them"};
   const std::uint64_t bytes = largest_version_bytes(files_, StoreLayout(files_, options_.state));
   if (bytes == 0) return std::nullopt;
   return for_version(bytes);

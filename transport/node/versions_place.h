@@ -20,7 +20,7 @@ namespace weightcast {
 /// Where a node keeps the versions that engines read.
 enum class VersionsIn : std::uint8_t {
   kDisk,    ///< in the state directory: each version is written to the disk whole
-  kMemory,  ///< in memory: the disk gets patches, and a whole version from time to time
+  kMemory,  ///< in memory: an origin's disk gets a whole version from time to time
   kAuto,    ///< in memory where there is room for the first one and those beside it, else on the disk
 };
 constexpr Words<3> words_of(VersionsIn) { return {"disk", "memory", "auto"}; }
@@ -39,7 +39,7 @@ struct MemoryRoom {
 /// What a node has of a version at once.
 struct CopiesKept {
   std::uint32_t copies = 0;
-  bool with_journal = false;  ///< of the cells that a step overwrites: a tenth of a version
+  bool with_patch = false;  ///< of a step: a tenth of a version
 };
 /// With --single-copy, while no version arrives whole.
 inline constexpr CopiesKept kSingleCopy{1, true};

@@ -119,13 +119,25 @@ void WorkerNode::note_phases() {
   meters_.note(NodeMeters::Phase::kSwitch, from_seconds(installed->switch_s));
 }
 
+/// Older versions than this are replays from now on. With versions in memory, an origin that loses those has none but
+/// the one that it keeps on its disk, and goes on from there.
+void WorkerNode::note_accepted(Manifest newest) {
+  if (lies_in_memory()) {
+    const std::uint64_t behind = 2 * std::uint64_t{config_.keep_durable_every};
+    if (behind == 0 || newest.version.value <= behind) return;
+    newest.version.value -= behind;
+  }
+  core_->note_durable(newest);
+}
+
 void WorkerNode::handle_change() {
   note_phases();
   api_->handle_change();
   if (const StoredVersion* newest = store_->find(store_->current());
-      newest != nullptr && newest->durable && newest->manifest.version != durable_noted_ && !unproven_) {
-    durable_noted_ = newest->manifest.version;
-    core_->note_durable(newest->manifest);
+      newest != nullptr && (newest->durable || lies_in_memory()) && newest->manifest.version != accepted_noted_ &&
+      !unproven_) {
+    accepted_noted_ = newest->manifest.version;
+    note_accepted(newest->manifest);
     // It may have been whole, and not yet installed, when its key was revoked.
     look_for_unproven();
     if (unproven_) return leave_unproven();

@@ -47,12 +47,13 @@ class WorkerNode final : public Node {
   /// Goes on without what is unproven: it stays in use until the first version that is proven.
   void leave_unproven();
   void handle_change();
+  void note_accepted(Manifest newest);
   /// Counts how long the version took that was installed last.
   void note_phases();
 
   std::unique_ptr<WorkerCore> core_;
   std::optional<Error> unproven_;
-  Version durable_noted_{};
+  Version accepted_noted_{};
   Version metered_{};  // whose phases have been counted
   bool writing_accepted_ = false;
   std::vector<AcceptedVersion> accepted_written_;

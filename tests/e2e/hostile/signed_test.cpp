@@ -96,7 +96,8 @@ TEST_F(Signed, WorkerRefusesAVersionThatIsOlderThanItWasTold) {
 
 // An origin's state of some time ago, under the same keys: everything in it is signed.
 TEST_F(Signed, WorkerRefusesWhatIsReplayed) {
-  cluster.start_fleet({"a"});
+  cluster.start_origin({"--versions-in", "disk"});
+  cluster.start_worker("a", {"--versions-in", "disk"});
   ASSERT_TRUE(published(1));
   EXPECT_EQ(cluster.end("origin", SIGTERM), 0);
   const std::string state = cluster.state("origin"), old = cluster.temp().file("old");
@@ -109,7 +110,7 @@ TEST_F(Signed, WorkerRefusesWhatIsReplayed) {
   fs::remove_all(state);
   fs::rename(old, state);
   // The worker's disk has lost its versions, too, so that it would take any.
-  for (const char* part : {"versions", "records", "current", "patches", "anchors"})
+  for (const char* part : {"versions", "records", "current", "patches"})
     fs::remove_all(cluster.state("a") + "/" + part);
   cluster.restart("origin");
   cluster.restart("a");
@@ -122,7 +123,7 @@ TEST_F(Signed, WhatCameWithoutKeysStaysInUseUntilAVersionIsProven) {
   plain.start_fleet({"a"});
   const std::string first = snapshot(1);
   ASSERT_EQ(plain.publish(first, 1, {"--wait", "1", "--timeout", "60"}).status, 0);
-  ASSERT_TRUE(Cluster::eventually([&] { return plain.is_durable("a", 1); }));
+  ASSERT_TRUE(Cluster::eventually([&] { return plain.version("a") == 1; }));
   const std::string file = keys.issue("a");
   EXPECT_THAT(plain.run({"verify", plain.state("a"), "--keys", file}).err, HasSubstr("it is not signed"));
   for (const char* name : {"a", "origin"}) EXPECT_EQ(plain.end(name, SIGTERM), 0);

@@ -163,27 +163,25 @@ TEST_F(VerifyPatchedTest, AreProvenByAnEarlierVersionAndTheSignedPatchesFromTher
     const auto proven = verify(version);
     ASSERT_TRUE(proven.has_value()) << proven.error().message();
     EXPECT_EQ(proven->by, Version{2});
-    EXPECT_FALSE(proven->by_anchor);
     EXPECT_EQ(proven->patches, version - 2);
   }
   // Version 2, too, is somewhere on the way only.
   std::filesystem::remove_all(layout().complete(Version{2}));
   EXPECT_THAT(error(5), HasSubstr("go back to version 1, which")) << "where nothing is";
-  std::filesystem::create_directories(layout().anchor(Version{1}));
+  std::filesystem::create_directories(layout().complete(Version{1}));
   for (const auto& [name, begin, size] :
        {std::tuple{"config.json", std::size_t{0}, std::size_t{100}}, {"model.safetensors", 100, kBytes}}) {
-    std::ofstream(layout().anchor(Version{1}) / name) << first_.stream.substr(begin, size);
+    std::ofstream(layout().complete(Version{1}) / name) << first_.stream.substr(begin, size);
   }
-  ASSERT_TRUE(write_record(real_files(), layout().anchor_record(Version{1}),
+  ASSERT_TRUE(write_record(real_files(), layout().record(Version{1}),
                            {first_.manifest, ChunkDigests(first_.manifest, first_.digests)})
                   .has_value());
   const auto proven = verify(5);
   ASSERT_TRUE(proven.has_value()) << proven.error().message();
-  EXPECT_EQ(proven->by, Version{2});
-  EXPECT_FALSE(proven->by_anchor) << "the nearest that is proven is what patches make of it";
+  EXPECT_EQ(proven->by, Version{2}) << "the nearest that is proven is what patches make of it";
   EXPECT_EQ(proven->patches, 3u);
-  flip_bit(layout().anchor(Version{1}) / "model.safetensors", 7);
-  EXPECT_THAT(error(5), HasSubstr(layout().anchor(Version{1}).native() + ": its bytes are not those"));
+  flip_bit(layout().complete(Version{1}) / "model.safetensors", 7);
+  EXPECT_THAT(error(5), HasSubstr(layout().complete(Version{1}).native() + ": its bytes are not those"));
 }
 
 TEST_F(VerifyPatchedTest, ADamagedByteIsFoundWhereverItIs) {

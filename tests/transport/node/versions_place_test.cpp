@@ -25,12 +25,12 @@ TEST(VersionsPlace, IsMemoryWhereAllCopiesFitWithRoomToSpare) {
   EXPECT_FALSE(choose_place(8 * kGiB, {4}, kRoom).in_memory);
 }
 
-TEST(VersionsPlace, IsMemoryWhereTheSingleCopyAndItsJournalFit) {
+TEST(VersionsPlace, IsMemoryWhereTheSingleCopyAndAPatchFit) {
   MemoryRoom room = kRoom;
   room.allowed = 10 * kGiB;
   const PlaceChoice memory = choose_place(8 * kGiB, kSingleCopy, room);
   EXPECT_TRUE(memory.in_memory);
-  EXPECT_EQ(memory.why, "one copy of 8.00 GiB and what a step overwrites take 9.68 GiB of 28.00 GiB");
+  EXPECT_EQ(memory.why, "one copy of 8.00 GiB and a step's patch take 9.68 GiB of 28.00 GiB");
   room.allowed = 9 * kGiB;
   const PlaceChoice disk = choose_place(8 * kGiB, kSingleCopy, room);
   EXPECT_FALSE(disk.in_memory);
@@ -176,6 +176,11 @@ TEST_F(PlaceOfANode, StaysWhereVersionsAre) {
   place = places(VersionsIn::kAuto, 1).at_start().value();
   ASSERT_TRUE(place);
   EXPECT_EQ(place->memory_directory, in_memory());
+
+  // After a power cut what is kept on the disk says nothing but how much it is.
+  std::filesystem::remove_all(in_memory());
+  std::filesystem::create_directories(state.file("versions/000000000001"));
+  ASSERT_EQ(places(VersionsIn::kAuto).at_start().value(), std::nullopt) << "there is no record";
 }
 
 TEST_F(PlaceOfANode, LeavesOthersWhatTheyHaveChosen) {

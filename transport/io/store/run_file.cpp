@@ -11,6 +11,7 @@
 
 #include "base/digest/checksum.h"
 #include "transport/io/log.h"
+#include "transport/io/store/files/readable.h"
 #include "transport/io/store/files/version_record.h"
 
 namespace weightcast {
@@ -26,19 +27,23 @@ std::string text_of(StoreRun run) {
 /// What names and records say. Its id is kNoRun if none does.
 Result<StoreRun> run_of_contents(const StoreLayout& layout) {
   StoreRun run{kNoRun, 0};
-  for (const auto& folder : {layout.versions(), layout.records(), layout.incoming(), layout.patches()}) {
-    WC_ASSIGN(const std::vector<std::string> names, layout.files().list(folder));
+  const auto records = {layout.records(), layout.on_disk().records()};
+  for (const auto& folder : {layout.versions(), layout.records(), layout.incoming(), layout.patches(),
+                             layout.on_disk().versions(), layout.on_disk().records()}) {
+    WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), folder));
     for (const std::string& name : names) {
       const auto named = StoreLayout::named(name);
       if (named) run.count = std::max(run.count, named->run);
     }
   }
-  WC_ASSIGN(const std::vector<std::string> names, layout.files().list(layout.records()));
-  for (const std::string& name : names) {
-    const auto named = StoreLayout::named(name);
-    if (!named || named->run != run.count) continue;
-    const Result<VersionRecord> record = read_record(layout.files(), layout.records() / name);
-    if (record.has_value() && record->manifest.run != kNoRun) run.id = record->manifest.run;
+  for (const auto& folder : records) {
+    WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), folder));
+    for (const std::string& name : names) {
+      const auto named = StoreLayout::named(name);
+      if (!named || named->run != run.count) continue;
+      const Result<VersionRecord> record = read_record(layout.files(), folder / name);
+      if (record.has_value() && record->manifest.run != kNoRun) run.id = record->manifest.run;
+    }
   }
   return run;
 }

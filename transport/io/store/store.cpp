@@ -30,7 +30,6 @@ Store::Store(EventLoop& loop, StoreOptions options, FileSystem& files, std::uniq
                    [this] {
                      for (const auto& task : std::exchange(waiting_for_place_, {})) task();
                    }),
-      restore_timer_(loop, [this] { restore_base(); }),
       take_out_timer_(loop, [this] { take_out_again(); }),
       start_pieces_(loop, [this] { start_pieces(); }),
       sync_timer_(loop,
@@ -40,12 +39,12 @@ Store::Store(EventLoop& loop, StoreOptions options, FileSystem& files, std::uniq
                       complete->sync_failed ? sync_again(complete) : make_durable(complete);
                     }
                   }),
-      log_(options_.log),
+      kept_(found.kept),
       scrub_timer_(loop, [this] { scrub(); }),
-      anchor_timer_(loop, [this] { anchoring_ ? go_on_with_anchor() : start_anchor(); }),
+      keep_timer_(loop, [this] { keeping_ ? go_on_keeping() : start_keeping(); }),
       cache_(options_.cache_bytes_max),
       read_buffers_(kReadBuffersKeptBytesMax),
-      anchor_work_(loop),
+      keep_work_(loop),
       spare_work_(loop),
       scrub_work_(loop),
       syncing_(loop),
@@ -64,16 +63,16 @@ Store::Store(EventLoop& loop, StoreOptions options, FileSystem& files, std::uniq
   for (RecoveredVersion& version : found.complete) {
     const bool durable = version.record.durable;
     const auto added = add_complete(std::move(version.record), std::move(version.files), std::move(version.leaves));
-    if (durable || layout_.in_memory()) continue;
+    if (layout_.in_memory()) {
+      added->stored.durable = added->stored.manifest.version == kept_;
+      continue;
+    }
+    if (durable) continue;
     // A sync may have failed while an earlier process lived.
     added->sync_failed = true;
     sync_again(added);
   }
-  if (found.anchor != kNoVersion) {
-    log_.handle_anchor(found.anchor);
-    log_files_ = std::move(found.anchor_files);
-  }
-  advance_log();
+  consider_keeping();
   forget_old();
 }
 
@@ -135,12 +134,6 @@ bool Store::refuse_new(PayloadId payload, const std::function<void(Error)>& refu
   } else if (is_being_made(payload) || is_being_made(version)) {
     // Of a patch the version, too: an update in place hides its base where the files of an import lie.
     error = fail(Errc::kBusy, Op::kOpen, fmt::format("version {}: begun already", version.value));
-  } else if (unrestored_ && (unrestored_->version == version || unrestored_->base == version)) {
-    // The base's only copy is in the place of one, with the record of the other.
-    error = fail(Errc::kBusy, Op::kOpen,
-                 fmt::format("version {}: first version {} has to be put back, which the disk has refused so far; look "
-                             "after the disk",
-                             version.value, unrestored_->base.value));
   }
   if (!error) return false;
   later([refuse, error = *error] { refuse(error); });
@@ -264,6 +257,8 @@ void Store::start_applying(Incoming& incoming) {
   if (incoming.base && lists_steps()) {
     steps = {steps_between(steps_, incoming.target->old_version(), manifest.base_version), kStepBytesMax,
              incoming.base->stored.leaves};
+  } else if (incoming.base && incoming.target == incoming.base->files) {
+    steps.base_leaves = incoming.base->stored.leaves;
   }
   incoming.applied = std::make_unique<PatchedSnapshot>(loop_, identity, incoming.base ? incoming.base->files : nullptr,
                                                        incoming.files, incoming.target, std::move(steps));
@@ -575,7 +570,8 @@ Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, FileSystem& files, S
     run.id = options.make_run();
     WC_TRY(write_run(layout, run));
   }
-  WC_ASSIGN(RecoveredStore found, recover_store(layout.of_run(run.count), loop.threads_per_job_max()));
+  WC_ASSIGN(RecoveredStore found,
+            recover_store(layout.of_run(run.count), options.keep_durable_every > 0, loop.threads_per_job_max()));
   return std::unique_ptr<Store>(
       new Store(loop, std::move(options), files, std::move(lock), std::move(disk), run, std::move(found)));
 }

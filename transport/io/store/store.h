@@ -29,7 +29,6 @@
 #include "transport/io/store/files/chunk_cache.h"
 #include "transport/io/store/files/spare_update.h"
 #include "transport/io/store/files/version_files.h"
-#include "transport/io/store/files/version_log.h"
 #include "transport/io/store/files/version_record.h"
 #include "transport/io/store/run_file.h"
 #include "transport/io/store/store_layout.h"
@@ -61,16 +60,17 @@ struct StoreOptions {
   /// Recent chunks in memory, for the children that follow: a few round trips' worth. The kernel's page cache has the
   /// older ones.
   std::size_t cache_bytes_max = 2 * kMiB;
-  /// With versions in memory a power cut leaves what the log has: version_log.h.
   StorePlace place;
   /// Asked in place of `place` where the store opens empty: on a pool thread, once, with the size of the first version.
   std::function<StorePlace(std::uint64_t version_bytes)> choose_place;
   /// Asked where a version of that size is to be made beside the only copy in memory, with which there would be so many
   /// copies: whether there is room. On a pool thread. Null: the file system in memory alone says so. Errors: kNoSpace.
   std::function<Status(std::uint64_t version_bytes, std::uint32_t copies)> check_room;
-  VersionLog::Options log;
-  /// The part of its time for which a disk is busy with a new anchor.
-  double anchor_disk_share = 0.5;
+  /// With versions in memory the disk has a whole one, which is so many numbers behind the newest at most, and what is
+  /// being written; 0: none.
+  std::uint32_t keep_durable_every = 0;
+  /// The part of its time for which a disk is busy with that.
+  double keep_disk_share = 0.5;
   /// The part of a core's time in which the newest version is read and compared with its leaves; 0: never.
   double scrub_share = 0.02;
 };
@@ -112,18 +112,16 @@ struct ImportTarget {
   FilesRef files;                            ///< the same files, for write_stream()
 };
 
-class AnchorCopy;
+class KeptCopy;
 class UvLoop;
-struct InPlaceWork;
 struct RecoveredStore;
 struct Spare;
 
 /// A node's versions on disk. Loop thread only; callbacks run on the loop, never from inside the call.
 /// ARCHITECTURE.md, "Where things are on disk", lists the folders.
 ///
-/// With a directory in memory, incoming/ of whole versions, versions/, undo/, spare/ and a trash/ and aside/ of their
-/// own are in that one. DIR/arriving/ has the payloads of patches, and DIR/anchors/ what the log goes on from. A
-/// version is durable when the log holds it: version_log.h.
+/// With a directory in memory all folders are in that one. A version is durable while the disk has a copy of it:
+/// kept_version.h.
 ///
 /// N and B have 12 digits everywhere. A store holds the versions of one run. When it begins another one, names of that
 /// one end with its count: N@2. Complete versions of the run before stay readable, and `current` names the newest of
@@ -238,8 +236,8 @@ class Store {
   ///
   /// With single_copy a patch is applied here, and not before. The store waits until nobody else has a file of the base
   /// open, mapped or linked, and until its own reads have ended. After single_copy_wait it gives up for now: kTimedOut
-  /// says who has the files, and begin() and finish() may be called again. After any error, and after a kill, the base
-  /// is as it was.
+  /// says who has the files, and begin() and finish() may be called again. Once it overwrites the base, any error loses
+  /// that, and on_lost() tells; so does a kill.
   ///
   /// Errors: kCorrupt (a digest does not match, or the payload does not decode: it is deleted; or something is still
   /// missing), kWrongBase (the patch does not fit the base: it is deleted), kNotFound (not begun), kNoSpace and kIo
@@ -289,8 +287,9 @@ class Store {
 
  private:
   // store.cpp has payloads that arrive, and reads; store_install.cpp their end; store_single_copy.cpp in-place updates;
-  // store_imports.cpp what the node makes itself; store_retention.cpp what becomes of complete versions; store_log.cpp
-  // how those in memory survive a power cut; store_place.cpp where versions lie; store_scrub.cpp the search for rot.
+  // store_imports.cpp what the node makes itself; store_retention.cpp what becomes of complete versions; store_keep.cpp
+  // how one of those in memory is kept on the disk; store_place.cpp where versions lie; store_scrub.cpp the search for
+  // rot.
 
   struct Complete {
     StoredVersion stored;
@@ -299,7 +298,6 @@ class Store {
     std::size_t users = 0;                               // reads under way, patches that are applied to it
     bool syncing = false;
     bool sync_failed = false;        // of something of it, or may have: another sync would not say what is lost
-    Version journal_base{};          // what it was made of in place, and what can be put back until it is durable
     bool looked_after_sync = false;  // at what a failed sync has left
     bool lost = false;               // being removed
     std::size_t scrub_at = 0;        // the next of its leaves that is looked at
@@ -390,11 +388,10 @@ class Store {
   void add_patch(VersionRecord record, FilesRef files);
   void set_pending_in_place_update(Version version);
   void finish_in_place(const IncomingRef& incoming, InstallDone done);
-  void prepare_place(const IncomingRef& incoming, InstallDone done);
   void take_place(const IncomingRef& incoming, InstallDone done);
-  void restore_later(PayloadId payload);
-  void restore_base();
   void change_place(const IncomingRef& incoming, InstallDone done);
+  void overwrite(const IncomingRef& incoming, InstallDone done);
+  void lose_base(const IncomingRef& incoming, const Error& why, InstallDone done);
   [[nodiscard]] std::string why_in_use(const Complete& base) const;
   [[nodiscard]] bool is_pinned(Version version) const {
     return std::find(pinned_.begin(), pinned_.end(), version) != pinned_.end();
@@ -404,7 +401,6 @@ class Store {
   /// engines ask for them.
   [[nodiscard]] bool lists_steps() const { return options_.reuse_files && !options_.single_copy; }
   void keep_step(StepRef step);
-  [[nodiscard]] InPlaceWork work_of(const Incoming& incoming) const;
   void wait_for_place(const IncomingRef& incoming, const std::string& why, InstallDone done);
   void give_up_waiting(const IncomingRef& incoming, const std::string& why, InstallDone done);
   void handle_moved(const IncomingRef& incoming, double switch_s, const InstallDone& done);
@@ -419,9 +415,8 @@ class Store {
   [[nodiscard]] StoreLayout::Named newest() const;
   void install_checked(const IncomingRef& incoming, InstallDone done);
   CompleteRef add_complete(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves = nullptr);
-  void drop_journal(Version version);
   void handle_installed(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves, double switch_s,
-                        bool in_place, const InstallDone& done);
+                        const InstallDone& done);
   void forget_old();
   void forget_earlier();
   void forget_old_patches();
@@ -436,22 +431,16 @@ class Store {
     remove_from(layout_, payload, path, std::move(table));
   }
   void make_durable(const CompleteRef& complete);
-  void advance_log();
-  void start_logging(PayloadId patch, const PatchRef& there);
-  void mark_logged();
-  /// The version of which an anchor is due; null if none is.
-  [[nodiscard]] CompleteRef anchor_due() const;
-  [[nodiscard]] bool is_being_anchored(const Complete& complete) const {
-    return anchoring_ && anchoring_->complete.get() == &complete;
-  }
+  /// The version of which a copy on the disk is due; null if none is.
+  [[nodiscard]] CompleteRef due_to_keep() const;
   void scrub_from_now_on(const CompleteRef& complete);
   void scrub();
   [[nodiscard]] CompleteRef next_to_scrub() const;
   void scrub_again(Complete& complete, std::size_t first, std::size_t count, const Error& why);
-  void consider_anchor();
-  void start_anchor();
-  void go_on_with_anchor();
-  void end_anchor(const Status& status);
+  void consider_keeping();
+  void start_keeping();
+  void go_on_keeping();
+  void end_keeping(const Status& status);
   void sync_again(const CompleteRef& complete);
   void give_up_lost(const CompleteRef& complete, const Error& why);
   void sync_files_from(std::size_t file, const CompleteRef& complete);
@@ -492,9 +481,6 @@ class Store {
   std::shared_ptr<std::atomic<bool>> wanted_ = std::make_shared<std::atomic<bool>>(true);
   std::vector<std::function<void()>> waiting_for_place_;
   Timer place_timer_;
-  /// An in-place update that failed, or whose result was lost, and whose base could not be restored yet.
-  std::optional<PayloadId> unrestored_;
-  Timer restore_timer_;
   /// Whose files the disk did not let go from where complete versions lie: take_out().
   std::map<Version, FileTable> misplaced_;
   Timer take_out_timer_;
@@ -502,27 +488,24 @@ class Store {
   std::size_t pieces_under_way_ = 0;
   Deferred start_pieces_;
   Timer sync_timer_;
-  VersionLog log_;
-  std::vector<SnapshotFile> log_files_;  // of every version in the log
-  bool logging_ = false;
-  std::set<PayloadId> unloggable_;  // patches that the disk has refused
-  /// A version that is copied to become the next anchor.
-  struct Anchoring {
+  Version kept_{};  // with versions in memory, what the disk has
+  /// A version that is being copied to the disk.
+  struct Keeping {
     CompleteRef complete;
-    std::shared_ptr<AnchorCopy> copy;
+    std::shared_ptr<KeptCopy> copy;
   };
-  std::optional<Anchoring> anchoring_;
+  std::optional<Keeping> keeping_;
   std::size_t next_scrubbed_ = 0;
   bool scrubbing_ = false;
   Timer scrub_timer_;
-  Timer anchor_timer_;  // until the next piece of a copy, or the next look at whether one is due
+  Timer keep_timer_;  // until the next piece of a copy, or its next try
   ChunkCache cache_;
   BufferPool read_buffers_;
   std::unordered_map<ChunkKey, std::vector<ReadDone>> reading_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>();
   std::shared_ptr<Spare> spare_;  // whose files may be written to; null: there are none
   // Last, so that they end first: their destructors wait for what uses the rest.
-  SerialWork anchor_work_;
+  SerialWork keep_work_;
   SerialWork spare_work_;
   SerialWork scrub_work_;
   SerialWork syncing_;

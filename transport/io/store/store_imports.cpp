@@ -188,7 +188,7 @@ void Store::finish_import(const Manifest& manifest, const std::vector<ContentDig
         if (!switch_s.has_value()) return done(about(version, switch_s.error()));
         imports_.erase(import);
         keep_step(std::move(details.step));
-        handle_installed(std::move(*record), files, std::move(details.leaves), *switch_s, false, done);
+        handle_installed(std::move(*record), files, std::move(details.leaves), *switch_s, done);
       });
 }
 
@@ -234,7 +234,7 @@ void Store::finish_patched_import(const Manifest& manifest, const std::vector<Co
         VersionRecord of_version{record->manifest, ChunkDigests(record->manifest)};
         add_patch(std::move(*record), std::move(installed->patch));
         keep_step(std::move(details.step));
-        handle_installed(std::move(of_version), files, std::move(details.leaves), installed->switch_s, false, done);
+        handle_installed(std::move(of_version), files, std::move(details.leaves), installed->switch_s, done);
       });
 }
 
@@ -253,7 +253,6 @@ void Store::finish_patch(const Manifest& manifest, const std::vector<ContentDige
                 }
                 add_patch(std::move(*record), *files);
                 done({});
-                advance_log();
               });
 }
 

@@ -7,7 +7,6 @@
 
 #include "transport/io/store/files/patched_snapshot.h"
 #include "transport/io/store/files/snapshot_check.h"
-#include "transport/io/store/in_place.h"
 #include "transport/io/store/store.h"
 #include "transport/io/store/store_recovery.h"
 
@@ -23,12 +22,11 @@ struct Store::Incoming {
   std::unordered_map<ChunkIndex, BufferRef> unwritten;  // handed in, not on disk yet
   std::unique_ptr<SnapshotCheck> check;                 // of a full payload, from begin() on
   CompleteRef base;                                     // of a patch that needs one, from begin() on
-  FilesRef target;                                      // of what is made beside, from begin() on
-  std::unique_ptr<PatchedSnapshot> applied;             // of what is made beside, from begin() on
+  FilesRef target;                                      // of what is made beside, from begin() on; or the base's
+  std::unique_ptr<PatchedSnapshot> applied;             // with that
   bool finishing = false;
-  bool record_is_behind = false;          // a full disk refused a part or the end; touched by serial work alone
-  std::optional<InPlaceChanges> changes;  // of one in the only copy, once it is prepared
-  std::optional<Instant> waits_since;     // for those who read the only copy
+  bool record_is_behind = false;       // a full disk refused a part or the end; touched by serial work alone
+  std::optional<Instant> waits_since;  // for those who read the only copy
   bool discarded = false;
 
   [[nodiscard]] const Manifest& manifest() const { return record.manifest; }

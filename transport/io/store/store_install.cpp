@@ -87,15 +87,12 @@ void Store::handle_moved(const IncomingRef& incoming, double switch_s, const Ins
   if (incoming->applied) leaves = incoming->applied->leaves();
   if (incoming->applied) keep_step(incoming->applied->take_step());
   incoming->applied.reset();
-  if (incoming->changes) leaves = incoming->changes->leaves;
-  incoming->changes.reset();
   if (incoming->id().is_encoded()) {
     VersionRecord record{incoming->manifest(), ChunkDigests(incoming->manifest())};
     add_patch(std::move(incoming->record), std::move(incoming->files));
-    const bool in_place = !is_made_beside(incoming->id());
-    handle_installed(std::move(record), std::move(incoming->target), std::move(leaves), switch_s, in_place, done);
+    handle_installed(std::move(record), std::move(incoming->target), std::move(leaves), switch_s, done);
   } else {
-    handle_installed(std::move(incoming->record), std::move(incoming->files), std::move(leaves), switch_s, false, done);
+    handle_installed(std::move(incoming->record), std::move(incoming->files), std::move(leaves), switch_s, done);
   }
 }
 
@@ -135,10 +132,8 @@ Store::CompleteRef Store::add_complete(VersionRecord record, FilesRef files, std
 }
 
 void Store::handle_installed(VersionRecord record, FilesRef files, std::shared_ptr<const LeafSums> leaves,
-                             double switch_s, bool in_place, const InstallDone& done) {
-  const Version base = record.manifest.base_version;
+                             double switch_s, const InstallDone& done) {
   const CompleteRef complete = add_complete(std::move(record), std::move(files), std::move(leaves));
-  if (in_place) complete->journal_base = base;
   complete->stored.switch_s = switch_s;
   done(complete->stored);
   forget_old();

@@ -88,20 +88,10 @@ Result<fs::path> StoreLayout::versions_root_of(FileSystem& files, const fs::path
   return directory;
 }
 
-fs::path StoreLayout::incoming(PayloadId payload) const {
-  return (payload.is_encoded() ? arriving() : incoming()) / name_of(payload);
-}
+fs::path StoreLayout::incoming(PayloadId payload) const { return incoming() / name_of(payload); }
 fs::path StoreLayout::complete(Version version) const { return versions() / name_of(version); }
 fs::path StoreLayout::patch(PayloadId payload) const { return patches() / name_of(payload); }
 fs::path StoreLayout::record(PayloadId payload) const { return records() / name_of(payload); }
-fs::path StoreLayout::undo(PayloadId payload) const { return undo() / name_of(payload); }
-fs::path StoreLayout::anchor(Version version) const { return anchors() / name_of(version); }
-fs::path StoreLayout::anchor_record(Version version) const { return anchors() / (name_of(version) + ".record"); }
-
-const fs::path& StoreLayout::root_of(const fs::path& path) const {
-  const auto [end, _] = std::ranges::mismatch(memory_, path);
-  return in_memory() && end == memory_.end() ? memory_ : directory_;
-}
 
 std::string StoreLayout::name_of(PayloadId payload) const { return weightcast::name_of(payload, run_); }
 
@@ -134,14 +124,17 @@ std::optional<PayloadId> StoreLayout::payload_of(std::string_view name) const {
   return found && found->run == run_ ? std::optional(found->payload) : std::nullopt;
 }
 
-Status StoreLayout::create() const {
-  std::vector<fs::path> folders{directory_, versions_root(), incoming(), versions(), patches(),
-                                records(),  trash(),         spare(),    undo(),     aside()};
-  if (in_memory()) folders.insert(folders.end(), {arriving(), anchors(), memory_ / "trash", memory_ / "aside"});
-  for (const fs::path& path : folders) {
+Status StoreLayout::make_folders() const {
+  for (const fs::path& path :
+       {directory_, versions_root(), incoming(), versions(), patches(), records(), trash(), spare(), aside()}) {
     WC_TRY(with_advice(make_directories(*files_, path)));
     WC_TRY(with_advice(files_->check_writable(path)));
   }
+  return {};
+}
+
+Status StoreLayout::create() const {
+  WC_TRY(make_folders());
   if (in_memory()) {
     WC_TRY(lead(*files_, directory_ / kMemoryLink, memory_));
     WC_TRY(lead(*files_, memory_ / kStateLink, fs::absolute(directory_)));
@@ -209,21 +202,16 @@ Result<StoreLayout::Current> StoreLayout::read_current() const {
 
 Status StoreLayout::throw_away(const fs::path& path, const std::optional<FileTable>& table) const {
   WC_TRY(rescue_foreign(path, table));
-  Status moved = files_->rename(path, free_name(*files_, root_of(path) / "trash", path.filename()));
+  Status moved = files_->rename(path, free_name(*files_, trash(), path.filename()));
   if (!moved.has_value() && moved.error().code == Errc::kNotFound) return {};
   return removed_if_fixed(*files_, path, std::move(moved));
 }
 
 void StoreLayout::empty_trash() const {
-  empty(trash());
-  if (in_memory()) empty(memory_ / "trash");
-}
-
-void StoreLayout::empty(const fs::path& trash) const {
-  const Result<std::vector<std::string>> names = files_->list(trash);
+  const Result<std::vector<std::string>> names = files_->list(trash());
   if (!names.has_value()) return log_warning("store: {}", names.error().message());
   for (const std::string& name : *names) {
-    const Status removed = remove_all(*files_, trash / name);
+    const Status removed = remove_all(*files_, trash() / name);
     if (!removed.has_value()) log_warning("store: {}", removed.error().message());
   }
 }
@@ -244,7 +232,7 @@ void StoreLayout::drop_spare() const {
 }
 
 Status StoreLayout::move_aside(const fs::path& path) const {
-  const fs::path to = free_name(*files_, aside_of(path), path.filename());
+  const fs::path to = free_name(*files_, aside(), path.filename());
   Status moved = files_->rename(path, to);
   if (moved.has_value()) {
     log_warning("store: {} is not ours; moved to {}", path.native(), to.native());
@@ -264,7 +252,7 @@ Status StoreLayout::rescue_foreign(const fs::path& path, const std::optional<Fil
     left.insert((path / name).parent_path());
   }
   // Else a power cut could bring them back to where they are deleted.
-  WC_TRY(sync_directory(*files_, aside_of(path)));
+  WC_TRY(sync_directory(*files_, aside()));
   for (const fs::path& directory : left) WC_TRY(sync_directory(*files_, directory));
   return {};
 }

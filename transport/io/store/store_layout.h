@@ -45,25 +45,15 @@ class StoreLayout {
   [[nodiscard]] const std::filesystem::path& versions_root() const { return in_memory() ? memory_ : directory_; }
   [[nodiscard]] std::filesystem::path lock() const { return directory_ / "lock"; }
   [[nodiscard]] std::filesystem::path incoming() const { return versions_root() / "incoming"; }
-  /// Of patches and packed payloads, which become parts of the log.
-  [[nodiscard]] std::filesystem::path arriving() const { return directory_ / (in_memory() ? "arriving" : "incoming"); }
   [[nodiscard]] std::filesystem::path versions() const { return versions_root() / "versions"; }
-  [[nodiscard]] std::filesystem::path patches() const { return directory_ / "patches"; }
-  [[nodiscard]] std::filesystem::path records() const { return directory_ / "records"; }
-  /// Whole versions on the disk that the log goes on from (version_log.h).
-  [[nodiscard]] std::filesystem::path anchors() const { return directory_ / "anchors"; }
+  [[nodiscard]] std::filesystem::path patches() const { return versions_root() / "patches"; }
+  [[nodiscard]] std::filesystem::path records() const { return versions_root() / "records"; }
   /// The files of the version that was deleted last, for the next one. Emptied at start.
   [[nodiscard]] std::filesystem::path spare() const { return versions_root() / "spare"; }
-  /// Journals of in-place updates: beside the versions, for one outlives what the other does.
-  [[nodiscard]] std::filesystem::path undo() const { return versions_root() / "undo"; }
   /// What is being deleted. Emptied at start.
-  [[nodiscard]] std::filesystem::path trash() const { return directory_ / "trash"; }
+  [[nodiscard]] std::filesystem::path trash() const { return versions_root() / "trash"; }
   /// Foreign files. Never deleted.
-  [[nodiscard]] std::filesystem::path aside() const { return directory_ / "aside"; }
-  /// The same for what is below `path`, which may be in memory: a rename stays within one file system.
-  [[nodiscard]] std::filesystem::path aside_of(const std::filesystem::path& path) const {
-    return root_of(path) / "aside";
-  }
+  [[nodiscard]] std::filesystem::path aside() const { return versions_root() / "aside"; }
   [[nodiscard]] std::filesystem::path current() const { return directory_ / "current"; }
   /// Which run the directory follows: run_file.h.
   [[nodiscard]] std::filesystem::path run_file() const { return directory_ / "run"; }
@@ -72,10 +62,6 @@ class StoreLayout {
   [[nodiscard]] std::filesystem::path complete(Version version) const;
   [[nodiscard]] std::filesystem::path patch(PayloadId payload) const;
   [[nodiscard]] std::filesystem::path record(PayloadId payload) const;
-  [[nodiscard]] std::filesystem::path undo(PayloadId payload) const;
-  [[nodiscard]] std::filesystem::path anchor(Version version) const;
-  /// Its record: that of the version, or of the payload that brought it.
-  [[nodiscard]] std::filesystem::path anchor_record(Version version) const;
 
   struct Named {
     PayloadId payload{};
@@ -86,8 +72,10 @@ class StoreLayout {
   /// The same, of this run alone.
   [[nodiscard]] std::optional<PayloadId> payload_of(std::string_view name) const;
 
-  /// Makes the directory and the folders in it. Errors: kNotAllowed, kIo.
+  /// Makes the directory, the folders that versions lie in, and what leads there. Errors: kNotAllowed, kIo.
   [[nodiscard]] Status create() const;
+  /// The folders alone.
+  [[nodiscard]] Status make_folders() const;
 
   /// Takes the lock for this process, until the File is closed. Errors: kBusy, which names the process that has it;
   /// kNotAllowed, kIo.
@@ -119,9 +107,6 @@ class StoreLayout {
   [[nodiscard]] Status rescue_foreign(const std::filesystem::path& path, const std::optional<FileTable>& table) const;
 
   [[nodiscard]] std::string name_of(PayloadId payload) const;
-  /// directory(), or the directory in memory if `path` is below that.
-  [[nodiscard]] const std::filesystem::path& root_of(const std::filesystem::path& path) const;
-  void empty(const std::filesystem::path& trash) const;
 
   FileSystem* files_;
   std::filesystem::path directory_;

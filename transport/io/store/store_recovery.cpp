@@ -8,11 +8,9 @@
 #include <string>
 
 #include "transport/io/log.h"
-#include "transport/io/store/anchor.h"
 #include "transport/io/store/files/readable.h"
 #include "transport/io/store/files/recovery_checks.h"
-#include "transport/io/store/in_place.h"
-#include "transport/io/store/log_recovery.h"
+#include "transport/io/store/kept_version.h"
 #include "transport/io/store/store_work.h"
 
 namespace weightcast {
@@ -20,26 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kOutdated = "an earlier release stored it, and this one checks it by other digests";
-
 /// One pass over what a store's directory holds of one run.
 class Recovery {
  public:
   Recovery(const StoreLayout& layout, unsigned threads) : layout_(layout), threads_(threads) {}
 
   Result<RecoveredStore> run() {
-    WC_TRY(settle_in_place(layout_, threads_));
-    // Of when versions were on the disk, before they are adopted.
-    if (layout_.in_memory()) WC_TRY(settle_in_place(layout_.on_disk(), threads_));
     WC_TRY(read_records());
-    if (layout_.in_memory()) {
-      WC_TRY(adopt_versions_on_disk(layout_, records_, threads_));
-    } else {
-      WC_ASSIGN(const std::vector<Version> anchors, anchors_in(layout_));
-      leaves_memory_ = !anchors.empty();
-    }
     WC_TRY(look_at_complete());
-    WC_TRY(look_at_log());
+    if (layout_.in_memory()) WC_TRY(look_at_kept());
     WC_TRY(look_at_patches());
     WC_TRY(look_at_incoming());
     for (const auto& [payload, _] : records_) {
@@ -106,7 +93,7 @@ class Recovery {
     WC_ASSIGN(const std::vector<std::string> foreign, foreign_names(layout_.files(), path, files->table()));
     for (const std::string& name : foreign) {
       log_warning("store: {} is not of {} and stays there; it moves to {} when that is deleted", (path / name).native(),
-                  to_string(payload), layout_.aside_of(path).native());
+                  to_string(payload), layout_.aside().native());
     }
     return RecoveredVersion{record->second, std::move(files), ChunkSet()};
   }
@@ -146,34 +133,19 @@ class Recovery {
         continue;
       }
       VersionRecord& record = found->record;
-      // A mark may speak of the one in memory, where a power cut has brought back a part of one that the disk had
-      // before.
-      const bool was_synced = record.durable && !leaves_memory_;
-      const bool servable =
-          record.manifest.id().is_encoded() || record.lacks_chunk_digests || record.digests.complete();
+      const bool was_synced = record.durable;
+      const bool servable = record.manifest.id().is_encoded() || record.digests.complete();
       WC_ASSIGN(const bool has_room, sync_again(version, record.durable));
-      if (record.outdated && (!record.durable || !servable)) {
-        WC_TRY(throw_away(version, path, kOutdated));
+      // Whatever its record says: its bytes may have rotted, or been found wrong before a power cut undid its removal.
+      auto leaves = matching_leaves(record.manifest, *found->files, threads_);
+      if (!leaves.has_value()) return cannot_look_at(path, leaves.error());
+      if (*leaves == nullptr || (!was_synced && !servable)) {
+        WC_TRY(throw_away(version, path,
+                          was_synced ? "it does not match its digest any more; check this host's memory and disk"
+                                     : "it had not been synced, and does not match its digest"));
         continue;
       }
-      if (record.outdated) {
-        log_info("store: {} was stored by an earlier release; its digests are made", path.native());
-        const Status renewed = renew_record(record, *found->files, threads_);
-        if (!renewed.has_value()) return cannot_look_at(path, renewed.error());
-        WC_TRY(rewrite_record(layout_.files(), layout_.record(version), record));
-      } else {
-        // Whatever its record says: its bytes may have rotted, or been found wrong before a power cut undid its
-        // removal.
-        auto leaves = matching_leaves(record.manifest, *found->files, threads_);
-        if (!leaves.has_value()) return cannot_look_at(path, leaves.error());
-        if (*leaves == nullptr || (!was_synced && !servable)) {
-          WC_TRY(throw_away(version, path,
-                            was_synced ? "it does not match its digest any more; check this host's memory and disk"
-                                       : "it had not been synced, and does not match its digest"));
-          continue;
-        }
-        found->leaves = std::move(*leaves);
-      }
+      found->leaves = std::move(*leaves);
       records_.erase(version);
       record.durable = record.durable && has_room;
       found_.complete.push_back(std::move(*found));
@@ -193,33 +165,15 @@ class Recovery {
     return false;
   }
 
-  /// What a power cut has left of versions in memory becomes one again.
-  Status look_at_log() {
-    const Version newest = found_.complete.empty() ? kNoVersion : found_.complete.back().record.manifest.version;
-    WC_ASSIGN(const RestoredLog log, restore_from_log(layout_, records_, newest, threads_));
-    found_.anchor = log.anchor;
-    found_.anchor_files = log.files;
-    if (layout_.in_memory()) {
-      for (const auto& [payload, record] : records_) {
-        if (payload.is_encoded() || !record.durable || payload.version <= std::max(newest, log.version)) continue;
-        log_error("store: version {}, which was durable, is lost: what {} and {} have does not lead to it",
-                  payload.version.value, layout_.anchors().native(), layout_.patches().native());
-      }
+  /// What a power cut has left of versions in memory is copied there. What the disk has of one that is there already
+  /// makes it durable.
+  Status look_at_kept() {
+    WC_ASSIGN(RecoveredKept kept, recover_kept(layout_, found_.complete, threads_));
+    if (kept.restored) {
+      records_.erase(kept.restored->record.manifest.version);
+      found_.complete.push_back(std::move(*kept.restored));
     }
-    if (log.version != kNoVersion) {
-      WC_ASSIGN(VersionRecord record, read_record(layout_.files(), layout_.record(log.version)));
-      records_.insert_or_assign(log.version, std::move(record));
-      WC_ASSIGN(RecoveredVersion made, open_recorded(log.version, layout_.complete(log.version)));
-      records_.erase(log.version);
-      found_.complete.push_back(std::move(made));
-    }
-    if (!leaves_memory_) return {};
-    // On the disk nobody goes on with the log: what it has made durable has to be so without it.
-    found_.anchor = kNoVersion;
-    if (found_.complete.empty()) return {};
-    RecoveredVersion& last = found_.complete.back();
-    WC_TRY(make_durable_again(layout_, last.record, *last.files));
-    last.record.durable = true;
+    found_.kept = kept.kept;
     return {};
   }
 
@@ -256,10 +210,6 @@ class Recovery {
         WC_TRY(throw_away(patch, path, *reason));
         continue;
       }
-      if (found->record.outdated) {
-        WC_TRY(throw_away(patch, path, kOutdated));
-        continue;
-      }
       // Small, and never synced: looked at each time.
       const Result<ChunkSet> held = verify_chunks(found->record, *found->files, threads_);
       if (!held.has_value()) return cannot_look_at(path, held.error());
@@ -274,11 +224,7 @@ class Recovery {
   }
 
   Status look_at_incoming() {
-    WC_ASSIGN(std::set<PayloadId> payloads, payloads_in(layout_.incoming(), FileInfo::Kind::kDirectory));
-    if (layout_.in_memory()) {
-      WC_ASSIGN(const std::set<PayloadId> arriving, payloads_in(layout_.arriving(), FileInfo::Kind::kDirectory));
-      payloads.insert(arriving.begin(), arriving.end());
-    }
+    WC_ASSIGN(const std::set<PayloadId> payloads, payloads_in(layout_.incoming(), FileInfo::Kind::kDirectory));
     for (const PayloadId payload : payloads) {
       const fs::path path = layout_.incoming(payload);
       const bool complete = std::any_of(found_.complete.begin(), found_.complete.end(), [&](const auto& found) {
@@ -298,8 +244,11 @@ class Recovery {
         WC_TRY(throw_away(payload, path, "a patch was being applied to it"));
         continue;
       }
-      if (found->record.outdated) {
-        WC_TRY(throw_away(payload, path, kOutdated));
+      const bool has_base = !payload.is_patch() || std::ranges::any_of(found_.complete, [&](const auto& each) {
+        return each.record.manifest.version == payload.base;
+      });
+      if (!has_base) {
+        WC_TRY(throw_away(payload, path, "the version that it leads on from is not here"));
         continue;
       }
       Result<ChunkSet> held = verify_chunks(found->record, *found->files, threads_);
@@ -315,17 +264,14 @@ class Recovery {
 
   const StoreLayout& layout_;
   const unsigned threads_;
-  bool leaves_memory_ = false;                  // versions were in memory, and are on the disk from now on
   std::map<PayloadId, VersionRecord> records_;  // those whose files were not met yet
   RecoveredStore found_;
 };
 
-/// Runs before the one of `layout` of which there may be versions, the last one first. One that is being updated in
-/// place has its only version elsewhere, and a journal; what goes from the disk to memory is on the disk.
+/// Runs before the one of `layout` of which there may be versions, the last one first.
 Result<std::set<std::uint32_t, std::greater<>>> earlier_runs(const StoreLayout& layout) {
   std::set<std::uint32_t, std::greater<>> runs;
-  for (const fs::path& folder :
-       {layout.versions(), layout.undo(), layout.on_disk().versions(), layout.on_disk().undo(), layout.anchors()}) {
+  for (const fs::path& folder : {layout.versions(), layout.on_disk().versions()}) {
     WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), folder));
     for (const std::string& name : names) {
       const auto named = StoreLayout::named(name);
@@ -339,17 +285,13 @@ Result<std::set<std::uint32_t, std::greater<>>> earlier_runs(const StoreLayout& 
 Status discard_other_runs(const StoreLayout& layout, const RecoveredStore& found) {
   std::set<PayloadId> complete;
   for (const RecoveredVersion& version : found.earlier) complete.insert(version.record.manifest.version);
-  for (const fs::path& folder :
-       {layout.incoming(), layout.arriving(), layout.versions(), layout.patches(), layout.undo(), layout.records()}) {
+  for (const fs::path& folder : {layout.incoming(), layout.versions(), layout.patches(), layout.records()}) {
     WC_ASSIGN(const std::vector<std::string> names, layout.files().list(folder));
     for (const std::string& name : names) {
       const auto named = StoreLayout::named(name.ends_with(".tmp") ? name.substr(0, name.size() - 4) : name);
       if (!named || named->run == layout.run()) continue;
-      const bool is_file = folder == layout.undo() || folder == layout.records();
+      const bool is_file = folder == layout.records();
       const bool whole = named->run == found.earlier_run && complete.contains(named->payload);
-      // All that a power cut would leave of the run before, until a version of this one is durable: drop_log().
-      const bool logged = layout.in_memory() && named->run == found.earlier_run && named->payload.is_patch();
-      if (logged && (folder == layout.patches() || folder == layout.records())) continue;
       if (whole && (folder == layout.versions() || folder == layout.records())) continue;
       WC_TRY(is_file ? remove_if_there(layout.files(), folder / name) : layout.throw_away(folder / name));
     }
@@ -360,7 +302,10 @@ Status discard_other_runs(const StoreLayout& layout, const RecoveredStore& found
 /// Points `current` at the newest version of this run, or else of the one before.
 Status settle_current(const StoreLayout& layout, const RecoveredStore& found) {
   WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
-  if (current.foreign) WC_TRY(layout.move_aside(layout.current()));
+  if (current.foreign) {
+    WC_TRY(make_directories(layout.files(), layout.on_disk().aside()));
+    WC_TRY(layout.on_disk().move_aside(layout.current()));
+  }
   if (found.current == kNoVersion && found.earlier.empty()) return remove_if_there(layout.files(), layout.current());
   const bool ours = found.current != kNoVersion;
   const StoreLayout names = ours ? layout : layout.of_run(found.earlier_run);
@@ -372,12 +317,14 @@ Status settle_current(const StoreLayout& layout, const RecoveredStore& found) {
 
 }  // namespace
 
-Result<RecoveredStore> recover_store(const StoreLayout& layout, unsigned threads) {
+Result<RecoveredStore> recover_store(const StoreLayout& layout, bool keeps_on_disk, unsigned threads) {
   layout.drop_spare();
   layout.empty_trash();
   WC_TRY(remove_if_there(layout.files(), layout.directory() / "current.tmp"));
+  WC_TRY(take_form_before(layout));
   WC_ASSIGN(RecoveredStore found, Recovery(layout, threads).run());
-  if (std::ranges::none_of(found.complete, [](const RecoveredVersion& version) { return version.record.durable; })) {
+  const auto is_safe = [&](const RecoveredVersion& version) { return layout.in_memory() || version.record.durable; };
+  if (std::ranges::none_of(found.complete, is_safe)) {
     WC_ASSIGN(const auto runs, earlier_runs(layout));
     for (const std::uint32_t run : runs) {
       const StoreLayout theirs = layout.of_run(run);
@@ -389,8 +336,10 @@ Result<RecoveredStore> recover_store(const StoreLayout& layout, unsigned threads
     }
   }
   WC_TRY(discard_other_runs(layout, found));
-  // Those of the run before are all that a power cut leaves of it. On the disk no version needs one.
-  if (found.anchor != kNoVersion || !layout.in_memory()) WC_TRY(drop_log(layout, found.anchor));
+  if (layout.in_memory()) {
+    if (!keeps_on_disk) found.kept = kNoVersion;
+    WC_TRY(sweep_disk(layout, found.kept));
+  }
   WC_TRY(settle_current(layout, found));
   layout.empty_trash();
   return found;

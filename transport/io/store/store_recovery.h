@@ -24,16 +24,13 @@ struct RecoveredStore {
   std::vector<RecoveredVersion> patches;   ///< complete payloads, oldest first
   std::vector<RecoveredVersion> partial;   ///< oldest first
   Version current{};                       ///< of this run
-  Version anchor{};                        ///< that the log begins with; kNoVersion: none
-  std::vector<SnapshotFile> anchor_files;
+  Version kept{};                          ///< with versions in memory, that the disk has whole; kNoVersion: none
   /// Complete versions of the last run before this one, oldest first; the last one is in use while this run has none.
   /// None once a version of this run is durable.
   std::vector<RecoveredVersion> earlier;
   std::uint32_t earlier_run = 0;
 
-  [[nodiscard]] bool empty() const {
-    return complete.empty() && patches.empty() && partial.empty() && earlier.empty() && anchor == kNoVersion;
-  }
+  [[nodiscard]] bool empty() const { return complete.empty() && patches.empty() && partial.empty() && earlier.empty(); }
 };
 
 /// Finds what a store's directory holds and puts it in order, at whatever moment the last process died. Blocks, and
@@ -68,16 +65,17 @@ struct RecoveredStore {
 ///   making a patch no record                       thrown away
 ///                  record written, not moved       thrown away by the origin, which makes it again when it is wanted
 ///   patch kept     its version lost, or another    thrown away: its number may come back with other bytes
-///   anchor         under its ".tmp" name, or no record   thrown away with the next anchor
+///   in place       in incoming/, cells torn or new thrown away, and its record
+///                  in versions/, patch not yet     complete if it matches its digest
+///   kept on disk   in incoming/, record or none    thrown away
 ///                  named, older ones still there   the older ones go
-///   memory lost    versions gone, anchor and log   the newest version that they lead to is made anew
-///   to the disk    versions gone from memory       the newest version of the log is made anew and synced, and the log
-///                                                  goes; until then a record's mark counts for nothing
+///   memory lost    versions gone, kept one there   that is copied to memory
+///   to memory      versions on the disk            the newest one is copied to memory
 ///   next run       in the run file                 of the earlier run its complete versions stay until one of this
 ///                                                  run is durable; the rest is thrown away
-/// Recovery first settles in-place updates (transport/io/store/in_place.h). After a power cut a version in versions/
-/// may not match its digest: it is thrown away. A record or a version may also be missing or empty, as if never begun.
-/// `layout` has the names of the run that the directory follows.
-[[nodiscard]] Result<RecoveredStore> recover_store(const StoreLayout& layout, unsigned threads);
+/// After a power cut a version in versions/ may not match its digest: it is thrown away. A record or a version may also
+/// be missing or empty, as if never begun. `layout` has the names of the run that the directory follows. With versions
+/// in memory and `keeps_on_disk` a whole version stays on the disk; else nothing does.
+[[nodiscard]] Result<RecoveredStore> recover_store(const StoreLayout& layout, bool keeps_on_disk, unsigned threads);
 
 }  // namespace weightcast

@@ -36,10 +36,7 @@ VersionRecord Store::record_of(const Complete& complete) {
 void Store::forget_old_patches() {
   if (!retained_) return;
   for (auto it = patches_.begin(); it != patches_.end();) {
-    const Version leads_to = it->first.version;
-    const bool may_be_logged =
-        layout_.in_memory() && it->first.is_patch() && leads_to > log_.anchor() && !log_.holds(leads_to);
-    if (log_.needs(it->first) || may_be_logged || it->second->reads_under_way > 0 || retained_->contains(it->first)) {
+    if (it->second->reads_under_way > 0 || retained_->contains(it->first)) {
       ++it;
       continue;
     }
@@ -48,9 +45,12 @@ void Store::forget_old_patches() {
   }
 }
 
-// Of the run before. Until a version of this one is durable, a power cut would leave nothing but these.
+// Of the run before. Until a version of this one is durable, a power cut would leave nothing but these. Of versions in
+// memory it leaves nothing anyway.
 void Store::forget_earlier() {
-  const auto is_safe = [](const auto& each) { return each.second->stored.durable && !each.second->lost; };
+  const auto is_safe = [&](const auto& each) {
+    return (layout_.in_memory() || each.second->stored.durable) && !each.second->lost;
+  };
   if (std::ranges::none_of(complete_, is_safe)) return;
   std::erase_if(earlier_, [this](const Earlier& earlier) {
     const Version version = earlier.stored.manifest.version;
@@ -71,7 +71,7 @@ void Store::forget_old() {
   std::size_t excess = there - kept;
   Version newest_durable{};
   for (const auto& [version, complete] : complete_) {
-    if (!complete->lost && (complete->stored.durable || complete->journal_base != kNoVersion)) newest_durable = version;
+    if (!complete->lost && complete->stored.durable) newest_durable = version;
   }
   for (auto it = complete_.begin(); excess > 0;) {
     const auto& [version, complete] = *it;
@@ -91,7 +91,6 @@ void Store::forget_old() {
       keep_files_of(*complete);
     } else {
       remove(version, complete->stored.path, complete->files->table());
-      if (complete->journal_base != kNoVersion) drop_journal(version);
     }
     it = complete_.erase(it);
   }
@@ -143,7 +142,7 @@ void Store::handle_spare(const SpareRef& spare) {
 }
 
 void Store::make_durable(const CompleteRef& complete) {
-  if (layout_.in_memory()) return advance_log();
+  if (layout_.in_memory()) return consider_keeping();
   if (!std::exchange(complete->syncing, true)) sync_files_from(0, complete);
 }
 
@@ -187,22 +186,20 @@ void Store::give_up_lost(const CompleteRef& complete, const Error& why) {
       fail(Errc::kCorrupt, Op::kSync,
            fmt::format("version {} in {}: some of its bytes are lost ({}); check this host's memory and disk",
                        version.value, layout_.directory().native(), why.detail));
-  const Version base = complete->journal_base;
-  serial_.run(
-      [layout = layout_, version, base, next = newest(), threads = loop_.threads_per_job_max(),
-       table = complete->files->table()] { return give_up_version(layout, version, base, next, table, threads); },
-      [this, version, base, lost,
-       table = complete->files->table()](Result<std::optional<RecoveredVersion>> restored) mutable {
-        complete_.erase(version);
-        if (!restored.has_value()) log_error("store: {}", restored.error().message());
-        if (!restored.has_value()) {
-          base == kNoVersion ? take_out_later(version, std::move(table)) : restore_later(patch_of(version, base));
-        }
-        if (restored.has_value() && *restored) add_complete(std::move((*restored)->record), (*restored)->files);
-        current_ = complete_.empty() ? kNoVersion : complete_.rbegin()->first;
-        log_error("store: {}; version {} is current now", lost.message(), current_.value);
-        if (on_lost_) on_lost_(version, lost);
-      });
+  serial_.run([layout = layout_, version, next = newest(),
+               table = complete->files->table()] { return give_up_version(layout, version, next, table); },
+              [this, version, lost, table = complete->files->table()](const Status& gone) mutable {
+                complete_.erase(version);
+                if (!gone.has_value()) {
+                  log_error("store: {}", gone.error().message());
+                  take_out_later(version, std::move(table));
+                }
+                if (version == kept_) kept_ = kNoVersion;
+                current_ = complete_.empty() ? kNoVersion : complete_.rbegin()->first;
+                log_error("store: {}; version {} is current now", lost.message(), current_.value);
+                if (on_lost_) on_lost_(version, lost);
+                consider_keeping();
+              });
 }
 
 bool Store::is_forgotten(const CompleteRef& complete) const {
@@ -242,7 +239,6 @@ void Store::sync_files_from(std::size_t file, const CompleteRef& complete) {
         complete->sync_failed = !synced.has_value();  // perhaps that of the record
         if (!synced.has_value()) return report(synced.error());
         complete->stored.durable = true;
-        complete->journal_base = kNoVersion;
         forget_old();
       });
 }

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "transport/io/log.h"
-#include "transport/io/store/files/readable.h"
 #include "transport/io/store/store_incoming.h"
 #include "transport/io/store/store_work.h"
 
@@ -12,8 +11,6 @@ namespace {
 
 // A reader that lets go is noticed after this.
 constexpr Duration kAskAgain = std::chrono::milliseconds(50);
-// A disk that refused may not do so later.
-constexpr Duration kRestoreRetry = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -24,64 +21,10 @@ void Store::set_pending_in_place_update(Version version) {
 
 void Store::finish_in_place(const IncomingRef& incoming, InstallDone done) {
   // Whatever comes of it, nobody has to let go any more when he hears of it.
-  take_place(incoming, [this, incoming, done = std::move(done)](Result<StoredVersion> result) {
+  take_place(incoming, [this, done = std::move(done)](Result<StoredVersion> result) {
     set_pending_in_place_update(kNoVersion);
-    // Nothing was overwritten, so nobody waits for the journal to go. The store may have thrown the payload away by
-    // now, and the worker has to hear so at once.
-    if (std::exchange(incoming->changes, std::nullopt)) {
-      run_unawaited(serial_, [layout = layout_, id = incoming->id()] { return abandon_in_place(layout, id); });
-    }
     done(std::move(result));
   });
-}
-
-/// The journal still has all of it: only the disk refused.
-void Store::restore_later(PayloadId payload) {
-  unrestored_ = payload;
-  restore_timer_.arm(loop_.now() + kRestoreRetry);
-}
-
-void Store::restore_base() {
-  const PayloadId payload = *unrestored_;
-  const bool is_newest = complete_.empty() || complete_.rbegin()->first < payload.base;
-  serial_.run([layout = layout_, base = payload.base, is_newest,
-               threads = loop_.threads_per_job_max()] { return put_back(layout, base, is_newest, threads); },
-              [this, payload](Result<std::optional<RecoveredVersion>> restored) {
-                if (!restored.has_value()) {
-                  log_error("store: version {} cannot be put back: {}; trying again in {:.3g} s", payload.base.value,
-                            restored.error().message(), to_seconds(kRestoreRetry));
-                  return restore_timer_.arm(loop_.now() + kRestoreRetry);
-                }
-                unrestored_.reset();
-                if (!*restored) return;
-                add_complete(std::move((*restored)->record), (*restored)->files);
-                current_ = std::max(current_, payload.base);
-                forget_old();
-              });
-}
-
-/// Of a version that is deleted before it was durable.
-void Store::drop_journal(Version version) {
-  run_unawaited(serial_, [layout = layout_, version] { return end_in_place(layout, version); });
-}
-
-InPlaceWork Store::work_of(const Incoming& incoming) const {
-  const Complete& base = *incoming.base;
-  return {base.files,         incoming.files,
-          incoming.record,    base.stored.manifest.snapshot_digest,
-          base.stored.leaves, loop_.threads_per_job_max()};
-}
-
-/// While others still read the base.
-void Store::prepare_place(const IncomingRef& incoming, InstallDone done) {
-  serial_.run([layout = layout_, work = work_of(*incoming),
-               wanted = wanted_] { return prepare_in_place(layout, work, *wanted); },
-              [this, incoming, done = std::move(done)](Result<InPlaceChanges> changes) mutable {
-                if (!changes.has_value()) return give_up(incoming, changes.error(), done);
-                incoming->changes = std::move(changes).value();
-                incoming->waits_since.reset();
-                take_place(incoming, std::move(done));
-              });
 }
 
 void Store::wait_for_place(const IncomingRef& incoming, const std::string& why, InstallDone done) {
@@ -120,13 +63,11 @@ void Store::give_up_waiting(const IncomingRef& incoming, const std::string& why,
       });
 }
 
-/// What this store itself, or who has pinned it, does with the only copy; "" if nothing. Reads and syncing have its
-/// files open, and what is not durable yet may have a journal of its own. An anchor is of one version from end to end.
+/// What this store itself, or who has pinned it, does with the only copy; "" if nothing.
 std::string Store::why_in_use(const Complete& base) const {
-  if (is_being_anchored(base)) return "it is being written to the disk whole, as every --anchor-interval versions";
-  if (base.users > 1) return "it is being read for other workers";
+  if (base.users > 1) return "it is being read for other workers, or written to the disk once more";
   if (is_pinned(base.stored.manifest.version)) return "a program on this host has acquired it";
-  return base.stored.durable ? "" : "it is not on the disk yet";
+  return "";
 }
 
 /// First a look whether anybody has the files, while they are still in their place: who is late must not see `current`
@@ -137,15 +78,14 @@ void Store::take_place(const IncomingRef& incoming, InstallDone done) {
   if (base->lost) {
     return give_up(incoming, fail(Errc::kWrongBase, Op::kOpen, fmt::format("version {} is lost", version.value)), done);
   }
-  if (base->stored.durable && !incoming->changes) return prepare_place(incoming, std::move(done));
-  // Nobody has to let go while this store itself needs the files for long.
-  if (incoming->changes && !is_being_anchored(*base)) set_pending_in_place_update(incoming->manifest().version);
+  set_pending_in_place_update(incoming->manifest().version);
   if (std::string why = why_in_use(*base); !why.empty()) return wait_for_place(incoming, why, std::move(done));
   serial_.run(
       [layout = layout_, version, base] { return base->files->check_unused(layout.files(), layout.complete(version)); },
       [this, incoming, base, version, done = std::move(done)](const Status& unused) mutable {
         std::string why = why_in_use(*base);
-        if (unused.has_value() && why.empty()) return change_place(incoming, std::move(done));
+        if (unused.has_value() && why.empty() && !base->lost) return change_place(incoming, std::move(done));
+        if (base->lost) return take_place(incoming, std::move(done));
         if (!unused.has_value() && unused.error().code == Errc::kBusy) why = unused.error().detail;
         if (!why.empty()) return wait_for_place(incoming, why, std::move(done));
         const bool cannot_tell = unused.error().code == Errc::kUnsupported;
@@ -163,25 +103,72 @@ void Store::change_place(const IncomingRef& incoming, InstallDone done) {
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
   complete_.erase(version);
-  serial_.run([layout = layout_, work = work_of(*incoming),
-               incoming] { return install_in_place(layout, work, *incoming->changes); },
-              [this, incoming, base, version, done = std::move(done)](const InPlaceResult& result) mutable {
-                const bool busy = !result.status.has_value() && result.status.error().code == Errc::kBusy;
-                if (result.status.has_value()) {
+  serial_.run(
+      [layout = layout_, manifest = incoming->manifest(), base] { return hide_base(layout, manifest, *base->files); },
+      [this, incoming, base, version, done = std::move(done)](const Status& hidden) mutable {
+        if (hidden.has_value()) return overwrite(incoming, std::move(done));
+        if (hidden.error().code == Errc::kCorrupt) return lose_base(incoming, hidden.error(), std::move(done));
+        complete_[version] = base;
+        if (!layout_.in_memory()) {
+          // It went away and came back, which a power cut may undo by half.
+          base->stored.durable = base->syncing = false;
+          make_durable(base);
+        }
+        if (hidden.error().code == Errc::kBusy) {
+          return wait_for_place(incoming, hidden.error().detail, std::move(done));
+        }
+        give_up(incoming, hidden.error(), done);
+      });
+}
+
+/// Nobody can open the base now.
+void Store::overwrite(const IncomingRef& incoming, InstallDone done) {
+  const Instant hidden_at = loop_.now();
+  incoming->target = incoming->base->files;
+  incoming->target->note_old_version(incoming->manifest().base_version);
+  start_applying(*incoming);
+  incoming->applied->finish([this, incoming, hidden_at, done = std::move(done)](const Result<Checksum>& digest) {
+    const Manifest& manifest = incoming->manifest();
+    if (!digest.has_value()) return lose_base(incoming, digest.error(), done);
+    if (*digest != manifest.snapshot_digest) {
+      return lose_base(
+          incoming, fail(Errc::kCorrupt, Op::kVerify, "what the patch has made of it does not match its digest"), done);
+    }
+    serial_.run([layout = layout_, manifest] { return install_in_place(layout, manifest); },
+                [this, incoming, hidden_at, done](const Result<double>& switch_s) {
+                  if (!switch_s.has_value()) return lose_base(incoming, switch_s.error(), done);
                   log_info("store: version {} has taken the place of version {}; nobody could open it for {:.3f} s",
-                           incoming->manifest().version.value, version.value, result.hidden_s);
-                  incoming->target = base->files;
-                  return handle_moved(incoming, result.switch_s, done);
+                           incoming->manifest().version.value, incoming->manifest().base_version.value,
+                           to_seconds(loop_.now() - hidden_at));
+                  incoming->finishing = false;
+                  handle_moved(incoming, *switch_s, done);
+                });
+  });
+}
+
+/// It is neither version any more: the next one comes whole.
+void Store::lose_base(const IncomingRef& incoming, const Error& why, InstallDone done) {
+  const Version version = incoming->manifest().base_version;
+  incoming->target = nullptr;
+  const Error lost =
+      fail(Errc::kCorrupt, Op::kInstall,
+           fmt::format("version {} in {} was to become version {} where it is, and is lost: {}", version.value,
+                       layout_.directory().native(), incoming->manifest().version.value, why.detail));
+  serial_.run([layout = layout_, manifest = incoming->manifest(),
+               next = newest()] { return drop_base(layout, manifest, next); },
+              [this, incoming, version, lost, done = std::move(done)](const Status& dropped) {
+                if (!dropped.has_value()) {
+                  log_error("store: {}", dropped.error().message());
+                  take_out_later(version, incoming->base->files->table());
                 }
-                if (!busy) incoming->changes.reset();
-                if (result.base_lost) {
-                  log_error("store: {}", result.status.error().message());
-                  restore_later(incoming->id());
-                } else {
-                  complete_[version] = base;
-                }
-                if (busy) return wait_for_place(incoming, result.status.error().detail, std::move(done));
-                give_up(incoming, result.status.error(), done);
+                if (version == kept_) kept_ = kNoVersion;
+                current_ = complete_.empty() ? kNoVersion : complete_.rbegin()->first;
+                log_error("store: {}; version {} is current now", lost.message(), current_.value);
+                incoming->finishing = false;
+                discard(incoming->id());
+                done(fail(Errc::kWrongBase, Op::kInstall, lost.detail));
+                if (on_lost_) on_lost_(version, lost);
+                consider_keeping();
               });
 }
 

@@ -12,7 +12,6 @@
 #include "patch/snapshot/snapshot_digest.h"
 #include "transport/io/store/files/readable.h"
 #include "transport/io/store/files/snapshot_check.h"
-#include "transport/io/store/in_place.h"
 
 namespace weightcast {
 namespace {
@@ -151,17 +150,66 @@ Result<double> install_patched(const StoreLayout& layout, const Manifest& manife
   return install_with(layout, manifest.version, manifest.id());
 }
 
+Status hide_base(const StoreLayout& layout, const Manifest& manifest, VersionFiles& base) {
+  const std::filesystem::path visible = layout.complete(manifest.base_version),
+                              hidden = layout.incoming(manifest.version);
+  // While a full disk costs nothing.
+  WC_TRY(write_record(layout.files(), layout.record(manifest.version), {manifest, ChunkDigests(manifest)}));
+  // What there is of the version as another payload was given up, and may not have found room in the trash.
+  WC_TRY(layout.throw_away(hidden));
+  const Status moved = layout.files().rename(visible, hidden);
+  // It came with an image's layer: only the whole version helps.
+  if (!moved.has_value() && moved.error().code == Errc::kUnsupported) {
+    return fail(Errc::kWrongBase, Op::kInstall, moved.error().detail);
+  }
+  WC_TRY(moved);
+  // Only now: from here on nobody can open them by a name that he knows.
+  const Status unused = base.check_unused(layout.files(), hidden);
+  if (unused.has_value()) return unused;
+  const Status back = layout.files().rename(hidden, visible);
+  if (back.has_value()) static_cast<void>(remove_if_there(layout.files(), layout.record(manifest.version)));
+  return back.has_value() ? unused : fail(Errc::kCorrupt, Op::kInstall, back.error().detail);
+}
+
+Result<double> install_in_place(const StoreLayout& layout, const Manifest& manifest) {
+  WC_ASSIGN(const double switch_s, install_with(layout, manifest.version, manifest.id()));
+  // Without files it is nothing to a start.
+  static_cast<void>(remove_if_there(layout.files(), layout.record(manifest.base_version)));
+  return switch_s;
+}
+
+Status drop_base(const StoreLayout& layout, const Manifest& manifest, StoreLayout::Named next) {
+  const Status unmarked = drop_mark(layout, manifest.base_version);
+  WC_ASSIGN(const FileTable table, FileTable::make(manifest.files));
+  WC_TRY(remove_if_there(layout.files(), layout.record(manifest.version)));
+  WC_TRY(layout.throw_away(layout.incoming(manifest.version), table));
+  WC_TRY(uninstall(layout, manifest.base_version, next, table));
+  return unmarked;
+}
+
 Status uninstall(const StoreLayout& layout, Version version, StoreLayout::Named next, const FileTable& table) {
   WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
   if (current.version == version) WC_TRY(lead_current_to(layout, next));
   WC_TRY(layout.throw_away(layout.complete(version), table));
   layout.empty_trash();
+  if (!layout.in_memory()) return {};
+  const StoreLayout disk = layout.on_disk();
+  WC_ASSIGN(const bool is_kept, is_there(layout.files(), disk.complete(version)));
+  if (!is_kept) return {};
+  WC_TRY(disk.throw_away(disk.complete(version), table));
+  disk.empty_trash();
   return {};
 }
 
 Status drop_mark(const StoreLayout& layout, Version version) {
   WC_TRY(remove_if_there(layout.files(), layout.record(version)));
-  return sync_records(layout);
+  WC_TRY(sync_records(layout));
+  if (!layout.in_memory()) return {};
+  const StoreLayout disk = layout.on_disk();
+  WC_ASSIGN(const bool is_kept, is_there(layout.files(), disk.record(version)));
+  if (!is_kept) return {};
+  WC_TRY(remove_if_there(layout.files(), disk.record(version)));
+  return sync_records(disk);
 }
 
 Result<FilesRef> keep_patch(const StoreLayout& layout, const VersionRecord& record) {
@@ -226,57 +274,11 @@ Status write_again(const StoreLayout& layout, const VersionRecord& record, Versi
   return rewrite_record(layout.files(), layout.record(record.manifest.version), record);
 }
 
-Status sync_files(VersionFiles& files) {
-  for (std::size_t i = 0; i < files.table().files().size(); ++i) {
-    WC_ASSIGN(const FileRef file, files.file(i));
-    WC_TRY(file->sync_data());
-  }
-  return {};
-}
-
-Status make_durable_again(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files) {
-  const std::atomic<bool> wanted = true;
-  WC_TRY(write_again(layout, record, files, wanted));
-  WC_TRY(sync_files(files));
-  return sync_names_and_mark(layout, record.manifest.version, files);
-}
-
-Result<std::optional<RecoveredVersion>> put_back(const StoreLayout& layout, Version base, bool is_newest,
-                                                 unsigned threads) {
-  WC_TRY(settle_in_place(layout, threads));
-  WC_ASSIGN(const bool there, is_there(layout.files(), layout.complete(base)));
-  if (!there) return std::optional<RecoveredVersion>();
-  WC_ASSIGN(VersionRecord record, read_record(layout.files(), layout.record(base)));
-  WC_ASSIGN(FileTable table, FileTable::make(record.manifest.files));
-  WC_ASSIGN(FilesRef files, VersionFiles::open(layout.files(), layout.complete(base), std::move(table)));
-  if (is_newest) WC_TRY(layout.switch_current(base));
-  return std::optional(RecoveredVersion{std::move(record), std::move(files), ChunkSet()});
-}
-
-Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version, Version base,
-                                                        StoreLayout::Named next, const FileTable& table,
-                                                        unsigned threads) {
+Status give_up_version(const StoreLayout& layout, Version version, StoreLayout::Named next, const FileTable& table) {
   // Each on its own: what the disk refuses must not keep the rest from being done.
   const Status unmarked = drop_mark(layout, version);
-  if (base != kNoVersion) return put_back(layout, base, true, threads);
   WC_TRY(uninstall(layout, version, next, table));
-  if (!unmarked.has_value()) return unmarked.error();
-  return std::optional<RecoveredVersion>();
-}
-
-Status log_patch(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files) {
-  const PayloadId patch = record.manifest.id();
-  WC_ASSIGN(const FileRef file, files.file(0));
-  WC_TRY(file->sync_data());
-  WC_TRY(files.sync_names());
-  for (const auto& directory : {layout.patches(), layout.arriving()}) WC_TRY(sync_directory(layout.files(), directory));
-  // Written anew: a disk that was full for a moment may have refused its end.
-  WC_TRY(rewrite_record(layout.files(), layout.record(patch), record));
-  // Of the version that it leads to, if that is here: an origin offers it whole by its record.
-  if (exists(layout.files(), layout.record(patch.version))) {
-    WC_TRY(sync_record(layout.files(), layout.record(patch.version)));
-  }
-  return sync_records(layout);
+  return unmarked;
 }
 
 Status sync_names_and_mark(const StoreLayout& layout, Version version, const VersionFiles& files) {
@@ -284,8 +286,7 @@ Status sync_names_and_mark(const StoreLayout& layout, Version version, const Ver
   for (const auto& directory : {layout.versions(), layout.incoming(), layout.records(), layout.directory()}) {
     WC_TRY(sync_directory(layout.files(), directory));
   }
-  WC_TRY(append_durable_mark(layout.files(), layout.record(version)));
-  return end_in_place(layout, version);
+  return append_durable_mark(layout.files(), layout.record(version));
 }
 
 }  // namespace weightcast

@@ -51,6 +51,19 @@ using SpareRef = std::shared_ptr<Spare>;
 /// The same with the files that a patch was applied to; keeps the patch for children.
 [[nodiscard]] Result<double> install_patched(const StoreLayout& layout, const Manifest& manifest);
 
+// In-place update: a version's only copy, `base`, becomes the next version, which the patch of `manifest` leads to.
+// hide_base() moves it to incoming/N, where its cells are overwritten; then install_in_place(), or drop_base(). A start
+// throws away what it finds between these.
+
+/// From here on nobody can open the version by its name: `current` leads nowhere. Errors: kBusy (somebody else has one
+/// of its files open, mapped or linked), kUnsupported (the file system cannot tell), kWrongBase (it cannot be moved),
+/// kNoSpace, kIo: it is where it was; kCorrupt: it is not.
+[[nodiscard]] Status hide_base(const StoreLayout& layout, const Manifest& manifest, VersionFiles& base);
+/// As install_patched(), of what the base has become.
+[[nodiscard]] Result<double> install_in_place(const StoreLayout& layout, const Manifest& manifest);
+/// Deletes what is a mixture. `next` is what `current` then names. After an error a start does so.
+[[nodiscard]] Status drop_base(const StoreLayout& layout, const Manifest& manifest, StoreLayout::Named next);
+
 /// Undoes install() of a version that nobody wants any more: `current` names `next` again, or nothing if that is
 /// kNoVersion. The record is gone, or goes by drop_mark().
 [[nodiscard]] Status uninstall(const StoreLayout& layout, Version version, StoreLayout::Named next,
@@ -86,25 +99,10 @@ void bring_up_to_date(const StoreLayout& layout, Spare& spare, const std::vector
 [[nodiscard]] Status write_again(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files,
                                  const std::atomic<bool>& wanted);
 
-/// Restores the base of an update in place, which `threads` hash, from its journal, and switches `current` to it if it
-/// `is_newest`. Nothing if that is proven impossible: then it is deleted.
-[[nodiscard]] Result<std::optional<RecoveredVersion>> put_back(const StoreLayout& layout, Version base, bool is_newest,
-                                                               unsigned threads);
-
-[[nodiscard]] Status sync_files(VersionFiles& files);
-
-/// Makes a version durable that a start has found or made: writes and syncs all of it, as a sync may have failed while
-/// the process before lived. Errors: kCorrupt, of write_again(); kNoSpace, kIo.
-[[nodiscard]] Status make_durable_again(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files);
-
-/// Deletes a damaged version: drop_mark(), then uninstall(). If it was made in place of `base`, puts that back instead;
-/// kNoVersion: it was not. After an error all of it may be done again.
-[[nodiscard]] Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version,
-                                                                      Version base, StoreLayout::Named next,
-                                                                      const FileTable& table, unsigned threads);
-
-/// Makes a complete patch, and the record of the version that it leads to, survive a power cut.
-[[nodiscard]] Status log_patch(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files);
+/// Deletes a version that is proven wrong, wherever it lies: drop_mark(), then uninstall(). After an error all of it
+/// may be done again.
+[[nodiscard]] Status give_up_version(const StoreLayout& layout, Version version, StoreLayout::Named next,
+                                     const FileTable& table);
 
 /// Makes a version durable whose files are synced: syncs names, then marks its record.
 [[nodiscard]] Status sync_names_and_mark(const StoreLayout& layout, Version version, const VersionFiles& files);

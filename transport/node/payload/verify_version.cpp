@@ -51,7 +51,6 @@ struct Way {
   fs::path start;  // a directory with a whole version
   FilesRef files;  // what it holds
   Checksum start_digest{};
-  bool from_anchor = false;
   std::vector<Step> steps;       // from there to the version, oldest first
   std::size_t proven_after = 0;  // so many steps the bytes are those of `proven`
   Version proven{};
@@ -195,7 +194,7 @@ class WayToVersion {
   /// Whether the origin has signed a tree over that version; the first one that is met counts.
   Status look_for_tree(Version version) {
     if (way_.tree.chunk_bytes != 0) return {};
-    std::vector<fs::path> paths{layout_.record(version), layout_.anchor_record(version)};
+    std::vector<fs::path> paths{layout_.record(version), layout_.on_disk().record(version)};
     WC_ASSIGN(const std::vector<PayloadId> patches, patches_to(version));
     for (const PayloadId patch : patches) paths.push_back(layout_.record(patch));
     for (const fs::path& path : paths) {
@@ -210,11 +209,10 @@ class WayToVersion {
   }
 
   Result<bool> start_at(Version version) {
-    // An anchor stays as it is while versions come and go.
-    for (const bool anchor : {true, false}) {
-      const fs::path path = anchor ? layout_.anchor(version) : layout_.complete(version);
-      WC_ASSIGN(const std::optional<VersionRecord> record,
-                signed_record(anchor ? layout_.anchor_record(version) : layout_.record(version), version));
+    // What is kept on the disk stays as it is while versions come and go.
+    for (const StoreLayout& where : {layout_.on_disk(), layout_}) {
+      const fs::path path = where.complete(version);
+      WC_ASSIGN(const std::optional<VersionRecord> record, signed_record(where.record(version), version));
       if (!record) continue;
       WC_ASSIGN(FileTable table, FileTable::make(manifest_.files));
       Result<FilesRef> opened = VersionFiles::open(layout_.files(), path, std::move(table));
@@ -223,7 +221,6 @@ class WayToVersion {
       way_.start = path;
       way_.files = std::move(*opened);
       way_.start_digest = record->manifest.snapshot_digest;
-      way_.from_anchor = anchor;
       return true;
     }
     return false;
@@ -324,7 +321,6 @@ Result<ProvenVersion> verify_version(FileSystem& files, const fs::path& version,
   WC_ASSIGN(Way way, to_version.find());
   WC_TRY(to_version.go(way, version, **opened));
   proven.by = way.proven;
-  proven.by_anchor = way.from_anchor && way.proven_after == 0;
   proven.patches = static_cast<std::uint32_t>(way.steps.size() - way.proven_after);
   return proven;
 }

@@ -16,7 +16,6 @@ struct ProvenVersion {
   Manifest manifest;
   CertificateInfo signer;     ///< the signing key's certificate
   Version by{};               ///< whose SHA-256 the origin signed: the version itself, or one before it
-  bool by_anchor = false;     ///< the log's anchor had the bytes that the patches lead on from
   std::uint32_t patches = 0;  ///< signed ones that lead on from `by`
 };
 

@@ -64,21 +64,6 @@ Result<std::vector<ContentDigest>> chunk_digests_of(VersionFiles& files, std::ui
   return digests;
 }
 
-Status renew_record(VersionRecord& record, VersionFiles& files, unsigned threads) {
-  Manifest& manifest = record.manifest;
-  WC_ASSIGN(const SnapshotDigest digest, files_digest(files, threads));
-  if (record.lacks_chunk_digests && manifest.id().is_full()) {
-    WC_ASSIGN(record.digests.chunks,
-              chunk_digests_of(files, manifest.chunk_bytes, threads_for(manifest.payload_bytes, threads)));
-    manifest.part_digests = part_digests_of(record.digests.chunks, manifest.part_chunks);
-    record.digests.parts = ChunkSet(manifest.part_count(), true);
-  }
-  manifest.snapshot_digest = digest.root();
-  manifest.signature = {};
-  record.outdated = record.lacks_chunk_digests = false;
-  return {};
-}
-
 Status make_missing_digests(VersionRecord& record, VersionFiles& files, unsigned threads) {
   const Manifest& manifest = record.manifest;
   if (manifest.id().is_encoded() || record.digests.complete()) return {};

@@ -21,10 +21,6 @@ namespace weightcast {
 [[nodiscard]] Result<std::vector<ContentDigest>> chunk_digests_of(VersionFiles& files, std::uint32_t chunk_bytes,
                                                                   unsigned threads);
 
-/// Makes the digests of a complete version that an earlier release stored: of the snapshot, and of chunks where its
-/// record has none. Its bytes are taken for those that were published. Nobody has signed the new digests.
-[[nodiscard]] Status renew_record(VersionRecord& record, VersionFiles& files, unsigned threads);
-
 /// Makes the chunk digests of a full payload of `files`, if the record lacks some: it was torn, or a bit of it has
 /// changed. Blocks. Errors: kCorrupt (they are not those of the manifest), kIo.
 [[nodiscard]] Status make_missing_digests(VersionRecord& record, VersionFiles& files, unsigned threads);

@@ -23,8 +23,6 @@ constexpr std::size_t kEntryHeadBytes = 4 + Checksum::kBytes;
 // The largest entry is a manifest with kFilesMax long names; the largest record has all digests besides.
 constexpr std::size_t kEntryBytesMax = 16 * kMiB;
 constexpr std::size_t kRecordBytesMax = kEntryBytesMax + 2 * std::size_t{kChunksMax} * ContentDigest::kBytes;
-// The last form whose chunks and parts have checksums alone.
-constexpr std::uint32_t kChecksumForm = 2;
 
 void put_u32(std::string& out, std::uint32_t value) {
   for (int shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(value >> shift));
@@ -66,14 +64,6 @@ record::Entry digest_part_entry(std::uint32_t part, std::span<const ContentDiges
   message->set_part(part);
   message->set_digests(digests.data(), digests.size_bytes());
   return entry;
-}
-
-/// The digests that a manifest of an older form lacks. One that has no room for them is refused as damaged.
-void put_empty_digests(wire::Manifest& manifest) {
-  const std::uint64_t part_chunks = manifest.part_chunks() > 0 ? manifest.part_chunks() : kDigestsPerPart;
-  const std::uint64_t part_bytes = std::max<std::uint64_t>(1, manifest.chunk_bytes() * part_chunks);
-  const std::uint64_t parts = manifest.payload_bytes() / part_bytes + (manifest.payload_bytes() % part_bytes != 0);
-  if (parts <= kChunksMax) manifest.set_part_digests(std::string(parts * ContentDigest::kBytes, 0));
 }
 
 /// Appends in one write, so that a crash leaves all of the entry or a torn one, which the reader stops at.
@@ -184,31 +174,27 @@ Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path
     return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record");
   }
   const std::uint32_t form = get_u32(left.substr(kMagic.size()));
-  if (form < kChecksumForm || form > kRecordForm) {
+  if (form != kRecordForm) {
     if (form == 0 || form > kFormMax) return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record");
     return fail(
         Errc::kUnsupported, Op::kParse,
-        fmt::format("{}: a record of form {}, this release reads forms {} to {}; run the release that wrote it, or "
-                    "give another directory with --state",
-                    path.native(), form, kChecksumForm, kRecordForm));
+        fmt::format("{}: a record of form {}, this release reads form {}; run the release that wrote it, or "
+                    "give another directory with --state: what was published arrives there again",
+                    path.native(), form, kRecordForm));
   }
   left.remove_prefix(kHeadBytes);
   std::optional<record::Entry> first = take_entry(left);
   if (!first || !first->has_manifest()) {
     return fail(Errc::kCorrupt, Op::kParse, path.native() + ": does not begin with a whole manifest");
   }
-  const bool lacks_chunk_digests = form == kChecksumForm;
-  if (lacks_chunk_digests) put_empty_digests(*first->mutable_manifest());
   WC_ASSIGN(Manifest manifest, manifest_from_wire(first->manifest()));
   VersionRecord record{manifest, ChunkDigests(manifest)};
-  record.outdated = form < kRecordForm;
-  record.lacks_chunk_digests = lacks_chunk_digests;
   std::size_t whole_bytes = text.size() - left.size();
   for (; const std::optional<record::Entry> entry = take_entry(left); whole_bytes = text.size() - left.size()) {
     if (entry->has_durable()) {
       // A version that a patch or packed payload brought has no chunk digests of its own.
-      record.durable = lacks_chunk_digests || record.digests.complete() || manifest.id().is_encoded();
-    } else if (entry->has_digest_part() && !lacks_chunk_digests) {
+      record.durable = record.digests.complete() || manifest.id().is_encoded();
+    } else if (entry->has_digest_part()) {
       const auto digests = digests_from_wire(entry->digest_part().digests());
       if (!digests || !record.digests.put_part(manifest, entry->digest_part().part(), *digests).has_value()) break;
     }

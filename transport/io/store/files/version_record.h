@@ -49,16 +49,11 @@ struct ChunkDigests {
 ///
 /// The first entry is the manifest. Digest parts follow as they arrive, then a mark once the version is durable. The
 /// file appears with its manifest, by rename; later entries are appended. The log ends before the first entry that is
-/// cut short: whatever it lacks is fetched or verified again. Forms 3 and 4 have other digests of snapshots; form 2
-/// also has checksums in place of the digests of chunks and parts.
+/// cut short: whatever it lacks is fetched or verified again.
 struct VersionRecord {
   Manifest manifest;
   ChunkDigests digests;
   bool durable = false;
-  /// Of one that was read: its form has other digests of snapshots, which say nothing here. See renew_record().
-  bool outdated = false;
-  /// ... and none of chunks that count. Those in the manifest are 0.
-  bool lacks_chunk_digests = false;
   /// Of one that was read: its first entry that is not whole begins here. What is appended behind that is never read.
   std::optional<std::uint64_t> torn_at = std::nullopt;
 };
@@ -77,8 +72,8 @@ struct VersionRecord {
 
 /// Syncs a record that this process has written.
 [[nodiscard]] Status sync_record(FileSystem& files, const std::filesystem::path& path);
-/// Writes what a record says once more, and syncs it and its name. A sync of it may have failed while the process before
-/// lived: what can be read is then perhaps in memory alone, and another sync says nothing.
+/// Writes what a record says once more, and syncs it and its name. A sync of it may have failed while the process
+/// before lived: what can be read is then perhaps in memory alone, and another sync says nothing.
 [[nodiscard]] Status write_record_again(FileSystem& files, const std::filesystem::path& path);
 
 /// Reads a record up to its first entry that is not whole. Errors: kCorrupt (no whole manifest), kUnsupported (another
