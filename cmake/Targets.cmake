@@ -1,12 +1,34 @@
 # weightcast_library(NAME SOURCES... LINK targets... [APART sources...]): one layer, as a static library that sees the
-# repository root. APART: those of its sources that WEIGHTCAST_UNITY compiles alone, since another one has the same name
-# in its anonymous namespace.
+# repository root. APART: those of its sources that WEIGHTCAST_UNITY compiles in a batch beside the others', since one of
+# those has the same name in its anonymous namespace. After "|" another such batch begins.
 function(weightcast_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;PRIVATE_LINK;APART" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE_LINK})
-  set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  weightcast_batches(${name} "${ARG_SOURCES}" "${ARG_APART}")
+endfunction()
+
+# Sixteen sources make a batch; those APART make others.
+function(weightcast_batches name sources apart)
+  if(apart)
+    list(REMOVE_ITEM sources ${apart})
+  endif()
+  set(count 0)
+  foreach(source IN LISTS sources)
+    math(EXPR batch "${count} / 16")
+    math(EXPR count "${count} + 1")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP batch_${batch})
+  endforeach()
+  set(batch 0)
+  foreach(source IN LISTS apart)
+    if(source STREQUAL "|")
+      math(EXPR batch "${batch} + 1")
+    else()
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP apart_${batch})
+    endif()
+  endforeach()
+  set_target_properties(${name} PROPERTIES UNITY_BUILD_MODE GROUP)
 endfunction()
 
 # weightcast_test(NAME SOURCES... LINK targets... LABEL fast|sim|net|long|bench|vllm [THREADS] [MEMORY] [TORCH]
@@ -44,7 +66,7 @@ function(weightcast_test name)
   endif()
   weightcast_test_main()
   add_executable(${name} ${ARG_SOURCES})
-  set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  weightcast_batches(${name} "${ARG_SOURCES}" "${ARG_APART}")
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} weightcast_test_main GTest::gtest GTest::gmock rapidcheck)
   if(ARG_TORCH AND ARG_LABEL STREQUAL "fast")
