@@ -99,7 +99,8 @@ Status check_owner(const StoreLayout& layout) {
 }
 
 bool is_state_directory(FileSystem& files, const StoreLayout& layout) {
-  return exists(files, layout.lock()) && exists(files, layout.records()) && exists(files, layout.patches());
+  return exists(files, layout.lock()) &&
+         (exists(files, layout.directory() / "role") || exists(files, layout.records()));
 }
 
 /// What a node has made there; with the directory, unless somebody else keeps something in it.

@@ -278,7 +278,7 @@ class SmallDisk(DaemonTest):
         self.assertLess(time.monotonic() - began, 40, told.stderr)
         self.assertRegex(told.stderr, r"0 of 1 workers installed it within [0-9.]+ s, 100 % were to; missing: full \(.*(space|free)")
         self.assertIn(worker.node()["last_error"].split(": ", 2)[2], told.stderr)
-        with weightcast.Publisher(self.origin.state) as publisher, self.raises("timed_out", "the others cannot: full: .*(space|free)"):
+        with weightcast.Publisher(self.origin.state) as publisher, self.raises(weightcast.Code.TIMED_OUT, "the others cannot: full: .*(space|free)"):
             publisher.wait(1, installed=1.0, timeout=50)
 
     def test_a_wait_goes_on_for_whom_it_does_not_need(self):

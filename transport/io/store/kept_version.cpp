@@ -179,11 +179,18 @@ Result<RecoveredKept> recover_kept(const StoreLayout& layout, const std::vector<
     }
     // A process that ended before it had synced their names may have left it: older ones go now, and a power cut must
     // find this one.
-    WC_TRY(write_record_again(disk.files(), disk.record(version)));
+    found.kept = version;
+    const Status written = write_record_again(disk.files(), disk.record(version));
+    if (!written.has_value() && written.error().code == Errc::kNoSpace) {
+      log_warning("store: {}", written.error().message());
+      WC_TRY(remove_if_there(disk.files(), disk.record(version).native() + ".tmp"));
+      found.is_durable = false;
+      break;
+    }
+    WC_TRY(written);
     for (const fs::path& folder : {disk.records(), disk.versions(), disk.incoming(), disk.directory()}) {
       WC_TRY(sync_directory(disk.files(), folder));
     }
-    found.kept = version;
     break;
   }
   return found;

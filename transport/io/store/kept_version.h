@@ -47,6 +47,7 @@ class KeptCopy {
 
 struct RecoveredKept {
   Version kept{};                            ///< that a power cut would leave; kNoVersion: none
+  bool is_durable = true;                    ///< false: the disk is too full to make sure of it
   std::optional<RecoveredVersion> restored;  ///< where versions lie, with its record
 };
 

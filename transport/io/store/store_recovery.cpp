@@ -174,6 +174,7 @@ class Recovery {
       found_.complete.push_back(std::move(*kept.restored));
     }
     found_.kept = kept.kept;
+    found_.is_kept_durable = kept.is_durable;
     return {};
   }
 
@@ -339,6 +340,7 @@ Result<RecoveredStore> recover_store(const StoreLayout& layout, bool keeps_on_di
   if (layout.in_memory()) {
     if (!keeps_on_disk) found.kept = kNoVersion;
     WC_TRY(sweep_disk(layout, found.kept));
+    if (!found.is_kept_durable) found.kept = kNoVersion;
   }
   WC_TRY(settle_current(layout, found));
   layout.empty_trash();

@@ -25,6 +25,7 @@ struct RecoveredStore {
   std::vector<RecoveredVersion> partial;   ///< oldest first
   Version current{};                       ///< of this run
   Version kept{};                          ///< with versions in memory, that the disk has whole; kNoVersion: none
+  bool is_kept_durable = true;             ///< false: it is there, and is written anew
   /// Complete versions of the last run before this one, oldest first; the last one is in use while this run has none.
   /// None once a version of this run is durable.
   std::vector<RecoveredVersion> earlier;
