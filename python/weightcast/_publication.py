@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ctypes import byref, c_char, c_int, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any, Optional, Union
@@ -351,3 +351,12 @@ def attach(where: Union[PathLike, int], *, id: Optional[int] = None) -> Region:
         return Region(fd, int(filled_for, 16) if filled_for else None)
     finally:
         os.close(fd)
+
+
+def fill_all(publication: Publication, infos: Iterable[TensorInfo], named: Iterable[tuple[str, Any]]) -> set[str]:
+    """Fills what comes, and returns the names in `infos`, which it was begun with, that did not. Errors: those of fill()."""
+    missing = {info.name for info in infos}
+    for name, tensor in named:
+        publication.fill(name, tensor)
+        missing.discard(name)
+    return missing

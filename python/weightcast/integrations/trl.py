@@ -23,6 +23,7 @@ from .._arguments import Files
 from .._errors import Code, Error, TimedOut
 from .._library import PathLike
 from .._node import versions
+from .._publication import fill_all
 from .._publisher import Publisher
 from .._tensors import TensorInfo, describe, tensor_bytes
 from ._step_log import StepLog, figures_of
@@ -145,11 +146,8 @@ class WeightTransfer(StepLog):
             named = [(name, tensor.cpu()) for name, tensor in named]
             infos = [describe(name, tensor) for name, tensor in named]
             options |= {"files": self._files, "new_model": self._new_model}
-        missing = {info.name for info in infos}
         with self._publisher.begin(infos, timeout=self._timeout, **options) as publication:
-            for name, tensor in named:
-                publication.fill(name, tensor)
-                missing.discard(name)
+            missing = fill_all(publication, infos, named)
             if missing:
                 raise RuntimeError(
                     f"weightcast: {len(missing)} of {len(infos)} tensors are no longer sent, such as "

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Optional
 
 from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeightTransferEngine
 
+from .._publication import fill_all
 from .._publisher import Publisher
 from .._tensors import DTYPE_OF_NAME, TensorInfo
 from . import BACKEND
@@ -52,13 +53,11 @@ class WeightcastTrainer(TrainerWeightTransferEngine[WeightcastTrainerInit]):
                 pass
             return
         infos = _infos_of(self.source)
-        missing = {info.name for info in infos}
         options = {"files": self._init_info.files, "allow_nonfinite": self._init_info.allow_nonfinite}
         with self._publisher.begin(infos, **options) as publication:
-            for name, tensor in _tensors_of(self.source):
-                if tensor is not None:  # another rank's
-                    publication.fill(name, tensor)
-                    missing.discard(name)
+            # None: another rank's.
+            here = ((name, tensor) for name, tensor in _tensors_of(self.source) if tensor is not None)
+            missing = fill_all(publication, infos, here)
             if missing:
                 raise ValueError(
                     f"weightcast: rank 0's source has nothing of {len(missing)} of {len(infos)} tensors, such as "
