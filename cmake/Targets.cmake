@@ -72,9 +72,7 @@ function(weightcast_test name)
   if(ARG_TORCH AND ARG_LABEL STREQUAL "fast")
     list(APPEND ARG_LABEL plain)
   endif()
-  foreach(label IN LISTS ARG_LABEL)
-    weightcast_label_target(${name} ${label})
-  endforeach()
+  weightcast_label_target(${name} ${ARG_LABEL})
 
   math(EXPR last "${ARG_SHARDS} - 1")
   foreach(shard RANGE ${last})
@@ -103,12 +101,14 @@ function(weightcast_test_main)
   endif()
 endfunction()
 
-# Adds a program to the target tests_LABEL.
-function(weightcast_label_target name label)
-  if(NOT TARGET tests_${label})
-    add_custom_target(tests_${label})
-  endif()
-  add_dependencies(tests_${label} ${name})
+# weightcast_label_target(NAME LABEL...): adds a program to the targets tests_LABEL.
+function(weightcast_label_target name)
+  foreach(label IN LISTS ARGN)
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    add_dependencies(tests_${label} ${name})
+  endforeach()
 endfunction()
 
 # weightcast_fuzz(NAME LINK targets...): the program NAME_fuzz from NAME_fuzz.cpp. With WEIGHTCAST_FUZZ it is one of
