@@ -20,8 +20,7 @@ class LogReader {
   Result<std::vector<NodePayload>> read() {
     WC_TRY(add_patches());
     // The one that is kept on the disk stays for longer.
-    if (layout_.in_memory()) WC_TRY(add_versions(layout_.on_disk()));
-    WC_TRY(add_versions(layout_));
+    for (const StoreLayout& place : layout_.places()) WC_TRY(add_versions(place));
     std::ranges::stable_sort(found_, {}, &NodePayload::id);
     return std::move(found_);
   }
@@ -53,7 +52,8 @@ class LogReader {
       const auto id = layout_.payload_of(name);
       if (!id || !id->is_full() || versions_.contains(id->version)) continue;
       // The origin may have signed the tree with any of the payloads that lead to the version.
-      std::vector<fs::path> paths{layout_.on_disk().record(id->version), layout_.record(id->version)};
+      std::vector<fs::path> paths;
+      for (const StoreLayout& place : layout_.places()) paths.push_back(place.record(id->version));
       for (const NodePayload& each : found_) {
         if (each.id.is_patch() && each.id.version == id->version) paths.push_back(layout_.record(each.id));
       }

@@ -210,13 +210,9 @@ class StoreHost {
     return await_status([&](auto done) { store->follow_run(RunId{run}, anew, std::move(done)); });
   }
 
-  [[nodiscard]] bool in_memory() const {
-    return store->place() != nullptr && !store->place()->memory_directory.empty();
-  }
-
   /// With versions in memory: until what is to be kept on the disk is there.
   Status await_durable(Version version) {
-    if (in_memory()) {
+    if (store->lies_in_memory()) {
       pass(std::chrono::seconds(1));
       note_durable();
       return {};

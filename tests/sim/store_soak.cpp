@@ -220,7 +220,7 @@ class Schedule {
 
   void follow_next_run() {
     // An origin follows none, and no other keeps versions on the disk.
-    if (host_.in_memory() && host_.store_options.keep_durable_every > 0) return;
+    if (host_.store->lies_in_memory() && host_.store_options.keep_durable_every > 0) return;
     const std::uint32_t next = host_.store->run().count + 1;
     const Status followed = host_.follow_run(next, true);
     tell(fmt::format("follow run {}", next), followed);
@@ -297,7 +297,7 @@ class Schedule {
     demand(in_use(*host_.store) >= durable_ || durable_.first + 1 < host_.store->run().count,
            "a durable version is lost");
     // A worker's disk keeps nothing of the run before.
-    if (host_.in_memory() && host_.store->current() == kNoVersion) durable_ = {};
+    if (host_.store->lies_in_memory() && host_.store->current() == kNoVersion) durable_ = {};
     look();
     look_at_partial();
     demand(host_.files.read_link(kState / "current").has_value() == (in_use(*host_.store) != RunVersion()),

@@ -154,7 +154,7 @@ local::VersionsReply Node::versions() {
 }
 
 bool Node::memory_is_gone() const {
-  return lies_in_memory() && !exists(environment_.files, store_->place()->memory_directory / "versions");
+  return store_->lies_in_memory() && !exists(environment_.files, store_->place()->memory_directory / "versions");
 }
 
 const StoredVersion* Node::in_use() const {

@@ -75,9 +75,6 @@ class Node : public LocalService {
   [[nodiscard]] EventLoop& loop() const { return environment_.loop; }
   /// Whether somebody has deleted the directory in memory that versions lie in.
   [[nodiscard]] bool memory_is_gone() const;
-  [[nodiscard]] bool lies_in_memory() const {
-    return store_->place() != nullptr && !store_->place()->memory_directory.empty();
-  }
   /// What `current` names; null if it names nothing.
   [[nodiscard]] const StoredVersion* in_use() const;
   /// Starts to accept nodes and local clients.

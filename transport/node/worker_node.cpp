@@ -122,7 +122,7 @@ void WorkerNode::note_phases() {
 /// Older versions than this are replays from now on. With versions in memory, an origin that loses those has none but
 /// the one that it keeps on its disk, and goes on from there.
 void WorkerNode::note_accepted(Manifest newest) {
-  if (lies_in_memory()) {
+  if (store_->lies_in_memory()) {
     const std::uint64_t behind = 2 * std::uint64_t{config_.keep_durable_every};
     if (behind == 0 || newest.version.value <= behind) return;
     newest.version.value -= behind;
@@ -134,8 +134,8 @@ void WorkerNode::handle_change() {
   note_phases();
   api_->handle_change();
   if (const StoredVersion* newest = store_->find(store_->current());
-      newest != nullptr && (newest->durable || lies_in_memory()) && newest->manifest.version != accepted_noted_ &&
-      !unproven_) {
+      newest != nullptr && (newest->durable || store_->lies_in_memory()) &&
+      newest->manifest.version != accepted_noted_ && !unproven_) {
     accepted_noted_ = newest->manifest.version;
     note_accepted(newest->manifest);
     // It may have been whole, and not yet installed, when its key was revoked.

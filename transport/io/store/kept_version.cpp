@@ -180,14 +180,8 @@ Result<RecoveredKept> recover_kept(const StoreLayout& layout, const std::vector<
     // A process that ended before it had synced their names may have left it: older ones go now, and a power cut must
     // find this one.
     found.kept = version;
-    const Status written = write_record_again(disk.files(), disk.record(version));
-    if (!written.has_value() && written.error().code == Errc::kNoSpace) {
-      log_warning("store: {}", written.error().message());
-      WC_TRY(remove_if_there(disk.files(), disk.record(version).native() + ".tmp"));
-      found.is_durable = false;
-      break;
-    }
-    WC_TRY(written);
+    WC_ASSIGN(found.is_durable, write_record_if_room(disk.files(), disk.record(version)));
+    if (!found.is_durable) break;
     for (const fs::path& folder : {disk.records(), disk.versions(), disk.incoming(), disk.directory()}) {
       WC_TRY(sync_directory(disk.files(), folder));
     }

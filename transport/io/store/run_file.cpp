@@ -27,16 +27,18 @@ std::string text_of(StoreRun run) {
 /// What names and records say. Its id is kNoRun if none does.
 Result<StoreRun> run_of_contents(const StoreLayout& layout) {
   StoreRun run{kNoRun, 0};
-  const auto records = {layout.records(), layout.on_disk().records()};
-  for (const auto& folder : {layout.versions(), layout.records(), layout.incoming(), layout.patches(),
-                             layout.on_disk().versions(), layout.on_disk().records()}) {
+  std::vector<std::filesystem::path> folders{layout.incoming(), layout.patches()}, records;
+  for (const StoreLayout& place : layout.places()) records.insert(records.begin(), place.records());
+  for (const StoreLayout& place : layout.places()) folders.push_back(place.versions());
+  folders.insert(folders.end(), records.begin(), records.end());
+  for (const std::filesystem::path& folder : folders) {
     WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), folder));
     for (const std::string& name : names) {
       const auto named = StoreLayout::named(name);
       if (named) run.count = std::max(run.count, named->run);
     }
   }
-  for (const auto& folder : records) {
+  for (const std::filesystem::path& folder : records) {
     WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), folder));
     for (const std::string& name : names) {
       const auto named = StoreLayout::named(name);

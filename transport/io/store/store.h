@@ -157,6 +157,7 @@ class Store {
   [[nodiscard]] DiskBackend backend() const { return disk_->backend(); }
   /// Null until the first version is made, where that decides.
   [[nodiscard]] const StorePlace* place() const { return place_ ? &*place_ : nullptr; }
+  [[nodiscard]] bool lies_in_memory() const { return layout_.in_memory(); }
 
   /// Complete versions, oldest first.
   [[nodiscard]] std::vector<StoredVersion> versions() const;

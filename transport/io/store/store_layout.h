@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "base/files/file_system.h"
 #include "base/ids.h"
@@ -25,6 +26,11 @@ class StoreLayout {
   [[nodiscard]] StoreLayout of_run(std::uint32_t run) const { return {*files_, directory_, memory_, run}; }
   /// The same directory, with versions on its disk.
   [[nodiscard]] StoreLayout on_disk() const { return {*files_, directory_, {}, run_}; }
+  /// Where whole versions of it may lie: on its disk, and then in memory, if they lie there.
+  [[nodiscard]] std::vector<StoreLayout> places() const {
+    if (in_memory()) return {on_disk(), *this};
+    return {*this};
+  }
   /// The same directory, with versions below `memory`.
   [[nodiscard]] StoreLayout in_memory_at(std::filesystem::path memory) const {
     return {*files_, directory_, std::move(memory), run_};

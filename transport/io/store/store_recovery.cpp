@@ -135,7 +135,12 @@ class Recovery {
       VersionRecord& record = found->record;
       const bool was_synced = record.durable;
       const bool servable = record.manifest.id().is_encoded() || record.digests.complete();
-      WC_ASSIGN(const bool has_room, sync_again(version, record.durable));
+      // The process before may have been told of a sync that failed. Where there is no room the version is made durable
+      // once more when there is.
+      bool is_written = record.durable;
+      if (record.durable) {
+        WC_ASSIGN(is_written, write_record_if_room(layout_.files(), layout_.record(version)));
+      }
       // Whatever its record says: its bytes may have rotted, or been found wrong before a power cut undid its removal.
       auto leaves = matching_leaves(record.manifest, *found->files, threads_);
       if (!leaves.has_value()) return cannot_look_at(path, leaves.error());
@@ -147,22 +152,10 @@ class Recovery {
       }
       found->leaves = std::move(*leaves);
       records_.erase(version);
-      record.durable = record.durable && has_room;
+      record.durable = is_written;
       found_.complete.push_back(std::move(*found));
     }
     return {};
-  }
-
-  /// The process before may have been told of a sync that failed. False: the disk is full. Then the record stays as it
-  /// is, and the version is made durable once more when there is room.
-  Result<bool> sync_again(PayloadId version, bool durable) {
-    const fs::path path = layout_.record(version);
-    const Status written = durable ? write_record_again(layout_.files(), path) : Status();
-    if (written.has_value()) return true;
-    if (written.error().code != Errc::kNoSpace) return written.error();
-    log_warning("store: {}", written.error().message());
-    WC_TRY(remove_if_there(layout_.files(), path.native() + ".tmp"));
-    return false;
   }
 
   /// What a power cut has left of versions in memory is copied there. What the disk has of one that is there already
@@ -272,8 +265,8 @@ class Recovery {
 /// Runs before the one of `layout` of which there may be versions, the last one first.
 Result<std::set<std::uint32_t, std::greater<>>> earlier_runs(const StoreLayout& layout) {
   std::set<std::uint32_t, std::greater<>> runs;
-  for (const fs::path& folder : {layout.versions(), layout.on_disk().versions()}) {
-    WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), folder));
+  for (const StoreLayout& place : layout.places()) {
+    WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), place.versions()));
     for (const std::string& name : names) {
       const auto named = StoreLayout::named(name);
       if (named && named->run < layout.run()) runs.insert(named->run);

@@ -194,7 +194,8 @@ class WayToVersion {
   /// Whether the origin has signed a tree over that version; the first one that is met counts.
   Status look_for_tree(Version version) {
     if (way_.tree.chunk_bytes != 0) return {};
-    std::vector<fs::path> paths{layout_.record(version), layout_.on_disk().record(version)};
+    std::vector<fs::path> paths;
+    for (const StoreLayout& place : layout_.places()) paths.insert(paths.begin(), place.record(version));
     WC_ASSIGN(const std::vector<PayloadId> patches, patches_to(version));
     for (const PayloadId patch : patches) paths.push_back(layout_.record(patch));
     for (const fs::path& path : paths) {
@@ -210,7 +211,7 @@ class WayToVersion {
 
   Result<bool> start_at(Version version) {
     // What is kept on the disk stays as it is while versions come and go.
-    for (const StoreLayout& where : {layout_.on_disk(), layout_}) {
+    for (const StoreLayout& where : layout_.places()) {
       const fs::path path = where.complete(version);
       WC_ASSIGN(const std::optional<VersionRecord> record, signed_record(where.record(version), version));
       if (!record) continue;

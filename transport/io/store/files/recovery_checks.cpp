@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "base/parallel.h"
+#include "transport/io/log.h"
 #include "transport/io/store/files/readable.h"
 #include "transport/io/store/files/snapshot_check.h"
 
@@ -74,6 +75,15 @@ Status make_missing_digests(VersionRecord& record, VersionFiles& files, unsigned
   }
   record.digests.parts = ChunkSet(manifest.part_count(), true);
   return {};
+}
+
+Result<bool> write_record_if_room(FileSystem& files, const std::filesystem::path& path) {
+  const Status written = write_record_again(files, path);
+  if (written.has_value()) return true;
+  if (written.error().code != Errc::kNoSpace) return written.error();
+  log_warning("store: {}", written.error().message());
+  WC_TRY(remove_if_there(files, path.native() + ".tmp"));
+  return false;
 }
 
 Result<std::shared_ptr<const LeafSums>> matching_leaves(const Manifest& manifest, VersionFiles& files,

@@ -25,6 +25,9 @@ namespace weightcast {
 /// changed. Blocks. Errors: kCorrupt (they are not those of the manifest), kIo.
 [[nodiscard]] Status make_missing_digests(VersionRecord& record, VersionFiles& files, unsigned threads);
 
+/// write_record_again(), where the disk may be full. False: it is, and the record stays as it is.
+[[nodiscard]] Result<bool> write_record_if_room(FileSystem& files, const std::filesystem::path& path);
+
 /// The leaves of what the files hold if that is the snapshot of that manifest; else null.
 [[nodiscard]] Result<std::shared_ptr<const LeafSums>> matching_leaves(const Manifest& manifest, VersionFiles& files,
                                                                       unsigned threads);

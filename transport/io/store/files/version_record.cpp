@@ -157,11 +157,6 @@ Status append_durable_mark(FileSystem& files, const std::filesystem::path& path)
   return file->sync_data();
 }
 
-Status sync_record(FileSystem& files, const std::filesystem::path& path) {
-  WC_ASSIGN(const std::unique_ptr<File> file, open_to_append(files, path));
-  return file->sync_data();
-}
-
 Status write_record_again(FileSystem& files, const std::filesystem::path& path) {
   WC_ASSIGN(const std::string text, read_file(files, path, kRecordBytesMax));
   return replace_file(files, path, text, Synced::kBytesAndName);
@@ -176,11 +171,10 @@ Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path
   const std::uint32_t form = get_u32(left.substr(kMagic.size()));
   if (form != kRecordForm) {
     if (form == 0 || form > kFormMax) return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record");
-    return fail(
-        Errc::kUnsupported, Op::kParse,
-        fmt::format("{}: a record of form {}, this release reads form {}; run the release that wrote it, or "
-                    "give another directory with --state: what was published arrives there again",
-                    path.native(), form, kRecordForm));
+    return fail(Errc::kUnsupported, Op::kParse,
+                fmt::format("{}: a record of form {}, this release reads form {}; run the release that wrote it, or "
+                            "give another directory with --state: what was published arrives there again",
+                            path.native(), form, kRecordForm));
   }
   left.remove_prefix(kHeadBytes);
   std::optional<record::Entry> first = take_entry(left);

@@ -70,8 +70,6 @@ struct VersionRecord {
 /// Appends the mark and syncs the whole record. Only after the version's files and its name were synced.
 [[nodiscard]] Status append_durable_mark(FileSystem& files, const std::filesystem::path& path);
 
-/// Syncs a record that this process has written.
-[[nodiscard]] Status sync_record(FileSystem& files, const std::filesystem::path& path);
 /// Writes what a record says once more, and syncs it and its name. A sync of it may have failed while the process
 /// before lived: what can be read is then perhaps in memory alone, and another sync says nothing.
 [[nodiscard]] Status write_record_again(FileSystem& files, const std::filesystem::path& path);
