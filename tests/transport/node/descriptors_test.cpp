@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "base/files/unique_fd.h"
@@ -24,6 +26,31 @@ namespace weightcast {
 namespace {
 
 constexpr rlim_t kDescriptors = 128;
+// What the node's process is told.
+constexpr const char* kOutVariable = "WEIGHTCAST_TEST_PORT_TO";
+constexpr const char* kStateVariable = "WEIGHTCAST_TEST_STATE";
+
+// No test, but the process of the node in those below: it writes its port to a pipe, and ends when it is killed.
+TEST(LimitedOriginProcess, DISABLED_Runs) {
+  if (std::getenv(kOutVariable) == nullptr) GTEST_SKIP() << "another test starts it";
+  const int out = std::atoi(std::getenv(kOutVariable));
+  const rlimit limit{kDescriptors, kDescriptors};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  DaemonConfig config;
+  config.role = Role::kOrigin;
+  config.name = "origin";
+  config.state = std::getenv(kStateVariable);
+  config.disk = DiskBackend::kThreadPool;
+  config.admission = AdmissionLimits::of_this_process();
+  UvLoop loop;
+  SocketNetwork network(loop, Rate{}, Rate{}, SocketOptions{});
+  const auto open_store = [&](StoreOptions options) { return Store::open(loop, real_files(), std::move(options)); };
+  auto node = open_node(config, {loop, network, real_files(), open_store, [] { return std::uint64_t{1}; }});
+  ASSERT_TRUE(node.has_value()) << node.error().message();
+  const std::uint16_t port = (*node)->endpoint().port;
+  ASSERT_EQ(::write(out, &port, sizeof port), ssize_t(sizeof port));
+  loop.run();
+}
 
 class LimitedOrigin : public testing::Test {
  protected:
@@ -33,11 +60,21 @@ class LimitedOrigin : public testing::Test {
 #endif
     int ends[2];
     ASSERT_EQ(::pipe(ends), 0);
+    const UniqueFd from(ends[0]);
+    UniqueFd to(ends[1]);
+    const std::string out = std::to_string(to.get()), state = directory_.file("origin");
     child_ = ::fork();
-    if (child_ == 0) run(ends[1]);
-    ASSERT_EQ(::read(ends[0], &port_, sizeof port_), ssize_t(sizeof port_));
-    ::close(ends[0]);
-    ::close(ends[1]);
+    if (child_ == 0) {
+      // Anew, since the log of this program has a thread, which a copy of the process would lack.
+      for (const char* name : {"WEIGHTCAST_TEST_RESULTS", "GTEST_TOTAL_SHARDS", "GTEST_SHARD_INDEX"}) ::unsetenv(name);
+      ::setenv(kOutVariable, out.c_str(), 1);
+      ::setenv(kStateVariable, state.c_str(), 1);
+      ::execl("/proc/self/exe", "node_test", "--gtest_filter=LimitedOriginProcess.DISABLED_Runs",
+              "--gtest_also_run_disabled_tests", nullptr);
+      ::_exit(1);
+    }
+    to.reset();  // so that the end of the child is one of the pipe
+    ASSERT_EQ(::read(from.get(), &port_, sizeof port_), ssize_t(sizeof port_));
   }
   void TearDown() override {
     if (child_ < 0) return;
@@ -86,26 +123,6 @@ class LimitedOrigin : public testing::Test {
   }
 
  private:
-  [[noreturn]] void run(int out) {
-    const rlimit limit{kDescriptors, kDescriptors};
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-    DaemonConfig config;
-    config.role = Role::kOrigin;
-    config.name = "origin";
-    config.state = directory_.file("origin");
-    config.disk = DiskBackend::kThreadPool;
-    config.admission = AdmissionLimits::of_this_process();
-    UvLoop loop;
-    SocketNetwork network(loop, Rate{}, Rate{}, SocketOptions{});
-    const auto open_store = [&](StoreOptions options) { return Store::open(loop, real_files(), std::move(options)); };
-    auto node = open_node(config, {loop, network, real_files(), open_store, [] { return std::uint64_t{1}; }});
-    if (!node.has_value()) ::_exit(1);
-    const std::uint16_t port = (*node)->endpoint().port;
-    if (::write(out, &port, sizeof port) != ssize_t(sizeof port)) ::_exit(1);
-    loop.run();
-    ::_exit(0);
-  }
-
   const TempDir directory_;
   pid_t child_ = -1;
   std::uint16_t port_ = 0;
