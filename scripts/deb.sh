@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Makes the Debian packages. Read by ./run. cmake/Packages.cmake says what is in each.
+# Makes the Debian packages. Read by ./run. scripts/cmake/Packages.cmake says what is in each.
 
 cmd_deb() {
   local release=${1:-1} out=$PWD/build/deb package

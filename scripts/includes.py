@@ -15,7 +15,7 @@ import markdown_links
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 SOURCES = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
-SPLIT = {"transport", "worker", "trainer", "client", "tests"}
+SPLIT = {"transport", "worker", "trainer", "client", "tools", "tests"}
 
 
 def folder_of(path):

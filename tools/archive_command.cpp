@@ -10,10 +10,6 @@
 #include <string>
 #include <thread>
 
-#include "archive/archive_plan.h"
-#include "archive/archive_target.h"
-#include "archive/archiver.h"
-#include "archive/fetch_version.h"
 #include "base/files/posix_file_system.h"
 #include "base/json_text.h"
 #include "base/parallel.h"
@@ -21,11 +17,15 @@
 #include "base/steady_clock.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "security/node_keys.h"
-#include "security/revocations.h"
 #include "tools/command.h"
 #include "tools/shell/terminal.h"
+#include "transport/archive/archive_plan.h"
+#include "transport/archive/archive_target.h"
+#include "transport/archive/archiver.h"
+#include "transport/archive/fetch_version.h"
 #include "transport/io/log.h"
+#include "transport/security/node_keys.h"
+#include "transport/security/revocations.h"
 
 namespace weightcast {
 namespace {

@@ -7,17 +7,17 @@
 #include <string_view>
 #include <vector>
 
-#include "archive/archived_payloads.h"
 #include "base/process.h"
-#include "observe/daemon_view.h"
-#include "observe/operator_port.h"
-#include "observe/otlp_exporter.h"
 #include "tools/command.h"
 #include "tools/daemon_settings.h"
+#include "tools/observe/daemon_view.h"
+#include "tools/observe/operator_port.h"
+#include "tools/observe/otlp_exporter.h"
 #include "tools/shell/configured_command.h"
 #include "tools/shell/operator_options.h"
+#include "tools/web/fleet_page.h"
+#include "transport/archive/archived_payloads.h"
 #include "transport/io/log.h"
-#include "web/fleet_page.h"
 
 namespace weightcast {
 namespace {

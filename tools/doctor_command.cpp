@@ -11,10 +11,10 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "client/client.h"
-#include "doctor/host.h"
-#include "doctor/ports.h"
-#include "doctor/storage.h"
 #include "tools/command.h"
+#include "tools/doctor/host.h"
+#include "tools/doctor/ports.h"
+#include "tools/doctor/storage.h"
 #include "tools/shell/terminal.h"
 
 namespace weightcast {

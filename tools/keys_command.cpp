@@ -11,10 +11,10 @@
 
 #include "base/files/posix_file_system.h"
 #include "base/json_text.h"
-#include "security/authority.h"
-#include "security/node_keys.h"
 #include "tools/command.h"
 #include "transport/node/members/enroll.h"
+#include "transport/security/authority.h"
+#include "transport/security/node_keys.h"
 
 namespace weightcast {
 namespace {

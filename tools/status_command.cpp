@@ -9,11 +9,11 @@
 
 #include "base/json_text.h"
 #include "client/attempt.h"
-#include "security/node_keys.h"
 #include "tools/command.h"
 #include "tools/shell/stop_signal.h"
 #include "tools/shell/terminal.h"
 #include "tools/status_text.h"
+#include "transport/security/node_keys.h"
 
 namespace weightcast {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "base/text.h"
 #include "base/units.h"
-#include "security/node_keys.h"
 #include "tools/text_table.h"
+#include "transport/security/node_keys.h"
 
 namespace weightcast {
 namespace {

@@ -4,9 +4,9 @@
 #include "base/files/posix_file_system.h"
 #include "base/json_text.h"
 #include "client/client.h"
-#include "observe/otlp_collector.h"
-#include "observe/publication_trace.h"
 #include "tools/command.h"
+#include "tools/observe/otlp_collector.h"
+#include "tools/observe/publication_trace.h"
 
 namespace weightcast {
 namespace {

@@ -10,11 +10,11 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "security/node_keys.h"
-#include "security/revocations.h"
 #include "tools/command.h"
 #include "tools/shell/terminal.h"
 #include "transport/node/payload/verify_version.h"
+#include "transport/security/node_keys.h"
+#include "transport/security/revocations.h"
 
 namespace weightcast {
 namespace {

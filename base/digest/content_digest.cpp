@@ -9,8 +9,8 @@
 namespace weightcast {
 namespace {
 
-// Looked up once, because a look-up takes as long as hashing a kilobyte. As in security/openssl.cpp, the host's
-// openssl.cnf does not count.
+// Looked up once, because a look-up takes as long as hashing a kilobyte. As in transport/security/openssl.cpp, the
+// host's openssl.cnf does not count.
 const EVP_MD* sha256() {
   static const EVP_MD* const found = [] {
     WC_CHECK(OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr) == 1);

@@ -13,7 +13,7 @@
 #include "bench/fleet/interrupt.h"
 #include "bench/fleet/scratch.h"
 #include "bench/times.h"
-#include "model/model_files.h"
+#include "trainer/model/model_files.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/resident_weights.h"
 

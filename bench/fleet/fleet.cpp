@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "bench/fleet/interrupt.h"
-#include "security/authority.h"
+#include "transport/security/authority.h"
 
 namespace weightcast::bench {
 namespace {

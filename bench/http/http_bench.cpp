@@ -18,8 +18,8 @@
 #include "base/json_of.h"
 #include "bench/fleet/tcp.h"
 #include "bench/times.h"
-#include "http/client.h"
-#include "http/server.h"
+#include "transport/http/client.h"
+#include "transport/http/server.h"
 
 namespace weightcast::bench {
 namespace {

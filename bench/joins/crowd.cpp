@@ -10,7 +10,7 @@
 #include "bench/times.h"
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
-#include "security/authority.h"
+#include "transport/security/authority.h"
 
 namespace weightcast::bench {
 namespace {

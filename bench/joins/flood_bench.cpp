@@ -5,7 +5,7 @@
 #include "bench/commands.h"
 #include "bench/fleet/interrupt.h"
 #include "bench/joins/stranger.h"
-#include "security/authority.h"
+#include "transport/security/authority.h"
 
 namespace weightcast::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "bench/fleet/network.h"
-#include "security/node_keys.h"
+#include "transport/security/node_keys.h"
 
 namespace weightcast::bench {
 

@@ -11,8 +11,8 @@
 #include "base/result.h"
 #include "bench/paper/poker/poker_suite.h"
 #include "bench/paper/training_suite.h"
+#include "bench/plot/figure.h"
 #include "bench/rollout/rollout_bench.h"
-#include "plot/figure.h"
 
 namespace weightcast::bench {
 

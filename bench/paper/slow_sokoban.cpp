@@ -17,8 +17,8 @@
 #include "base/entropy.h"
 #include "base/json_text.h"
 #include "base/time.h"
-#include "tasks/program/program_messages.h"
-#include "tasks/registry.h"
+#include "trainer/tasks/program/program_messages.h"
+#include "trainer/tasks/registry.h"
 
 namespace weightcast::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/fleet/fleet_flags.h"
-#include "plot/figure.h"
+#include "bench/plot/figure.h"
 
 namespace weightcast::bench {
 

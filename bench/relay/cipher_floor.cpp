@@ -5,7 +5,7 @@
 
 #include "base/units.h"
 #include "bench/times.h"
-#include "security/openssl.h"
+#include "transport/security/openssl.h"
 
 namespace weightcast::bench {
 namespace {

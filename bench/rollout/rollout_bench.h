@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/plot/figure.h"
 #include "bench/rollout/rollout_world.h"
-#include "plot/figure.h"
 
 namespace weightcast::bench {
 

@@ -11,7 +11,7 @@ import pathlib
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "web"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "tools" / "web"))
 import browser  # noqa: E402
 import simulated  # noqa: E402
 

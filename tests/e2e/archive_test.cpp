@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "tests/archive/object_server.h"
 #include "tests/e2e/patch/patch_fixture.h"
+#include "tests/transport/archive/object_server.h"
 
 namespace weightcast {
 namespace {

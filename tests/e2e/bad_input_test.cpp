@@ -15,8 +15,8 @@
 #include "base/settings/endpoint.h"
 #include "proto/frame.h"
 #include "tests/e2e/fleet/cluster.h"
-#include "tests/http/raw_client.h"
 #include "tests/patch/safetensors_bytes.h"
+#include "tests/transport/http/raw_client.h"
 
 namespace weightcast {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "base/settings/endpoint.h"
 #include "base/units.h"
-#include "http/client.h"
 #include "tests/e2e/fleet/cluster.h"
-#include "tests/http/raw_client.h"
+#include "tests/transport/http/raw_client.h"
+#include "transport/http/client.h"
 
 namespace weightcast {
 namespace {

@@ -1,10 +1,10 @@
 // Arbitrary bytes as the index of an archive: it is refused with a reason, or reads the same once it was written again,
 // and what leads to its newest version begins with a whole one.
-#include "archive/archive_index.h"
+#include "transport/archive/archive_index.h"
 
 #include <string_view>
 
-#include "archive/archive_plan.h"
+#include "transport/archive/archive_plan.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   using namespace weightcast;

@@ -10,10 +10,10 @@
 
 #include <array>
 
-#include "security/authority.h"
-#include "security/node_keys.h"
-#include "security/revocations.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "transport/security/authority.h"
+#include "transport/security/node_keys.h"
+#include "transport/security/revocations.h"
 
 namespace weightcast {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "tasks/math/math_answer.h"
+#include "trainer/tasks/math/math_answer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace weightcast;

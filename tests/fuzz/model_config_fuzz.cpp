@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "model/config.h"
-#include "model/lora_config.h"
+#include "trainer/model/config.h"
+#include "trainer/model/lora_config.h"
 
 using namespace weightcast;
 

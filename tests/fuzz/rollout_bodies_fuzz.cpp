@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "base/json_text.h"
-#include "tasks/trajectory/trajectory_wire.h"
 #include "trainer/intake/rollout_bodies.h"
+#include "trainer/tasks/trajectory/trajectory_wire.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace weightcast;

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tasks/program/line_reader.h"
-#include "tasks/program/program_messages.h"
+#include "trainer/tasks/program/line_reader.h"
+#include "trainer/tasks/program/program_messages.h"
 
 namespace {
 

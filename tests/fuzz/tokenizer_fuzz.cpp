@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "model/tokenizer/tokenizer.h"
+#include "trainer/model/tokenizer/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace weightcast;

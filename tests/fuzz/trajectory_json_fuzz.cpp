@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "tasks/trajectory/trajectory_json.h"
+#include "trainer/tasks/trajectory/trajectory_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace weightcast;

@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "base/files/posix_file_system.h"
-#include "model/device.h"
-#include "tests/model/tiny_configs.h"
+#include "tests/trainer/model/tiny_configs.h"
 #include "tests/trainer/update/random_sample.h"
+#include "trainer/model/device.h"
 #include "trainer/update/updates.h"
 
 namespace weightcast {

@@ -15,7 +15,7 @@ from transformers.utils import logging
 logging.set_verbosity_error()
 torch.set_num_threads(1)
 
-DATA = pathlib.Path(__file__).resolve().parent.parent / "model" / "data"
+DATA = pathlib.Path(__file__).resolve().parent.parent / "trainer" / "model" / "data"
 FAMILIES = {
     "Qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
     "Qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),

@@ -9,7 +9,7 @@ import unicodedata
 import tokenizers
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
-DATA = TESTS / "model" / "data"
+DATA = TESTS / "trainer" / "model" / "data"
 QWEN = "trained_tokenizer.json"
 LLAMA3 = "trained_llama3_tokenizer.json"
 LLAMA2 = "trained_llama2_tokenizer.json"
@@ -96,7 +96,7 @@ def train_bytes(path, pattern, special_tokens, model=None, **members):
 
 
 def corpus():
-    return TEXTS * 5 + (TESTS / "tasks" / "data" / "gsm8k_test_50.jsonl").read_text().splitlines()
+    return TEXTS * 5 + (TESTS / "trainer" / "tasks" / "data" / "gsm8k_test_50.jsonl").read_text().splitlines()
 
 
 def before(token, id):

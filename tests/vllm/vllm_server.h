@@ -8,8 +8,8 @@
 
 #include "base/settings/endpoint.h"
 #include "base/time.h"
-#include "http/client.h"
 #include "tests/e2e/fleet/process.h"
+#include "transport/http/client.h"
 
 namespace weightcast {
 

@@ -117,7 +117,7 @@ clean_root() {
 # The registry's torch for Linux is the one with CUDA. It is not installed anew, since it has gigabytes: the new environments
 # see the one that the wheel was built against, and CUDA's libraries where CUDA's compiler has them.
 use_train() {
-  local release found site libraries made=0 logits=$source/tests/model/golden/hf_models.jsonl
+  local release found site libraries made=0 logits=$source/tests/trainer/model/golden/hf_models.jsonl
   wheel _train >/dev/null
   # "torch (==2.13.0)" is the release 2.13 of scripts/torch.
   release=$(/usr/bin/python3 -c '

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "base/settings/operator_settings.h"
-#include "observe/operator_port.h"
+#include "tools/observe/operator_port.h"
 
 namespace weightcast {
 

@@ -15,11 +15,11 @@
 #include "base/json_text.h"
 #include "base/settings/nearest_name.h"
 #include "base/text.h"
-#include "model/tokenizer/tokenizer.h"
-#include "tasks/registry.h"
 #include "tools/train/train_commands.h"
 #include "trainer/loss/advantages.h"
 #include "trainer/loss/gae.h"
+#include "trainer/model/tokenizer/tokenizer.h"
+#include "trainer/tasks/registry.h"
 #if defined(WEIGHTCAST_TORCH)
 #include "trainer/loss/loss_check.h"
 #endif

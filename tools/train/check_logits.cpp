@@ -6,8 +6,8 @@
 
 #include "base/files/posix_file_system.h"
 #include "base/json_text.h"
-#include "model/decoder.h"
 #include "tools/train/train_commands.h"
+#include "trainer/model/decoder.h"
 
 namespace weightcast {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "base/files/posix_file_system.h"
 #include "base/json_text.h"
-#include "model/adapter_files.h"
-#include "model/weights.h"
 #include "tools/train/train_commands.h"
+#include "trainer/model/adapter_files.h"
+#include "trainer/model/weights.h"
 
 namespace weightcast {
 namespace {

@@ -6,8 +6,8 @@
 #include "base/files/posix_file_system.h"
 #include "base/json_of.h"
 #include "base/json_text.h"
-#include "model/model_files.h"
 #include "tools/train/train_commands.h"
+#include "trainer/model/model_files.h"
 
 namespace weightcast {
 namespace {

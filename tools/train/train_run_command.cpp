@@ -7,7 +7,7 @@
 #include "base/files/descriptors.h"
 #include "base/files/posix_file_system.h"
 #include "base/process.h"
-#include "observe/metrics_port.h"
+#include "tools/observe/metrics_port.h"
 #include "tools/shell/operator_options.h"
 #include "tools/shell/stop_signal.h"
 #include "trainer/loop/learner.h"

@@ -6,8 +6,8 @@
 
 #include "base/files/file_system.h"
 #include "base/result.h"
-#include "model/tokenizer/qwen_chat.h"
-#include "model/tokenizer/tokenizer.h"
+#include "trainer/model/tokenizer/qwen_chat.h"
+#include "trainer/model/tokenizer/tokenizer.h"
 #include "worker/engine/engine.h"
 
 namespace weightcast {

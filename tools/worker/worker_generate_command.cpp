@@ -8,10 +8,10 @@
 
 #include "base/files/posix_file_system.h"
 #include "base/json_text.h"
-#include "model/tokenizer/qwen_chat.h"
 #include "tools/shell/configured_command.h"
 #include "tools/worker/model_directory.h"
 #include "tools/worker/worker_commands.h"
+#include "trainer/model/tokenizer/qwen_chat.h"
 #include "worker/engine/engine.h"
 
 namespace weightcast {

@@ -1,6 +1,6 @@
 #include "base/files/posix_file_system.h"
 #include "base/process.h"
-#include "observe/metrics_port.h"
+#include "tools/observe/metrics_port.h"
 #include "tools/shell/configured_command.h"
 #include "tools/shell/operator_options.h"
 #include "tools/shell/stop_signal.h"

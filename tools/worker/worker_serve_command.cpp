@@ -9,13 +9,13 @@
 #include "base/process.h"
 #include "base/settings/log_writer.h"
 #include "base/text.h"
-#include "observe/metrics_port.h"
-#include "tasks/registry.h"
+#include "tools/observe/metrics_port.h"
 #include "tools/shell/configured_command.h"
 #include "tools/shell/operator_options.h"
 #include "tools/shell/stop_signal.h"
 #include "tools/worker/model_directory.h"
 #include "tools/worker/worker_commands.h"
+#include "trainer/tasks/registry.h"
 #include "worker/serve/surface.h"
 
 namespace weightcast {

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <limits>
 
-#include "model/device_name.h"
-#include "tasks/program/open_task.h"
 #include "trainer/config/generator_lags.h"
 #include "trainer/config/presets.h"
+#include "trainer/model/device_name.h"
+#include "trainer/tasks/program/open_task.h"
 
 namespace weightcast {
 LearnerConfig::LearnerConfig() {

@@ -10,13 +10,13 @@
 #include "base/settings/endpoint.h"
 #include "base/settings/operator_settings.h"
 #include "base/settings/settings.h"
-#include "model/lora_config.h"
-#include "tasks/program/program_settings.h"
-#include "tasks/registry.h"
 #include "trainer/loss/advantages.h"
 #include "trainer/loss/policy_loss_options.h"
+#include "trainer/model/lora_config.h"
 #include "trainer/optimiser/schedule.h"
 #include "trainer/replay/replay_options.h"
+#include "trainer/tasks/program/program_settings.h"
+#include "trainer/tasks/registry.h"
 
 namespace weightcast {
 

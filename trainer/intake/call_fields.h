@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "http/server.h"
+#include "transport/http/server.h"
 
 namespace weightcast {
 

@@ -7,7 +7,7 @@
 
 #include "base/entropy.h"
 #include "base/json_text.h"
-#include "tasks/run_description.h"
+#include "trainer/tasks/run_description.h"
 
 namespace weightcast {
 namespace {

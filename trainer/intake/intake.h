@@ -17,10 +17,6 @@
 #include "base/digest/content_digest.h"
 #include "base/files/file_system.h"
 #include "base/peer_shares.h"
-#include "http/server.h"
-#include "http/work_thread.h"
-#include "tasks/run_description.h"
-#include "tasks/trajectory/trajectory.h"
 #include "trainer/intake/group_leases.h"
 #include "trainer/intake/kept_answers.h"
 #include "trainer/intake/lease_journal.h"
@@ -29,6 +25,10 @@
 #include "trainer/intake/worker_table.h"
 #include "trainer/replay/rollout_source.h"
 #include "trainer/replay/shared_buffer.h"
+#include "trainer/tasks/run_description.h"
+#include "trainer/tasks/trajectory/trajectory.h"
+#include "transport/http/server.h"
+#include "transport/http/work_thread.h"
 
 namespace weightcast {
 

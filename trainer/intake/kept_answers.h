@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/digest/content_digest.h"
-#include "http/message.h"
+#include "transport/http/message.h"
 
 namespace weightcast {
 

@@ -1,7 +1,7 @@
 #include "trainer/intake/rollout_bodies.h"
 
-#include "tasks/trajectory/trajectory_json.h"
-#include "tasks/trajectory/trajectory_wire.h"
+#include "trainer/tasks/trajectory/trajectory_json.h"
+#include "trainer/tasks/trajectory/trajectory_wire.h"
 
 namespace weightcast {
 

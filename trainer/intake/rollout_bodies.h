@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "tasks/trajectory/rollout_batch.h"
-#include "tasks/trajectory/trajectory.h"
+#include "trainer/tasks/trajectory/rollout_batch.h"
+#include "trainer/tasks/trajectory/trajectory.h"
 
 namespace weightcast {
 

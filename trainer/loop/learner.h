@@ -9,11 +9,11 @@
 #include "base/files/file_system.h"
 #include "base/result.h"
 #include "base/settings/log_line.h"
-#include "observe/metrics_text.h"
-#include "tasks/task.h"
+#include "tools/observe/metrics_text.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/config.h"
 #include "trainer/metrics/metrics.h"
+#include "trainer/tasks/task.h"
 
 namespace weightcast {
 

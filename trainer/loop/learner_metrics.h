@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "observe/metrics_text.h"
+#include "tools/observe/metrics_text.h"
 #include "trainer/intake/worker_table.h"
 #include "trainer/metrics/metrics.h"
 #include "trainer/replay/replay_buffer.h"

@@ -10,9 +10,9 @@
 #include "base/text.h"
 #include "patch/snapshot/adapter_names.h"
 #include "patch/snapshot/write_file.h"
-#include "tasks/program/open_task.h"
 #include "trainer/loop/ranks.h"
 #include "trainer/replay/rollout_files.h"
+#include "trainer/tasks/program/open_task.h"
 
 namespace weightcast {
 namespace {

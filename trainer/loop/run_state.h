@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/steady_clock.h"
-#include "tasks/reward_pool.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/config.h"
 #include "trainer/intake/intake.h"
@@ -18,6 +17,7 @@
 #include "trainer/replay/rollout_source.h"
 #include "trainer/replay/shared_buffer.h"
 #include "trainer/rollouts/generator.h"
+#include "trainer/tasks/reward_pool.h"
 #include "trainer/update/policy.h"
 #include "worker/rollout/prompt_codec.h"
 #include "worker/rollout/prompts.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "model/layers/products.h"
+#include "trainer/model/layers/products.h"
 
 namespace weightcast {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "plot/figure.h"
+#include "bench/plot/figure.h"
 #include "trainer/metrics/metrics.h"
 
 namespace weightcast {

@@ -13,11 +13,11 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "tasks/trajectory/trajectory.h"
 #include "trainer/replay/lease_table.h"
 #include "trainer/replay/replay_options.h"
 #include "trainer/replay/rollout_demand.h"
 #include "trainer/replay/sequence_set.h"
+#include "trainer/tasks/trajectory/trajectory.h"
 
 namespace weightcast {
 
@@ -96,8 +96,8 @@ class ReplayBuffer {
   /// All that it holds and remembers, as JSON for a checkpoint. Times are stored as spans from `now`.
   [[nodiscard]] std::string save(Instant now) const;
   /// A buffer that goes on as the one did that save() gave `text` of. Errors: kCorrupt, which names the
-  /// member that is missing or wrong; kInvalidArgument for another group_size. Each rollout is checked as if it arrived;
-  /// a group with one that would be refused is given up.
+  /// member that is missing or wrong; kInvalidArgument for another group_size. Each rollout is checked as if it
+  /// arrived; a group with one that would be refused is given up.
   [[nodiscard]] static Result<ReplayBuffer> restore(const ReplayOptions& options, const TrajectoryRules& rules,
                                                     std::string_view text, Instant now);
 

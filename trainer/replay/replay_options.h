@@ -6,8 +6,8 @@
 
 #include "base/settings/words.h"
 #include "base/time.h"
-#include "tasks/run_description.h"
-#include "tasks/trajectory/trajectory.h"
+#include "trainer/tasks/run_description.h"
+#include "trainer/tasks/trajectory/trajectory.h"
 
 namespace weightcast {
 

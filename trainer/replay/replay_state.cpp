@@ -11,8 +11,8 @@
 #include "base/json_of.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "tasks/trajectory/trajectory_json.h"
 #include "trainer/replay/replay_buffer.h"
+#include "trainer/tasks/trajectory/trajectory_json.h"
 
 namespace weightcast {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
-#include "tasks/trajectory/trajectory_json.h"
+#include "trainer/tasks/trajectory/trajectory_json.h"
 
 namespace weightcast {
 Result<bool> RolloutFiles::fill(Instant now, SharedReplayBuffer& buffer) {

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "model/weights.h"
+#include "trainer/model/weights.h"
 
 namespace weightcast {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/decoder.h"
+#include "trainer/model/decoder.h"
 #include "worker/engine/engine.h"
 
 namespace weightcast {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/draws.h"
-#include "tasks/trajectory/trajectory_builder.h"
+#include "trainer/tasks/trajectory/trajectory_builder.h"
 
 namespace weightcast {
 namespace {

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "model/decoder.h"
-#include "tasks/episode.h"
-#include "tasks/reward_pool.h"
-#include "tasks/task.h"
 #include "trainer/config/config.h"
+#include "trainer/model/decoder.h"
 #include "trainer/rollouts/completion.h"
+#include "trainer/tasks/episode.h"
+#include "trainer/tasks/reward_pool.h"
+#include "trainer/tasks/task.h"
 #include "worker/rollout/episode_runner.h"
 #include "worker/rollout/prompt_codec.h"
 

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "model/decoder.h"
-#include "tasks/reward_pool.h"
-#include "tasks/task.h"
 #include "trainer/config/config.h"
 #include "trainer/metrics/metrics.h"
+#include "trainer/model/decoder.h"
+#include "trainer/tasks/reward_pool.h"
+#include "trainer/tasks/task.h"
 #include "worker/rollout/prompt_codec.h"
 #include "worker/rollout/prompts.h"
 

@@ -6,8 +6,8 @@
 
 #include "base/chat_message.h"
 #include "base/files/file_system.h"
-#include "tasks/task.h"
 #include "trainer/config/config.h"
+#include "trainer/tasks/task.h"
 #include "worker/rollout/prompt_codec.h"
 #include "worker/rollout/prompts.h"
 

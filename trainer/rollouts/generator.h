@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "model/decoder.h"
-#include "tasks/task.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/config.h"
 #include "trainer/config/generator_lags.h"
+#include "trainer/model/decoder.h"
 #include "trainer/replay/rollout_source.h"
 #include "trainer/rollouts/episodes.h"
+#include "trainer/tasks/task.h"
 #include "worker/rollout/episode_runner.h"
 #include "worker/rollout/prompt_codec.h"
 #include "worker/rollout/prompts.h"

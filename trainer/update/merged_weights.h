@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "model/decoder.h"
+#include "trainer/model/decoder.h"
 #include "trainer/optimiser/adamw.h"
 
 namespace weightcast {

@@ -8,13 +8,13 @@
 #include "base/digest/checksum.h"
 #include "base/draws.h"
 #include "base/text.h"
-#include "model/device.h"
-#include "model/lora_config.h"
-#include "model/model_files.h"
-#include "model/tokenizer/tokenizer.h"
-#include "model/weights.h"
 #include "patch/snapshot/adapter_names.h"
 #include "patch/snapshot/sidecar.h"
+#include "trainer/model/device.h"
+#include "trainer/model/lora_config.h"
+#include "trainer/model/model_files.h"
+#include "trainer/model/tokenizer/tokenizer.h"
+#include "trainer/model/weights.h"
 
 namespace weightcast {
 namespace {

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "model/decoder.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/config.h"
 #include "trainer/loss/value_loss.h"
+#include "trainer/model/decoder.h"
 #include "trainer/publish/publisher.h"
 #include "trainer/update/merged_weights.h"
 #include "trainer/update/trained_tensors.h"

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "model/weights.h"
+#include "trainer/model/weights.h"
 
 namespace weightcast {
 namespace {

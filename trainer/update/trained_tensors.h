@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "model/decoder.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/model/decoder.h"
 #include "trainer/optimiser/tensor_optimiser.h"
 #include "trainer/parallel/gradient_reducer.h"
 

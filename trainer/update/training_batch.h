@@ -6,10 +6,10 @@
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "tasks/task.h"
 #include "trainer/config/config.h"
 #include "trainer/metrics/metrics.h"
 #include "trainer/replay/replay_buffer.h"
+#include "trainer/tasks/task.h"
 
 namespace weightcast {
 

@@ -4,11 +4,11 @@
 #include <span>
 #include <vector>
 
-#include "model/decoder.h"
-#include "tasks/task.h"
 #include "trainer/config/config.h"
 #include "trainer/loss/policy_loss_options.h"
 #include "trainer/metrics/metrics.h"
+#include "trainer/model/decoder.h"
+#include "trainer/tasks/task.h"
 #include "trainer/update/policy.h"
 #include "trainer/update/step_advantages.h"
 #include "trainer/update/training_batch.h"

@@ -10,7 +10,6 @@
 #include "base/result.h"
 #include "base/settings/endpoint.h"
 #include "base/units.h"
-#include "security/node_keys.h"
 #include "transport/core/node_config.h"
 #include "transport/core/origin/origin_config.h"
 #include "transport/core/worker/worker_config.h"
@@ -18,6 +17,7 @@
 #include "transport/node/payload/packing_speed.h"
 #include "transport/node/payload/payload_archive.h"
 #include "transport/node/versions_place.h"
+#include "transport/security/node_keys.h"
 
 namespace weightcast {
 

@@ -5,13 +5,13 @@
 #include <string>
 #include <utility>
 
-#include "security/revocations.h"
 #include "transport/io/jobs.h"
 #include "transport/node/daemon.h"
 #include "transport/node/driver.h"
 #include "transport/node/local_api.h"
 #include "transport/node/node_environment.h"
 #include "transport/node/node_meters.h"
+#include "transport/security/revocations.h"
 
 namespace weightcast {
 

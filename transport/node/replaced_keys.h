@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "security/node_keys.h"
 #include "transport/node/daemon.h"
+#include "transport/security/node_keys.h"
 
 namespace weightcast {
 

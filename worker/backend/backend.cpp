@@ -15,8 +15,8 @@
 
 #include "base/steady_clock.h"
 #include "base/text.h"
-#include "http/client.h"
-#include "model/lora_files.h"
+#include "trainer/model/lora_files.h"
+#include "transport/http/client.h"
 #include "worker/backend/backend_core.h"
 #include "worker/backend/install_check.h"
 #include "worker/engine/weights.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "http/client.h"
+#include "transport/http/client.h"
 #include "worker/backend/backend_protocol.h"
 
 namespace weightcast {

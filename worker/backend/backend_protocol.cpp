@@ -10,7 +10,7 @@
 #include "base/settings/nearest_name.h"
 #include "base/steady_clock.h"
 #include "base/text.h"
-#include "tasks/trajectory/trajectory.h"
+#include "trainer/tasks/trajectory/trajectory.h"
 #include "worker/backend/backend_json.h"
 
 namespace weightcast {

@@ -15,7 +15,7 @@
 #include "base/settings/words.h"
 #include "base/time.h"
 #include "base/units.h"
-#include "http/client.h"
+#include "transport/http/client.h"
 #include "worker/engine/answer_source.h"
 
 namespace weightcast {

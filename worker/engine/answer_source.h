@@ -9,7 +9,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/settings/words.h"
-#include "model/tokenizer/byte_pair_encoder.h"
+#include "trainer/model/tokenizer/byte_pair_encoder.h"
 #include "worker/engine/sampling/sampler.h"
 
 namespace weightcast {

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "model/layers/rope_frequencies.h"
+#include "trainer/model/layers/rope_frequencies.h"
 #include "worker/engine/thread_team.h"
 
 namespace weightcast {

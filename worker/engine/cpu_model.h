@@ -16,7 +16,7 @@ struct CpuModelOptions {
   const kernels::Kernels* kernels = &kernels::best();
 };
 
-/// The decoder of model/decoder.h with kernels of our own, for generation on a processor. Activations are FP32,
+/// The decoder of trainer/model/decoder.h with kernels of our own, for generation on a processor. Activations are FP32,
 /// whatever the weights are. The result of a sequence depends on its own tokens, the weights and the kernels alone:
 /// neither on what else is in the step, nor on how its tokens are spread over steps, nor on the number of threads.
 /// Errors: kTooLarge (the memory for the cache is not to be had).

@@ -11,8 +11,8 @@
 
 #include "base/random.h"
 #include "base/settings/nearest_name.h"
-#include "model/config.h"
 #include "patch/snapshot/tensor.h"
+#include "trainer/model/config.h"
 #include "worker/engine/block_pool.h"
 #include "worker/engine/cpu_model.h"
 #include "worker/engine/request_check.h"

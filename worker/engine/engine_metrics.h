@@ -4,7 +4,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
-#include "observe/metrics_text.h"
+#include "tools/observe/metrics_text.h"
 #include "worker/engine/engine.h"
 
 namespace weightcast {

@@ -6,8 +6,8 @@
 #include <span>
 
 #include "base/result.h"
-#include "model/config.h"
-#include "model/tokenizer/byte_pair_encoder.h"
+#include "trainer/model/config.h"
+#include "trainer/model/tokenizer/byte_pair_encoder.h"
 #include "worker/engine/weights.h"
 
 namespace weightcast {

@@ -3,7 +3,7 @@
 #include <cstddef>
 
 #include "base/result.h"
-#include "model/config.h"
+#include "trainer/model/config.h"
 #include "worker/engine/engine.h"
 
 namespace weightcast {

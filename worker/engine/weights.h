@@ -9,9 +9,9 @@
 
 #include "base/result.h"
 #include "base/units.h"
-#include "model/config.h"
-#include "model/lora_config.h"
-#include "model/model_files.h"
+#include "trainer/model/config.h"
+#include "trainer/model/lora_config.h"
+#include "trainer/model/model_files.h"
 
 namespace weightcast {
 

@@ -15,9 +15,9 @@
 #include "base/json_text.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "http/client.h"
-#include "security/node_keys.h"
-#include "tasks/trajectory/trajectory_wire.h"
+#include "trainer/tasks/trajectory/trajectory_wire.h"
+#include "transport/http/client.h"
+#include "transport/security/node_keys.h"
 #include "worker/learner/outbox.h"
 #include "worker/learner/spool.h"
 

@@ -13,9 +13,9 @@
 #include "base/settings/endpoint.h"
 #include "base/time.h"
 #include "base/units.h"
-#include "http/trust.h"
-#include "tasks/run_description.h"
-#include "tasks/trajectory/trajectory.h"
+#include "trainer/tasks/run_description.h"
+#include "trainer/tasks/trajectory/trajectory.h"
+#include "transport/http/trust.h"
 #include "worker/learner/worker_heartbeat.h"
 
 namespace weightcast {

@@ -8,7 +8,7 @@
 
 #include "base/digest/checksum.h"
 #include "base/text.h"
-#include "tasks/run_description.h"
+#include "trainer/tasks/run_description.h"
 
 namespace weightcast {
 namespace {

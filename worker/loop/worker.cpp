@@ -13,9 +13,9 @@
 
 #include "base/digest/content_digest.h"
 #include "base/steady_clock.h"
-#include "model/lora_config.h"
 #include "patch/snapshot/adapter_names.h"
-#include "tasks/program/open_task.h"
+#include "trainer/model/lora_config.h"
+#include "trainer/tasks/program/open_task.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/paced_engine.h"
 #include "worker/engine/version_follower.h"

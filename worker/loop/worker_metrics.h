@@ -7,7 +7,7 @@
 
 #include "base/ids.h"
 #include "base/time.h"
-#include "observe/metrics_text.h"
+#include "tools/observe/metrics_text.h"
 #include "worker/engine/engine_metrics.h"
 #include "worker/learner/learner_client.h"
 #include "worker/loop/rollout_loop.h"

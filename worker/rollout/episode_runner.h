@@ -9,10 +9,10 @@
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "tasks/episode.h"
-#include "tasks/reward_pool.h"
-#include "tasks/task.h"
-#include "tasks/trajectory/trajectory_builder.h"
+#include "trainer/tasks/episode.h"
+#include "trainer/tasks/reward_pool.h"
+#include "trainer/tasks/task.h"
+#include "trainer/tasks/trajectory/trajectory_builder.h"
 #include "worker/rollout/prompt_codec.h"
 
 namespace weightcast {

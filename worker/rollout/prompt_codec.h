@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "model/tokenizer/qwen_chat.h"
-#include "model/tokenizer/tokenizer.h"
-#include "tasks/task.h"
+#include "trainer/model/tokenizer/qwen_chat.h"
+#include "trainer/model/tokenizer/tokenizer.h"
+#include "trainer/tasks/task.h"
 
 namespace weightcast {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tasks/task.h"
+#include "trainer/tasks/task.h"
 
 namespace weightcast {
 

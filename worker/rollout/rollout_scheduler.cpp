@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tasks/trajectory/trajectory.h"
+#include "trainer/tasks/trajectory/trajectory.h"
 
 namespace weightcast {
 

@@ -10,7 +10,7 @@
 #include "base/json_text.h"
 #include "base/settings/nearest_name.h"
 #include "base/text.h"
-#include "model/tokenizer/qwen_chat.h"
+#include "trainer/model/tokenizer/qwen_chat.h"
 
 namespace weightcast {
 namespace {

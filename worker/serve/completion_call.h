@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/tokenizer/qwen_chat.h"
-#include "model/tokenizer/tokenizer.h"
-#include "tasks/task.h"
+#include "trainer/model/tokenizer/qwen_chat.h"
+#include "trainer/model/tokenizer/tokenizer.h"
+#include "trainer/tasks/task.h"
 #include "worker/engine/engine.h"
 #include "worker/serve/version_wanted.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "http/server.h"
-#include "http/work_thread.h"
+#include "transport/http/server.h"
+#include "transport/http/work_thread.h"
 #include "worker/serve/completion_call.h"
 #include "worker/serve/engine_host.h"
 

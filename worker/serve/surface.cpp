@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
-#include "observe/metrics_port.h"
+#include "tools/observe/metrics_port.h"
 
 namespace weightcast {
 namespace {

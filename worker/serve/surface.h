@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "http/server.h"
-#include "http/work_thread.h"
+#include "transport/http/server.h"
+#include "transport/http/work_thread.h"
 #include "worker/serve/engine_host.h"
 #include "worker/serve/generation.h"
 

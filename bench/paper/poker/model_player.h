@@ -7,8 +7,8 @@
 
 #include "base/files/file_system.h"
 #include "base/result.h"
-#include "tasks/poker/poker_player.h"
 #include "trainer/config/config.h"
+#include "trainer/tasks/poker/poker_player.h"
 
 namespace weightcast::bench {
 

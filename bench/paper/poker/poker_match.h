@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "tasks/poker/poker_player.h"
-#include "tasks/poker/poker_table.h"
+#include "trainer/tasks/poker/poker_player.h"
+#include "trainer/tasks/poker/poker_table.h"
 
 namespace weightcast::bench {
 

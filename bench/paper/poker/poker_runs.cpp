@@ -12,8 +12,8 @@
 #include "bench/paper/poker/word_model.h"
 #include "bench/paper/run_statistics.h"
 #include "bench/paper/training_runs.h"
-#include "tasks/poker/poker_task.h"
 #include "trainer/metrics/metrics.h"
+#include "trainer/tasks/poker/poker_task.h"
 
 namespace weightcast::bench {
 namespace {

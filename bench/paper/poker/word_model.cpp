@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
-#include "model/tokenizer/tokenizer.h"
-#include "model/weights.h"
+#include "trainer/model/tokenizer/tokenizer.h"
+#include "trainer/model/weights.h"
 #include "trainer/update/policy.h"
 
 namespace weightcast::bench {

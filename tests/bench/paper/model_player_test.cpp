@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/files/posix_file_system.h"
-#include "tasks/poker/poker_table.h"
+#include "trainer/tasks/poker/poker_table.h"
 
 namespace weightcast::bench {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/steady_clock.h"
-#include "tasks/program/open_task.h"
+#include "trainer/tasks/program/open_task.h"
 
 namespace weightcast::bench {
 namespace {

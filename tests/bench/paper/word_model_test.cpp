@@ -6,9 +6,9 @@
 
 #include "base/files/posix_file_system.h"
 #include "bench/paper/paper_bench.h"
-#include "model/model_files.h"
-#include "model/tokenizer/tokenizer.h"
 #include "tests/patch/temp_dir.h"
+#include "trainer/model/model_files.h"
+#include "trainer/model/tokenizer/tokenizer.h"
 
 namespace weightcast::bench {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "tests/e2e/fleet/process.h"
 #include "tests/patch/temp_dir.h"
-#include "tests/security/cluster_keys.h"
+#include "tests/transport/security/cluster_keys.h"
 
 namespace weightcast {
 

@@ -13,7 +13,7 @@
 #include "base/files/posix_file_system.h"
 #include "base/units.h"
 #include "proto/wire.pb.h"
-#include "tests/security/cluster_keys.h"
+#include "tests/transport/security/cluster_keys.h"
 #include "transport/io/net/socket_network.h"
 #include "transport/io/uv_loop.h"
 #include "transport/node/node.h"

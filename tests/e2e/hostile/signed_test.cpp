@@ -7,13 +7,13 @@
 #include <thread>
 
 #include "base/files/posix_file_system.h"
-#include "security/manifest_signature.h"
 #include "tests/damage_file.h"
 #include "tests/e2e/fleet/cluster.h"
 #include "transport/io/net/socket_network.h"
 #include "transport/io/uv_loop.h"
 #include "transport/node/node.h"
 #include "transport/node/payload/signed_manifests.h"
+#include "transport/security/manifest_signature.h"
 
 namespace weightcast {
 namespace {

@@ -18,11 +18,11 @@
 
 #include "base/digest/content_digest.h"
 #include "base/files/unique_fd.h"
-#include "model/tokenizer/tokenizer.h"
 #include "patch/snapshot/safetensors.h"
 #include "patch/snapshot/snapshot.h"
-#include "tasks/trajectory/trajectory_json.h"
 #include "tests/e2e/learner/learner_runs.h"
+#include "trainer/model/tokenizer/tokenizer.h"
+#include "trainer/tasks/trajectory/trajectory_json.h"
 
 namespace weightcast {
 namespace {

@@ -10,9 +10,9 @@
 #include <map>
 #include <thread>
 
-#include "http/client.h"
 #include "tests/e2e/fleet/wall_clock.h"
 #include "tests/e2e/learner/learner_runs.h"
+#include "transport/http/client.h"
 
 namespace weightcast {
 namespace {

@@ -8,10 +8,10 @@
 #include <new>
 
 #include "base/units.h"
-#include "tasks/trajectory/trajectory_json.h"
-#include "tasks/trajectory/trajectory_wire.h"
-#include "tests/tasks/trajectory_fixture.h"
+#include "tests/trainer/tasks/trajectory_fixture.h"
 #include "trainer/intake/rollout_bodies.h"
+#include "trainer/tasks/trajectory/trajectory_json.h"
+#include "trainer/tasks/trajectory/trajectory_wire.h"
 
 namespace {
 

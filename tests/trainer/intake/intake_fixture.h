@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files/posix_file_system.h"
-#include "http/client.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/trainer/replay/replay_fixture.h"
 #include "trainer/intake/intake.h"
+#include "transport/http/client.h"
 
 namespace weightcast {
 

@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "base/steady_clock.h"
-#include "tasks/trajectory/trajectory_json.h"
-#include "tasks/trajectory/trajectory_wire.h"
-#include "tests/security/cluster_keys.h"
 #include "tests/trainer/intake/intake_fixture.h"
+#include "tests/transport/security/cluster_keys.h"
+#include "trainer/tasks/trajectory/trajectory_json.h"
+#include "trainer/tasks/trajectory/trajectory_wire.h"
 
 namespace weightcast {
 namespace {

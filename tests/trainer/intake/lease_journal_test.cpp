@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "base/steady_clock.h"
-#include "tasks/trajectory/trajectory_json.h"
+#include "trainer/tasks/trajectory/trajectory_json.h"
 
 #include "tests/trainer/intake/intake_fixture.h"
 

@@ -1,7 +1,7 @@
 #include "trainer/intake/worker_fault.h"
 
 #include "base/steady_clock.h"
-#include "tasks/trajectory/trajectory_json.h"
+#include "trainer/tasks/trajectory/trajectory_json.h"
 
 #include "tests/trainer/intake/intake_fixture.h"
 

@@ -15,13 +15,13 @@
 
 #include "base/digest/content_digest.h"
 #include "base/files/posix_file_system.h"
-#include "http/client.h"
-#include "model/tokenizer/tokenizer.h"
-#include "tasks/trajectory/trajectory_json.h"
 #include "tests/trainer/loop/learner_fixture.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/loop/run_state.h"
 #include "trainer/metrics/metrics.h"
+#include "trainer/model/tokenizer/tokenizer.h"
+#include "trainer/tasks/trajectory/trajectory_json.h"
+#include "transport/http/client.h"
 #include "worker/engine/sampling/end_tokens.h"
 
 namespace weightcast {

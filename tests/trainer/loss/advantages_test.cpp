@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/tasks/trajectory_fixture.h"
+#include "tests/trainer/tasks/trajectory_fixture.h"
 #include "trainer/loss/gae.h"
 
 namespace weightcast {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/random.h"
-#include "tasks/trajectory/trajectory.h"
+#include "trainer/tasks/trajectory/trajectory.h"
 
 namespace weightcast {
 namespace {

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tasks/trajectory/trajectory_json.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/trainer/replay/replay_fixture.h"
+#include "trainer/tasks/trajectory/trajectory_json.h"
 
 namespace weightcast {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tasks/registry.h"
 #include "tests/trainer/replay/replay_fixture.h"
+#include "trainer/tasks/registry.h"
 
 namespace weightcast {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/files/posix_file_system.h"
 #include "tests/result_matchers.h"
-#include "tests/security/cluster_keys.h"
+#include "tests/transport/security/cluster_keys.h"
 #include "transport/io/uv_loop.h"
 
 namespace weightcast {

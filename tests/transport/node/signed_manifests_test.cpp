@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "security/revocations.h"
 #include "tests/result_matchers.h"
-#include "tests/security/cluster_keys.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
+#include "tests/transport/security/cluster_keys.h"
+#include "transport/security/revocations.h"
 
 namespace weightcast {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "tests/damage_file.h"
 #include "tests/result_matchers.h"
-#include "tests/security/cluster_keys.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
+#include "tests/transport/security/cluster_keys.h"
 #include "transport/node/payload/signed_manifests.h"
 
 namespace weightcast {

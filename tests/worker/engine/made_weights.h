@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "model/config.h"
+#include "trainer/model/config.h"
 #include "worker/engine/weights.h"
 
 namespace weightcast {

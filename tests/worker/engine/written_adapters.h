@@ -10,9 +10,9 @@
 
 #include "base/files/posix_file_system.h"
 #include "base/random.h"
-#include "model/lora_files.h"
-#include "model/model_files.h"
 #include "patch/snapshot/adapter_names.h"
+#include "trainer/model/lora_files.h"
+#include "trainer/model/model_files.h"
 
 namespace weightcast {
 

@@ -7,9 +7,9 @@
 
 #include "base/files/posix_file_system.h"
 #include "base/random.h"
-#include "model/model_files.h"
-#include "tests/model/tiny_configs.h"
 #include "tests/patch/temp_dir.h"
+#include "tests/trainer/model/tiny_configs.h"
+#include "trainer/model/model_files.h"
 
 namespace weightcast {
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "tasks/registry.h"
 #include "tests/worker/engine/made_weights.h"
+#include "trainer/tasks/registry.h"
 
 namespace weightcast {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tasks/registry.h"
+#include "trainer/tasks/registry.h"
 #include "worker/rollout/prompts.h"
 
 namespace weightcast {

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "tasks/registry.h"
+#include "trainer/tasks/registry.h"
 
 namespace weightcast {
 namespace {

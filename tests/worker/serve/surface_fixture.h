@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "http/client.h"
 #include "tests/eventually.h"
 #include "tests/worker/engine/made_weights.h"
+#include "transport/http/client.h"
 #include "worker/serve/surface.h"
 
 namespace weightcast {

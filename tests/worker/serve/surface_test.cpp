@@ -10,7 +10,7 @@
 #include <future>
 #include <thread>
 
-#include "tests/http/raw_client.h"
+#include "tests/transport/http/raw_client.h"
 #include "tests/worker/serve/surface_fixture.h"
 
 namespace weightcast {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/http/raw_client.h"
+#include "tests/transport/http/raw_client.h"
 #include "tests/worker/serve/surface_fixture.h"
 
 namespace weightcast {

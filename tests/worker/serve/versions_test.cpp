@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "http/client.h"
 #include "tests/eventually.h"
-#include "tests/http/raw_client.h"
+#include "tests/transport/http/raw_client.h"
 #include "tests/worker/engine/scripted_versions.h"
 #include "tests/worker/engine/written_models.h"
+#include "transport/http/client.h"
 #include "worker/serve/surface.h"
 
 namespace weightcast {

@@ -15,12 +15,12 @@
 #include "base/result.h"
 #include "base/settings/endpoint.h"
 #include "proto/frame.h"
-#include "security/tls.h"
 #include "transport/io/buffer.h"
 #include "transport/io/net/pacer.h"
 #include "transport/io/net/receive_budget.h"
 #include "transport/io/uv_loop.h"
 #include "transport/io/work_thread.h"
+#include "transport/security/tls.h"
 
 namespace weightcast {
 

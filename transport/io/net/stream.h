@@ -10,8 +10,8 @@
 
 #include "base/files/unique_fd.h"
 #include "base/result.h"
-#include "security/tls.h"
 #include "transport/io/uv_loop.h"
+#include "transport/security/tls.h"
 
 namespace weightcast {
 

@@ -11,10 +11,10 @@
 #include "base/text.h"
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
-#include "security/enrolment.h"
-#include "security/tls.h"
 #include "transport/io/net/socket_network.h"
 #include "transport/io/uv_loop.h"
+#include "transport/security/enrolment.h"
+#include "transport/security/tls.h"
 
 namespace weightcast {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "base/settings/endpoint.h"
-#include "security/join_token.h"
-#include "security/node_keys.h"
+#include "transport/security/join_token.h"
+#include "transport/security/node_keys.h"
 
 namespace weightcast {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
-#include "security/enrolment.h"
 #include "transport/core/budget.h"
 #include "transport/io/jobs.h"
+#include "transport/security/enrolment.h"
 
 namespace weightcast {
 

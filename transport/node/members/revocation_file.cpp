@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "proto/limits.h"
-#include "security/owner_only_file.h"
 #include "transport/io/log.h"
+#include "transport/security/owner_only_file.h"
 
 namespace weightcast {
 namespace {

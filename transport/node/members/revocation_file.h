@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/files/file_system.h"
-#include "security/tls.h"
 #include "transport/io/event_loop.h"
+#include "transport/security/tls.h"
 
 namespace weightcast {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "security/manifest_signature.h"
+#include "transport/security/manifest_signature.h"
 
 namespace weightcast {
 namespace {

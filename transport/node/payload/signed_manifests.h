@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/time.h"
-#include "security/tls.h"
 #include "transport/core/manifest/manifest_trust.h"
+#include "transport/security/tls.h"
 
 namespace weightcast {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/files/file_system.h"
-#include "security/node_keys.h"
-#include "security/revocations.h"
 #include "transport/core/manifest/manifest.h"
+#include "transport/security/node_keys.h"
+#include "transport/security/revocations.h"
 
 namespace weightcast {
 

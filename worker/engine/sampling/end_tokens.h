@@ -5,7 +5,7 @@
 
 #include "base/files/file_system.h"
 #include "base/result.h"
-#include "model/tokenizer/byte_pair_encoder.h"
+#include "trainer/model/tokenizer/byte_pair_encoder.h"
 
 namespace weightcast {
 

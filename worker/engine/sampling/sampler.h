@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/tokenizer/byte_pair_encoder.h"
+#include "trainer/model/tokenizer/byte_pair_encoder.h"
 
 namespace weightcast {
 

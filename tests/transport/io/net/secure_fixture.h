@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "security/tls.h"
-#include "tests/security/cluster_keys.h"
+#include "tests/transport/security/cluster_keys.h"
+#include "transport/security/tls.h"
 
 namespace weightcast {
 
