@@ -8,7 +8,7 @@
 #   tests/gpu.sh                  both
 #   tests/gpu.sh check [VERSION...]
 #                                 builds it into build/gpu-check-VERSION against each LibTorch that scripts/torch pins, from the
-#                                 Python registry, and runs on the CPU the tests of model/ and trainer/ that need no transport.
+#                                 Python registry, and runs on the CPU the tests of trainer/ that need no transport.
 #                                 Takes nvcc, since the registry has no LibTorch for Linux without CUDA
 #
 # WEIGHTCAST_TORCH names the directory of the LibTorch to build against; otherwise that of python3's torch. Exit status: 0 all
@@ -104,7 +104,7 @@ check_version() {
   local found test failed=0 directory=build/gpu-check-$1
   found=$(scripts/torch_environment.sh "$1") || return $?
   # These last two skip themselves without a GPU.
-  local tests=(model/model_test trainer/trainer_test trainer/trainer_loss_test trainer/updates_test gpu/gpu_test
+  local tests=(trainer/model/model_test trainer/trainer_test trainer/trainer_loss_test trainer/updates_test gpu/gpu_test
     patch/patch_cuda_test)
   compile "${found%%$'\n'*}" "$directory" weightcast-bench-learner "${tests[@]##*/}" || return 1
   local -x LD_LIBRARY_PATH=${found#*$'\n'}:${LD_LIBRARY_PATH:-}
