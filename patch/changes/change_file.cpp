@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -28,6 +30,15 @@ std::uint64_t load_index(const std::byte* at, std::uint64_t index_bytes) {
     std::memcpy(&index, at, sizeof index);
   }
   return index;
+}
+
+/// That `index` is none of `elements`, as the caller wrote it: a negative one has come as a large one of the same bits.
+std::string not_an_element(std::uint64_t index, std::uint64_t index_bytes, std::uint64_t elements) {
+  const auto whole = static_cast<std::int64_t>(index);
+  if (whole < 0) return fmt::format("index {} is not one of its {} elements", whole, elements);
+  const auto narrow = static_cast<std::int32_t>(static_cast<std::uint32_t>(index));
+  return fmt::format("index {} is not one of its {} elements{}", index, elements,
+                     index_bytes == sizeof narrow && narrow < 0 ? fmt::format("; as int32 it is {}", narrow) : "");
 }
 
 using PieceSide = ChangeFile::PieceSide;
@@ -326,7 +337,7 @@ Status ChangeFile::read_piece(const Changed& changed, std::uint64_t offset, std:
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t index = load_index(indices.data() + i * changed.index_bytes, changed.index_bytes);
     if (index >= changed.elements) {
-      return refuse(tensor, fmt::format("index {} is not one of its {} elements", index, changed.elements));
+      return refuse(tensor, not_an_element(index, changed.index_bytes, changed.elements));
     }
     if (index < next || index >= end) {
       return refuse(tensor, fmt::format("index {} stands where one from {} on is due; sort them, and give each once",

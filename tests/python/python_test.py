@@ -213,7 +213,8 @@ class Publishing(PublisherTest):
         for bad, error in (
             ({"v": (one, value)}, "tensor 'v': the version that is changed has no such tensor"),
             ({"w": (one, array.array("d", [1.0]))}, "its values are of dtype 'F64', its elements of F32"),
-            ({"w": (array.array("i", [-1]), value)}, "is not one of its 4 elements"),
+            ({"w": (array.array("i", [-1]), value)}, "index 4294967295 is not one of its 4 elements; as int32 it is -1"),
+            ({"w": (array.array("q", [-2]), value)}, "index -2 is not one of its 4 elements"),
             ({"w": (array.array("I", [2, 1]), array.array("f", [1.0, 2.0]))}, "sort them"),
             ({"w": (one, array.array("f", [float("nan")]))}, "publish with allow_nonfinite=True"),
         ):

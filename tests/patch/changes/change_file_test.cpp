@@ -320,7 +320,7 @@ TEST_F(ChangeFileTest, RefusesIndicesThatAreOutOfBoundsOrDoNotAscend) {
   };
   EXPECT_EQ(error({0, 1, 9}), "none");
   EXPECT_THAT(error({0, 10}), HasSubstr("index 10 is not one of its 10 elements"));
-  EXPECT_THAT(error({~std::uint64_t{0}}), HasSubstr("is not one of its 10 elements"));
+  EXPECT_THAT(error({~std::uint64_t{0}}), HasSubstr("index -1 is not one of its 10 elements"));
   EXPECT_NE(error({3, 3}), "none");
   EXPECT_NE(error({3, 2}), "none");
   EXPECT_NE(error({0, 1, 2, 3, 9, 4, 5}), "none");
