@@ -207,7 +207,7 @@ class _AdapterPublisher(_ModelPublisher):
     """A PEFT model's adapter, all in this process."""
 
     def publish(self, model: Any, options: Mapping[str, Any]) -> tuple[int, int]:
-        tensors = {name: _cast(tensor, self._dtype) for name, tensor in _adapter_tensors(model).items()}
+        tensors = {name: _cast(tensor, self._dtype) for name, tensor in _each_its_own(_adapter_tensors(model)).items()}
         version = self._publisher.publish(tensors, timeout=self._timeout, **self._common, **options)
         return version, sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
@@ -222,7 +222,7 @@ def _check(model: Any) -> None:
     """Errors: ValueError, where not all of the weights can be published as they are."""
 
     def refuse(why: str) -> None:
-        raise ValueError(f"weightcast: {type(model).__name__} cannot be published: {why}")
+        raise ValueError(f"weightcast: {_kind_of(model)} cannot be published: {why}")
 
     parameters = list(model.parameters())
     is_sharded = any(hasattr(tensor, "placements") for tensor in parameters)
@@ -237,6 +237,8 @@ def _check(model: Any) -> None:
         refuse(f"{packed} is quantised, and an engine cannot load what it is packed in; train on unquantised weights")
     if getattr(model, "active_peft_config", None) is not None and model.active_peft_config.is_prompt_learning:
         refuse("prompts that are learned cannot be merged into weights; use LoRA")
+    if getattr(model, "active_peft_config", None) is not None and not callable(getattr(model, "unload", None)):
+        refuse("PEFT merges no adapter of this kind into weights; use LoRA")
     if any(hasattr(module, "token_adapter") for module in model.modules()):
         refuse("trainable_token_indices cannot be merged layer by layer; use modules_to_save")
     layers = _tuner_layers(model)
@@ -253,6 +255,13 @@ def _check(model: Any) -> None:
             split = next((name for name in saved if name not in names), "none")
             way = _FUSED_SHARDED if is_sharded else "publish the adapter by adapter=True, or train without adapters"
             refuse(f"{fused} is in memory what files have as other tensors, such as {split}; {way}")
+
+
+def _kind_of(model: Any) -> str:
+    """Its class, and what PEFT calls the adapters on it."""
+    configs = getattr(model, "peft_config", None)
+    kinds = {config.peft_type.value for config in configs.values()} if isinstance(configs, Mapping) else set()
+    return type(model).__name__ + (f" with {', '.join(sorted(kinds))}" if kinds else "")
 
 
 def _check_merged(model: Any) -> None:
@@ -272,7 +281,7 @@ def _check_merged(model: Any) -> None:
     name = next((name for name in {**expected, **found} if expected.get(name) != found.get(name)), None)
     if name is not None:
         raise ValueError(
-            f"weightcast: {type(model).__name__} cannot be published: {name} is {found.get(name, 'left out')}, and "
+            f"weightcast: {_kind_of(model)} cannot be published: {name} is {found.get(name, 'left out')}, and "
             f"{expected.get(name, 'left out')} where save_pretrained() writes the merged model; use LoRA on plain layers, or "
             "publish the adapter by adapter=True"
         )
@@ -309,7 +318,10 @@ def _check_adapter(model: Any) -> None:
         refuse(f"several are active, {model.active_adapter}; train one of them")
     if model.active_peft_config.is_prompt_learning:
         refuse("prompts that are learned have no matrices that engines add to a model's; use LoRA")
-    for name, tensor in _adapter_tensors(model).items():
+    tensors = _adapter_tensors(model)
+    if not tensors:
+        refuse(f"PEFT has no tensors of it by themselves ({_kind_of(model)}); use LoRA")
+    for name, tensor in tensors.items():
         if hasattr(tensor, "placements") or hasattr(tensor, "ds_id") or tensor.device.type == "meta":
             refuse(f"{name} is not whole in this process; train it with DDP, or ZeRO-2")
 
@@ -319,6 +331,17 @@ def _adapter_tensors(model: Any) -> dict[str, Any]:
     from peft import get_peft_model_state_dict
 
     return get_peft_model_state_dict(model, adapter_name=model.active_adapter, save_embedding_layers=False)
+
+
+def _each_its_own(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """What several names share is copied, as PEFT's file has it: those who read an adapter look for each name."""
+    seen: set[Any] = set()
+    apart = {}
+    for name, tensor in tensors.items():
+        place = (tensor.device, tensor.data_ptr())
+        apart[name] = tensor.clone() if place in seen else tensor
+        seen.add(place)
+    return apart
 
 
 def _tuner_layers(model: Any) -> dict[str, Any]:
@@ -334,7 +357,8 @@ def _is_tuner_layer(module: Any) -> bool:
 
 
 def _held(model: Any, *, as_saved: bool = True) -> dict[str, _Held]:
-    """By the names that a checkpoint has: tied tensors under the first of theirs, and of adapters what they are for.
+    """By the names that a checkpoint has: tied tensors under the one that save_pretrained() keeps, and of adapters what they are
+    for.
 
     Errors: ValueError (an adapter on one of several tied tensors).
     """
@@ -342,7 +366,9 @@ def _held(model: Any, *, as_saved: bool = True) -> dict[str, _Held]:
     ignored = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
     held: dict[str, _Held] = {}
     seen: dict[int, tuple[str, Any]] = {}
-    for name, tensor in model.state_dict(keep_vars=True).items():
+    tied = getattr(_base_of(model), "all_tied_weights_keys", None) or {}
+    tensors = model.state_dict(keep_vars=True)
+    for name, tensor in sorted(tensors.items(), key=lambda named: _published_name(named[0]) in tied):
         if not _is_of_model(name, model):
             continue
         owner, inner = next((owner for owner in layers if name.startswith(f"{owner}.")), None), ""
@@ -401,21 +427,36 @@ def _as_saved(model: Any, tensors: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _merged(layer: Any) -> Iterator[None]:
-    """The layer's weights have its adapters in them meanwhile. Then they are what they were, in the same memory."""
+    """The layer's weights have its adapters in them meanwhile. Then they are what they were, in the same memory, and the layer
+    takes its adapters for apart again. Errors: ValueError (this kind of adapter has no merge)."""
     if layer is None or layer.merged:
         yield
         return
     with torch.no_grad():
-        before = [(tensor, tensor.data, tensor.data.clone()) for tensor in layer.get_base_layer().parameters()]
+        before = [(tensor, tensor.data, tensor.data.clone()) for tensor in layer.parameters()]
         try:
-            layer.merge()
+            _merge(layer)
             yield
         finally:
-            if layer.merged:
-                layer.unmerge()  # which rounds
-            for tensor, data, saved in before:
-                tensor.data = data
-                data.copy_(saved)
+            try:
+                if layer.merged:
+                    layer.unmerge()  # which rounds
+            finally:
+                layer.merged_adapters.clear()  # some kinds cannot unmerge, and would go on as merged
+                for tensor, data, saved in before:
+                    tensor.data = data
+                    data.copy_(saved)
+
+
+def _merge(layer: Any) -> None:
+    """Errors: ValueError."""
+    try:
+        layer.merge()
+    except Exception as error:
+        raise ValueError(
+            f"weightcast: an adapter's layer, {type(layer).__module__}.{type(layer).__qualname__}, cannot be merged into weights "
+            f"({str(error) or type(error).__name__}); publish the adapter by adapter=True, or train with LoRA"
+        ) from error
 
 
 def _cast(tensor: Any, dtype: Optional[torch.dtype]) -> Any:
