@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tests/result_matchers.h"
+#include "tests/sanitizers.h"
 #include "tests/sim/store_host.h"
 
 namespace weightcast::sim {
@@ -202,13 +203,16 @@ class StoreCrash : public testing::TestWithParam<std::string> {
     if (!host.start()) return *host.open_error;
     return kScenarios.at(GetParam())(host);
   }
-  /// A host of each seed recovers from `crash` before any change of the disk that the scenario makes.
+  /// A host of each seed recovers from `crash` before any change of the disk that the scenario makes. Under
+  /// AddressSanitizer one of the seeds does at each.
   static void expect_recovery(const std::vector<std::uint64_t>& seeds, const std::function<void(StoreHost&)>& crash) {
     StoreHost whole(1, disk());
     prepare(whole);
     EXPECT_TRUE(run(whole).has_value());
     for (std::uint64_t change = 1; change <= whole.files.changes(); ++change) {
-      for (const std::uint64_t seed : seeds) {
+      for (std::size_t i = 0; i < seeds.size(); ++i) {
+        if (test::kUnderAddressSanitizer && change % seeds.size() != i) continue;
+        const std::uint64_t seed = seeds[i];
         SCOPED_TRACE(testing::Message() << "change " << change << ", seed " << seed);
         StoreHost host(seed, disk());
         prepare(host);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "tests/damage_file.h"
 #include "tests/result_matchers.h"
+#include "tests/sanitizers.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
 #include "tests/transport/security/cluster_keys.h"
 #include "transport/archive/archive_plan.h"
@@ -187,6 +188,7 @@ TEST_F(RoundTrip, AnArchiveThatIsInterruptedAnywhereIsGoodAndGoesOn) {
   for (std::size_t calls = 0;; ++calls) {
     SCOPED_TRACE(calls);
     ASSERT_LT(calls, 200u);
+    if (test::kUnderThreadSanitizer && calls % 8 != 0) continue;
     fs::remove_all(place());
     FailingObjects objects(place());
     objects.fail_after(calls);
