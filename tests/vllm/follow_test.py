@@ -7,7 +7,6 @@ import pathlib
 import signal
 import threading
 import time
-import tomllib
 import unittest
 import urllib.error
 import urllib.request
@@ -17,26 +16,11 @@ import torch
 import transformers
 import weightcast
 from daemons import PublisherTest, eventually
-from loop_test import Vllm
+from loop_test import Vllm, write_site
 
-HERE = pathlib.Path(__file__).resolve().parent
-PYTHON = HERE.parents[1] / "python"
 TOLERANCE = 1e-5
 INSTALL_S_MAX = 120
 PROMPT = [5, 6, 7, 8]
-
-
-def write_site(folder, **more):
-    """What pip leaves of a package: its entry points, here over the sources."""
-    project = tomllib.loads((PYTHON / "pyproject.toml").read_text())["project"]
-    points = {group: dict(found) for group, found in project["entry-points"].items()}
-    points["vllm.general_plugins"].update(more)
-    information = folder / "weightcast-0.dist-info"
-    information.mkdir(parents=True, exist_ok=True)  # a test may start its vLLM again
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: weightcast\nVersion: 0\n")
-    lines = [line for group, found in points.items() for line in (f"[{group}]", *(f"{k} = {v}" for k, v in found.items()))]
-    (information / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    return os.pathsep.join(map(str, (folder, PYTHON, HERE)))
 
 
 def distance_from(reference, choice, prompt=PROMPT, begin=0):

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace weightcast {
@@ -11,7 +10,11 @@ namespace {
 
 constexpr Duration kRetryMin = std::chrono::milliseconds(50);
 constexpr Duration kRetryMax = std::chrono::seconds(5);
-constexpr std::size_t kRecentMax = 16;
+constexpr Duration kAskOften = std::chrono::milliseconds(20);  // while a newer version is published
+constexpr Duration kAskSeldom = std::chrono::seconds(1);
+// The server and this worker hear of a version from the daemon at different times.
+constexpr Duration kEarlyTime = std::chrono::seconds(5);
+constexpr std::size_t kPublishedMax = 64;
 
 /// The server did not answer, or not in HTTP; any other error is its answer.
 bool is_unreachable(Errc code) {
@@ -45,8 +48,7 @@ Status BackendCore::abort(RequestId id) {
   switch (found->second.where) {
     case Where::kWaiting: std::erase(waiting_, id); break;
     case Where::kSent: cancels_.push_back({.kind = BackendAction::Kind::kCancel, .request = id}); break;
-    case Where::kUnconfirmed: --unconfirmed_; break;
-    case Where::kEarly: break;
+    case Where::kEarly: --early_; break;
   }
   EngineEvent event;
   event.finished = FinishReason::kAborted;
@@ -62,10 +64,11 @@ void BackendCore::emit(Requests::iterator request, EngineEvent event) {
   requests_.erase(request);
 }
 
-void BackendCore::accept(Requests::iterator request, BackendAnswer answer) {
+void BackendCore::accept(Requests::iterator request) {
+  if (request->second.where == Where::kEarly) --early_;
   EngineEvent event;
-  event.tokens = std::move(answer.tokens);
-  event.finished = answer.finished;
+  event.tokens = std::move(request->second.answer.tokens);
+  event.finished = request->second.answer.finished;
   emit(request, std::move(event));
 }
 
@@ -77,7 +80,7 @@ void BackendCore::fail_request(Requests::iterator request, std::string why) {
 }
 
 void BackendCore::wait_again(Requests::iterator request) {
-  if (request->second.where == Where::kUnconfirmed) --unconfirmed_;
+  if (request->second.where == Where::kEarly) --early_;
   request->second.where = Where::kWaiting;
   request->second.is_cancelled = false;
   request->second.answer = {};
@@ -87,20 +90,11 @@ void BackendCore::wait_again(Requests::iterator request) {
 
 void BackendCore::try_again(Requests::iterator request, const std::string& why) {
   if (++request->second.attempts < options_.attempts_max) return wait_again(request);
-  if (request->second.where == Where::kUnconfirmed) --unconfirmed_;
   fail_request(request, fmt::format("{} (tried {} times)", why, request->second.attempts));
-}
-
-VersionName BackendCore::take_call(RequestId id) {
-  const auto found = std::ranges::find_if(loaded_, [&](const auto& one) { return one.second.contains(id); });
-  WC_CHECK(found != loaded_.end());
-  found->second.erase(id);
-  return found->first;
 }
 
 void BackendCore::handle_answer(Instant now, RequestId id, Result<BackendAnswer> answer) {
   --sent_;
-  const VersionName adapter = options_.adapters_max > 0 ? take_call(id) : VersionName();
   const auto found = requests_.find(id);
   if (found == requests_.end()) return;  // it was aborted
   if (found->second.is_cancelled) return wait_again(found);
@@ -113,54 +107,48 @@ void BackendCore::handle_answer(Instant now, RequestId id, Result<BackendAnswer>
     // While nobody listens, requests are not to blame.
     return error.code == Errc::kIo ? wait_again(found) : try_again(found, error.message());
   }
-  if (options_.adapters_max > 0) {
-    for (EngineToken& token : answer->tokens) token.version = adapter.version;
-    note_well();
-    return accept(found, std::move(*answer));
+  // Of a server that says no versions, and took another one meanwhile.
+  if (std::ranges::any_of(answer->tokens, [](const EngineToken& token) { return token.version == kNoVersion; })) {
+    ask_at_ = now;
+    return wait_again(found);
   }
-  if (phase_ == Phase::kUnknown) return try_again(found, "the server's weights are not known");
-  if (options_.says_versions) {
-    if (!are_known(answer->tokens)) {
-      try_again(found, "the answer is of a version that was not installed");
-      return lose_weights(now, "it answers under a version that was not installed");
-    }
-    if (!options_.installs_itself && installing_ &&
-        std::ranges::any_of(answer->tokens, [&](const EngineToken& token) { return token.version == *installing_; })) {
-      found->second.answer = std::move(*answer);
-      found->second.where = Where::kEarly;
-      return;
-    }
-    note_well();
-    return accept(found, std::move(*answer));
-  }
-  for (EngineToken& token : answer->tokens) token.version = last_->version;
   found->second.answer = std::move(*answer);
-  found->second.where = Where::kUnconfirmed;
-  found->second.arrival = arrivals_++;
-  ++unconfirmed_;
+  if (are_published(found->second.answer.tokens)) return accept(found);
+  found->second.where = Where::kEarly;
+  found->second.early_until = now + kEarlyTime;
+  ++early_;
+  ask_at_ = now;
 }
 
-bool BackendCore::are_known(const std::vector<EngineToken>& tokens) const {
-  return std::ranges::all_of(tokens, [&](const EngineToken& token) {
-    // A server that follows by itself may be ahead of what we have asked it.
-    if (options_.installs_itself) return token.version >= *recent_.begin();
-    return recent_.contains(token.version);
-  });
+void BackendCore::settle_early(Instant now) {
+  if (early_ == 0) return;
+  std::vector<RequestId> ids;
+  for (const auto& [id, request] : requests_) {
+    if (request.where == Where::kEarly) ids.push_back(id);
+  }
+  for (const RequestId id : ids) {
+    const auto found = requests_.find(id);
+    if (are_published(found->second.answer.tokens)) {
+      accept(found);
+    } else if (now >= found->second.early_until) {
+      wait_again(found);
+    }
+  }
 }
 
-void BackendCore::cancel_call(RequestId id, Request& request) {
-  if (request.where != Where::kSent || request.is_cancelled) return;
-  request.is_cancelled = true;
-  cancels_.push_back({.kind = BackendAction::Kind::kCancel, .request = id});
+bool BackendCore::is_published(Version version) const {
+  return std::ranges::find(published_, version) != published_.end();
+}
+
+bool BackendCore::are_published(const std::vector<EngineToken>& tokens) const {
+  return std::ranges::all_of(tokens, [&](const EngineToken& token) { return is_published(token.version); });
 }
 
 void BackendCore::cancel_sent() {
-  for (auto& [id, request] : requests_) cancel_call(id, request);
-}
-
-void BackendCore::cancel_calls_of(VersionName name) {
-  for (const RequestId id : loaded_.at(name)) {
-    if (const auto found = requests_.find(id); found != requests_.end()) cancel_call(id, found->second);
+  for (auto& [id, request] : requests_) {
+    if (request.where != Where::kSent || request.is_cancelled) continue;
+    request.is_cancelled = true;
+    cancels_.push_back({.kind = BackendAction::Kind::kCancel, .request = id});
   }
 }
 
@@ -168,251 +156,100 @@ Duration BackendCore::backoff() const {
   return std::min<Duration>(kRetryMax, kRetryMin * (1 << std::min<std::uint32_t>(failures_, 10)));
 }
 
+void BackendCore::say(const std::string& why) {
+  if (std::exchange(said_, why) != why) lines_.push_back("the server that generates: " + why);
+}
+
 void BackendCore::note_trouble(Instant now, const std::string& why) {
   is_suspect_ = true;
-  retry_at_ = now + backoff();
+  ask_at_ = now + backoff();
   ++failures_;
-  if (why == said_) return;
-  said_ = why;
-  lines_.push_back("the server that generates: " + why);
+  say(why);
 }
 
 void BackendCore::note_well() {
   failures_ = 0;
+  is_suspect_ = false;
   if (!said_.empty()) lines_.emplace_back("the server that generates is well again");
   said_.clear();
 }
 
-void BackendCore::lose_weights(Instant now, const std::string& why) {
-  phase_ = Phase::kUnknown;
-  recent_.clear();
-  cancel_sent();
-  std::vector<RequestId> ids;
-  for (const auto& [id, request] : requests_) {
-    if (request.where == Where::kUnconfirmed) ids.push_back(id);
-  }
-  for (const RequestId id : ids) try_again(requests_.find(id), why);
-  note_trouble(now, why);
-  retry_at_ = now;
+void BackendCore::handle_published(Instant now, VersionName name) {
+  std::erase(published_, name.version);
+  published_.push_back(name.version);
+  if (published_.size() > kPublishedMax) published_.pop_front();
+  newest_ = newest_ ? std::max(*newest_, name) : name;
+  if (!is_suspect_) ask_at_ = now;
+  settle_early(now);
 }
 
-void BackendCore::settle_early(bool is_installed) {
-  installing_.reset();
-  std::vector<RequestId> ids;
-  for (const auto& [id, request] : requests_) {
-    if (request.where == Where::kEarly) ids.push_back(id);
-  }
-  for (const RequestId id : ids) {
-    const auto found = requests_.find(id);
-    if (is_installed) {
-      accept(found, std::move(found->second.answer));
-    } else {
-      wait_again(found);
-    }
-  }
-}
-
-void BackendCore::handle_installed(Instant now, VersionName name, Result<Version> outcome) {
+void BackendCore::handle_asked(Instant now, Result<Version> outcome) {
   is_in_control_ = false;
-  settle_early(outcome.has_value());
-  if (outcome.has_value()) {
-    policy_.handle_settled(name);
-    last_ = {name.run, *outcome};
-    recent_.insert(*outcome);
-    while (recent_.size() > kRecentMax) recent_.erase(recent_.begin());
-    phase_ = Phase::kServing;
-    is_suspect_ = false;
-    is_spoilt_ = false;
-    retry_at_ = {};
-    if (options_.adapters_max > 0 && options_.on_switch == BackendSwitch::kRestart) {
-      for (const auto& [other, calls] : loaded_) {
-        if (other != name) cancel_calls_of(other);
-      }
-    }
+  if (!outcome.has_value()) return note_trouble(now, outcome.error().message());
+  server_ = *outcome == kNoVersion ? std::nullopt : std::optional(*outcome);
+  is_suspect_ = false;
+  failures_ = 0;
+  if (version()) {
+    unpublished_since_.reset();
+    ask_at_ = now + (*server_ == newest_->version ? kAskSeldom : kAskOften);
     return note_well();
   }
-  if (options_.installs_itself && last_ && outcome.error().code == Errc::kTimedOut) {
-    // It goes on under what it has, and is asked again.
-    phase_ = Phase::kServing;
-    retry_at_ = now + kRetryMin;
-    return;
-  }
-  const bool is_beside = options_.adapters_max > 0;  // so it has changed nothing
-  if (is_beside) {
-    phase_ = was_known_ ? Phase::kServing : Phase::kUnknown;
-  } else {
-    phase_ = Phase::kUnknown;
-    recent_.erase(name.version);
-    cancel_sent();
-  }
-  const bool is_refused = !is_unreachable(outcome.error().code);
-  std::string why = fmt::format("version {}: {}", name.version.value, outcome.error().message());
-  if (is_refused && last_ && name != *last_) {
-    policy_.handle_settled(name);
-    const std::uint64_t before = last_->version.value;
-    why += is_beside ? fmt::format("; version {} stays in use", before)
-                     : fmt::format("; it is to use version {} again", before);
-  } else if (is_refused && !last_) {
-    // A server that breaks (5xx) may do better the next time.
-    if (outcome.error().code != Errc::kBusy) policy_.handle_settled(name);
-    is_spoilt_ = !is_beside;
-    if (is_spoilt_) why += "; it is to use again what it was started with";
-  }
-  note_trouble(now, why);
+  ask_at_ = now + kAskOften;
+  if (!newest_ || options_.is_told) return;  // it is to get one
+  if (!unpublished_since_) unpublished_since_ = now;
+  if (now - *unpublished_since_ < kEarlyTime) return;
+  say(server_ ? fmt::format("it has version {}, which this host's daemon does not; it has to follow that daemon",
+                            server_->value)
+              : std::string("it has no version of this host's daemon yet"));
 }
 
-void BackendCore::handle_unloaded(Instant now, VersionName name, Status outcome) {
+void BackendCore::handle_installed(Instant now, VersionName name, const Status& outcome) {
   is_in_control_ = false;
-  const bool may_pass =
-      !outcome.has_value() && (is_unreachable(outcome.error().code) || outcome.error().code == Errc::kBusy);
-  if (may_pass) return note_trouble(now, outcome.error().message());
-  loaded_.erase(name);
-  if (!outcome.has_value()) note_trouble(now, outcome.error().message());
-}
-
-void BackendCore::handle_unready(Instant now, VersionName name, const Error& why) {
-  is_in_control_ = false;
-  settle_early(false);
-  phase_ = Phase::kUnknown;
-  recent_.erase(name.version);
-  if (is_first_install_) loaded_.erase(name);
+  draining_until_.reset();
+  if (outcome.has_value()) {
+    server_ = name.version;
+    return note_well();
+  }
+  // Nobody knows which weights it has, and it is told again.
+  server_.reset();
   cancel_sent();
-  note_trouble(now, why.message());
-}
-
-void BackendCore::handle_restored(Instant now, Status outcome) {
-  is_in_control_ = false;
-  if (!outcome.has_value()) return note_trouble(now, outcome.error().message());
-  is_spoilt_ = false;
-  retry_at_ = now + backoff();
-}
-
-void BackendCore::handle_skipped(Instant now, VersionName name, const Error& why) {
-  is_in_control_ = false;
-  settle_early(false);
-  phase_ = was_known_ ? Phase::kServing : Phase::kUnknown;
-  if (!last_ || name.version != last_->version) recent_.erase(name.version);
-  if (is_first_install_) loaded_.erase(name);
-  policy_.handle_settled(name);
-  const std::string line = fmt::format("version {} is not used: {}", name.version.value, why.message());
-  if (std::exchange(said_, line) != line) lines_.push_back(line);
-  if (!was_known_) retry_at_ = now + kRetryMax;
-}
-
-void BackendCore::handle_checked(Instant now, Result<Version> outcome) {
-  is_in_control_ = false;
-  if (phase_ == Phase::kUnknown) return;
-  if (!outcome.has_value()) return note_trouble(now, outcome.error().message());
-  const bool fits = options_.installs_itself ? *outcome >= last_->version : *outcome == last_->version;
-  if (!fits) {
-    return lose_weights(now, outcome->value == 0 ? fmt::format("it has forgotten version {}", last_->version.value)
-                                                 : fmt::format("it has version {}, and {} was installed",
-                                                               outcome->value, last_->version.value));
-  }
-  is_suspect_ = false;
-  std::vector<RequestId> ids;
-  for (const auto& [id, request] : requests_) {
-    if (request.where == Where::kUnconfirmed && request.arrival < checked_to_) ids.push_back(id);
-  }
-  if (!ids.empty()) note_well();
-  for (const RequestId id : ids) {
-    const auto found = requests_.find(id);
-    --unconfirmed_;
-    accept(found, std::move(found->second.answer));
-  }
-}
-
-std::optional<VersionName> BackendCore::to_install() const {
-  if (const auto next = policy_.next()) return next;
-  if (phase_ == Phase::kUnknown) return last_;
-  return std::nullopt;
+  install_at_ = now + backoff();
+  note_trouble(now, fmt::format("version {}: {}", name.version.value, outcome.error().message()));
 }
 
 std::optional<BackendAction> BackendCore::next_control(Instant now) {
-  if (is_in_control_ || now < retry_at_) return std::nullopt;
-  if (is_spoilt_) {
+  if (is_in_control_) return std::nullopt;
+  if (now >= ask_at_) {
     is_in_control_ = true;
-    return BackendAction{.kind = BackendAction::Kind::kRestore};
+    return BackendAction{.kind = BackendAction::Kind::kAsk, .is_anew = is_suspect_};
   }
-  if (options_.adapters_max > 0) return next_adapter_control(now);
-  const std::optional<VersionName> wanted = to_install();
-  const bool needs_quiet = !options_.installs_itself && !goes_on(options_.on_switch);
-  if (phase_ == Phase::kServing && wanted) {
-    phase_ = Phase::kDraining;
-    drain_until_ = now + options_.drain_time_max;
-    if (needs_quiet && options_.on_switch == BackendSwitch::kRestart) cancel_sent();
+  if (!options_.is_told || is_suspect_ || !newest_ || now < install_at_ || server_ == newest_->version) {
+    return std::nullopt;
   }
-  if (phase_ == Phase::kDraining && needs_quiet && now >= drain_until_) cancel_sent();
-  const bool is_quiet = !needs_quiet || sent_ == 0;
-  if (wanted && is_quiet && (phase_ == Phase::kUnknown || unconfirmed_ == 0)) {
-    const BackendAction install = begin_install(*wanted);
-    if (needs_quiet) phase_ = Phase::kUnknown;
-    // Answers that go on under it may come before the install's own.
-    if (was_known_ && !needs_quiet) recent_.insert(wanted->version);
-    return install;
+  if (!draining_until_) draining_until_ = now + options_.drain_time_max;
+  if (sent_ > 0) {
+    if (now >= *draining_until_) cancel_sent();
+    return std::nullopt;
   }
-  if (phase_ != Phase::kUnknown && (is_suspect_ || unconfirmed_ > 0)) return begin_check();
-  return std::nullopt;
-}
-
-std::optional<BackendAction> BackendCore::next_adapter_control(Instant now) {
-  // A server that was started anew is examined before it gets another version.
-  if (phase_ != Phase::kUnknown && is_suspect_) return begin_check();
-  const std::optional<VersionName> wanted = to_install();
-  if (wanted && (loaded_.size() < options_.adapters_max || loaded_.contains(*wanted))) {
-    is_first_install_ = loaded_.try_emplace(*wanted).second;
-    return begin_install(*wanted);
-  }
-  for (const auto& [name, calls] : loaded_) {
-    if (!calls.empty() || name == last_) continue;
-    is_in_control_ = true;
-    return BackendAction{.kind = BackendAction::Kind::kUnload, .version = name};
-  }
-  if (!wanted) return std::nullopt;
-  if (phase_ == Phase::kServing) {
-    phase_ = Phase::kDraining;
-    drain_until_ = now + options_.drain_time_max;
-  } else if (now >= drain_until_) {
-    // Of two or more, one is not the last.
-    const auto oldest = std::ranges::find_if(loaded_, [&](const auto& one) { return one.first != last_; });
-    cancel_calls_of(oldest->first);
-  }
-  return std::nullopt;
-}
-
-BackendAction BackendCore::begin_install(VersionName name) {
   is_in_control_ = true;
-  was_known_ = phase_ != Phase::kUnknown;
-  installing_ = name.version;
-  return {.kind = BackendAction::Kind::kInstall, .version = name, .is_anew = !was_known_};
-}
-
-BackendAction BackendCore::begin_check() {
-  is_in_control_ = true;
-  checked_to_ = arrivals_;
-  return {.kind = BackendAction::Kind::kCheck};
+  return BackendAction{.kind = BackendAction::Kind::kInstall, .version = *newest_};
 }
 
 std::optional<BackendAction> BackendCore::poll_action(Instant now) {
+  settle_early(now);
   if (const auto control = next_control(now)) return control;
   if (!cancels_.empty()) {
     const BackendAction cancel = cancels_.front();
     cancels_.pop_front();
     return cancel;
   }
-  const bool serves_on = options_.installs_itself || options_.adapters_max > 0;
-  const bool may_send = phase_ == Phase::kServing || (phase_ == Phase::kDraining && serves_on);
-  if (!may_send || is_suspect_ || waiting_.empty() || sent_ >= options_.running_max) return std::nullopt;
+  const bool may_send = !is_suspect_ && !draining_until_ && version();
+  if (!may_send || waiting_.empty() || sent_ >= options_.running_max) return std::nullopt;
   const RequestId id = waiting_.front();
   waiting_.pop_front();
   requests_.at(id).where = Where::kSent;
   ++sent_;
-  BackendAction send{.kind = BackendAction::Kind::kSend, .request = id};
-  if (options_.adapters_max > 0) {
-    loaded_.at(*last_).insert(id);
-    send.version = *last_;
-  }
-  return send;
+  return BackendAction{.kind = BackendAction::Kind::kSend, .request = id, .version = {.version = *server_}};
 }
 
 std::vector<EngineEvent> BackendCore::take_events() { return std::exchange(events_, {}); }
@@ -425,8 +262,7 @@ std::optional<std::string> BackendCore::poll_line() {
 }
 
 std::optional<Version> BackendCore::version() const {
-  if (phase_ == Phase::kUnknown || !last_) return std::nullopt;
-  return last_->version;
+  return server_ && is_published(*server_) ? server_ : std::nullopt;
 }
 
 }  // namespace weightcast

@@ -16,9 +16,6 @@ namespace weightcast {
 /// kInvalidArgument (any other status), with the server's words; kCorrupt (no JSON object).
 [[nodiscard]] Result<nlohmann::json> read_backend_json(std::string_view what, const Result<HttpResponse>& response);
 
-/// The same where nobody reads the answer: some routes give text, or JSON that is no object.
-[[nodiscard]] Status read_backend_ok(std::string_view what, const Result<HttpResponse>& response);
-
 [[nodiscard]] HttpCall backend_post(std::string target, const nlohmann::json& body);
 
 /// "12" as Version 12; kNoVersion for anything else.

@@ -4,11 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
 #include "base/json_text.h"
-#include "base/settings/nearest_name.h"
-#include "base/steady_clock.h"
 #include "base/text.h"
 #include "trainer/tasks/trajectory/trajectory.h"
 #include "worker/backend/backend_json.h"
@@ -44,36 +41,14 @@ std::string words_of(const HttpResponse& response) {
   return printable(cut_text(words, kServerWordsMax));
 }
 
-Error no_adapters() { return fail(Errc::kUnsupported, Op::kInstall, "it is given whole models"); }
-
 Error nonsense(std::string why) { return fail(Errc::kCorrupt, Op::kReceive, "the server's answer: " + std::move(why)); }
 
 }  // namespace
 
-Result<Version> BackendProtocol::wait_until_installed(const BackendCall& call, Version version, Duration interval,
-                                                      Instant deadline) {
-  for (;;) {
-    WC_ASSIGN(const Version here, installed(call, deadline - steady_now()));
-    if (here >= version) return here;
-    if (steady_now() + interval >= deadline) {
-      return fail(Errc::kTimedOut, Op::kInstall,
-                  here == kNoVersion ? "not all of the server has taken the version in time"
-                                     : fmt::format("the server still generates under version {}", here.value));
-    }
-    std::this_thread::sleep_for(interval);
-  }
+Status BackendProtocol::examine(const BackendCall&, const BackendNeeds&, Duration) { return {}; }
+Status BackendProtocol::install(FileSystem&, const BackendCall&, Version, const std::filesystem::path&, Duration) {
+  return fail(Errc::kUnsupported, Op::kInstall, "the server follows versions by itself");
 }
-
-Result<BackendServer> BackendProtocol::examine(const BackendCall&, const BackendNeeds&, Duration) {
-  return BackendServer{};
-}
-Status BackendProtocol::hold(const BackendCall&, Duration) { return {}; }
-Status BackendProtocol::restore(const BackendCall&, Duration) { return {}; }
-Status BackendProtocol::load_adapter(const BackendCall&, const std::string&, const std::filesystem::path&, Duration) {
-  return no_adapters();
-}
-Status BackendProtocol::unload_adapter(const BackendCall&, const std::string&, Duration) { return no_adapters(); }
-Result<bool> BackendProtocol::has_adapter(const BackendCall&, const std::string&, Duration) { return no_adapters(); }
 
 std::unique_ptr<BackendProtocol> make_backend_protocol(BackendKind kind, BackendProtocolOptions options) {
   switch (kind) {
@@ -96,12 +71,6 @@ Result<Json> read_backend_json(std::string_view what, const Result<HttpResponse>
     return fail(Errc::kCorrupt, Op::kReceive, fmt::format("{}: the server's answer is no JSON object", what));
   }
   return json;
-}
-
-Status read_backend_ok(std::string_view what, const Result<HttpResponse>& response) {
-  if (response.has_value() && response->status / 100 == 2) return {};
-  WC_TRY(read_backend_json(what, response));
-  return {};
 }
 
 HttpCall backend_post(std::string target, const Json& body) {
@@ -198,10 +167,10 @@ Status check_served_model(const BackendCall& call, const std::string& model, con
 }
 
 Status check_quantisation(const Json& quantisation, const BackendNeeds& needs) {
-  if (quantisation.is_null() || quantisation == "" || needs.allows_quantisation) return {};
+  if (quantisation.is_null() || quantisation == "" || !needs.log_probs) return {};
   return fail(Errc::kInvalidArgument, Op::kConfigure,
               fmt::format("it quantises the model ({}), so its log-probabilities are not the learner's; start it "
-                          "without --quantization, or set backend_tolerance to the difference that may be",
+                          "without --quantization, or set behaviour_logprobs = \"recompute\" at the learner",
                           printable(json_text(quantisation).substr(0, 40))));
 }
 

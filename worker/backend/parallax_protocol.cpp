@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/json_text.h"
@@ -24,20 +24,20 @@ class ParallaxProtocol final : public BackendProtocol {
 
   bool says_versions() const override { return false; }
   bool has_log_probs() const override { return false; }
-  HttpCall completion(const EngineRequest& request, const std::string&) const override {
+  bool is_told() const override { return true; }
+  HttpCall completion(const EngineRequest& request) const override {
     return completions_call(request, request.seed >> 1, options_.model, false);
   }
-  Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request,
-                                        const std::string&) const override {
+  Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request) const override {
     WC_ASSIGN(const Json choice, read_choice("/v1/completions", response));
     return read_choice_tokens(choice, request, options_.vocab_size, false);
   }
 
-  Result<Version> install(FileSystem& files, const BackendCall& call, const BackendInstall& order,
-                          Duration limit) override {
+  Status install(FileSystem& files, const BackendCall& call, Version version, const std::filesystem::path& directory,
+                 Duration limit) override {
     const Instant deadline = steady_now() + limit;
     WC_ASSIGN(const ParallaxIndex index,
-              write_parallax_blocks(files, order.directory, options_.blocks, options_.block_bytes_max));
+              write_parallax_blocks(files, directory, options_.blocks, options_.block_bytes_max));
     Json cids = Json::array(), names = Json::object();
     for (const auto& [name, cid] : index) {
       names[name] = cid;
@@ -49,13 +49,12 @@ class ParallaxProtocol final : public BackendProtocol {
     WC_TRY(read_backend_json("/weight/refit", call(backend_post("/weight/refit", {{"time_stamp", time},
                                                                                   {"cid", std::move(cids)},
                                                                                   {"index_map", std::move(names)},
-                                                                                  {"version", order.version.value}}),
+                                                                                  {"version", version.value}}),
                                                    deadline - steady_now())));
     last_time_ = time;
-    last_ = order.version;
-    WC_TRY(wait_until_installed(call, order.version, kAskNodesInterval, deadline));
-    WC_TRY(remove_other_blocks(files, options_.blocks, index));
-    return order.version;
+    last_ = version;
+    WC_TRY(wait_until_installed(call, deadline));
+    return remove_other_blocks(files, options_.blocks, index);
   }
 
   Result<Version> installed(const BackendCall& call, Duration limit) override {
@@ -67,6 +66,17 @@ class ParallaxProtocol final : public BackendProtocol {
   }
 
  private:
+  Status wait_until_installed(const BackendCall& call, Instant deadline) {
+    for (;;) {
+      WC_ASSIGN(const Version here, installed(call, deadline - steady_now()));
+      if (here == last_) return {};
+      if (steady_now() + kAskNodesInterval >= deadline) {
+        return fail(Errc::kTimedOut, Op::kInstall, "not all of the server has taken the version in time");
+      }
+      std::this_thread::sleep_for(kAskNodesInterval);
+    }
+  }
+
   const BackendProtocolOptions options_;
   double last_time_ = 0;  // of the last order, in seconds since 1970
   Version last_{};        // that it was about

@@ -1,12 +1,9 @@
 // `weightcast-engine serve`, which follows versions of its host's daemon by itself (worker/serve).
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/json_text.h"
-#include "base/steady_clock.h"
 #include "worker/backend/backend_json.h"
 
 namespace weightcast {
@@ -14,20 +11,15 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr Duration kAskInterval = std::chrono::milliseconds(20);
-constexpr Duration kAskTime = std::chrono::seconds(2);  // in one go
-
 class WeightcastProtocol final : public BackendProtocol {
  public:
   explicit WeightcastProtocol(BackendProtocolOptions options) : options_(std::move(options)) {}
 
   bool says_versions() const override { return true; }
-  bool installs_itself() const override { return true; }
-  HttpCall completion(const EngineRequest& request, const std::string&) const override {
+  HttpCall completion(const EngineRequest& request) const override {
     return completions_call(request, request.seed, options_.model, true);
   }
-  Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request,
-                                        const std::string&) const override {
+  Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request) const override {
     WC_ASSIGN(const Json choice, read_choice("/v1/completions", response));
     WC_ASSIGN(BackendAnswer answer, read_choice_tokens(choice, request, options_.vocab_size, true));
     const auto wrong = [&] {
@@ -46,10 +38,6 @@ class WeightcastProtocol final : public BackendProtocol {
     }
     if (next != answer.tokens.size()) return wrong();
     return answer;
-  }
-
-  Result<Version> install(FileSystem&, const BackendCall& call, const BackendInstall& order, Duration limit) override {
-    return wait_until_installed(call, order.version, kAskInterval, steady_now() + std::min(limit, kAskTime));
   }
 
   Result<Version> installed(const BackendCall& call, Duration limit) override {

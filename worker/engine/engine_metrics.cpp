@@ -25,7 +25,6 @@ void add_version_metrics(MetricsText& text, Version version, const Installs& ins
               "engine's generation stands still; check, of a server's log-probabilities.");
   text.sample({{"phase", "prepare"}}, to_seconds(installs.prepare));
   text.sample({{"phase", "install"}}, to_seconds(installs.install));
-  text.sample({{"phase", "check"}}, to_seconds(installs.check));
 }
 
 }  // namespace weightcast

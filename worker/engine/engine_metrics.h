@@ -12,11 +12,10 @@ namespace weightcast {
 /// How versions came into use, since the program began.
 struct Installs {
   std::uint64_t installed = 0;
-  std::uint64_t refused = 0;  ///< damaged, of another model, gone, or not taken by a server; each of its tries counts
+  std::uint64_t refused = 0;  ///< damaged, of another model, or gone
   Duration prepare{};         ///< while generation went on: to pin and read the files, and to check them
-  /// Until it was in use: generation of an engine of our own stood still. Of a server: its calls.
+  /// Until it was in use: generation of an engine of our own stood still. Of a server that is told: its calls.
   Duration install{};
-  Duration check{};  ///< of a server: to compare its log-probabilities with our own
 };
 
 /// What Prometheus is told of an engine; docs/METRICS.md lists the names.

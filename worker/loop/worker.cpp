@@ -13,8 +13,6 @@
 
 #include "base/digest/content_digest.h"
 #include "base/steady_clock.h"
-#include "patch/snapshot/adapter_names.h"
-#include "trainer/model/lora_config.h"
 #include "trainer/tasks/program/open_task.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/paced_engine.h"
@@ -82,15 +80,6 @@ class RunOfWorker {
     if (tokenizer.digest() != run.tokenizer_digest) {
       return fail(Errc::kCorrupt, Op::kVerify, "the learner's tokenizer.json is not the one that its run names");
     }
-    std::uint64_t adapter_rank = 0;
-    if (!run.adapter_digest.empty()) {
-      WC_ASSIGN(const std::string adapter_json, client_.model_file(kAdapterConfigFile));
-      if (content_digest_of(std::as_bytes(std::span(adapter_json))).hex() != run.adapter_digest) {
-        return fail(Errc::kCorrupt, Op::kVerify, "the learner's adapter_config.json is not the one that its run names");
-      }
-      WC_ASSIGN(const LoraConfig adapter, parse_lora_config(adapter_json));
-      adapter_rank = static_cast<std::uint64_t>(adapter.rank);
-    }
     RolloutLoopOptions options;
     options.engine = config_.engine;
     options.rewards = config_.rewards;
@@ -99,7 +88,7 @@ class RunOfWorker {
                                          run.seed ^ std::hash<std::string>()(config_.learner.name));
     }
     if (const std::optional<BackendKind> server = server_kind(config_.backend)) {
-      WC_TRY(start_backend(*server, run, model, adapter_rank));
+      WC_TRY(start_backend(*server, run, model));
       options.answers = backend_;
       options.has_log_probs = backend_->has_log_probs();
       if (!options.has_log_probs && !run.logprobs_recomputed) {
@@ -182,30 +171,22 @@ class RunOfWorker {
                        stats.engine.step_tokens - std::exchange(step_tokens_, stats.engine.step_tokens));
   }
 
-  Status start_backend(BackendKind kind, const RunDescription& run, const ModelConfig& model,
-                       std::uint64_t adapter_rank) {
+  Status start_backend(BackendKind kind, const RunDescription& run, const ModelConfig& model) {
     BackendOptions options = config_.server;
     options.kind = kind;
     // Other projects' servers know nothing of the cluster's keys.
     if (kind == BackendKind::kWeightcast) options.trust.keys = config_.learner.trust.keys;
     options.trust.revocation_directories = {config_.state_dir};
-    options.model = model;
     options.protocol.vocab_size = static_cast<std::uint64_t>(model.vocab_size);
     options.protocol.positions_max = static_cast<std::uint64_t>(model.max_position_embeddings);
     options.needs.sampling.temperature = run.temperature;
     options.needs.sampling.top_p = run.top_p;
     options.needs.context_tokens = std::min(run.tokens_max, options.protocol.positions_max);
     options.needs.log_probs = !run.logprobs_recomputed;
-    options.needs.adapter_rank = adapter_rank;
-    options.check_threads = config_.engine.threads;
+    options.protocol.is_adapter = !run.adapter_digest.empty();
     options.running_max = config_.engine.running_max;
     WC_ASSIGN(backend_,
               Backend::start(files_, subscribe_to_versions(config_.state_dir), std::move(options), log_.warn));
-    if (!config_.server.checks_installs) {
-      log_.warn(
-          "backend_check is false, so nobody finds out if the server computes with other weights than it "
-          "says");
-    }
     return {};
   }
 

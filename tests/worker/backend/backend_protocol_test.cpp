@@ -34,7 +34,7 @@ EngineRequest request_of(std::vector<TokenId> prompt) {
 }
 
 TEST(BackendProtocol, VllmIsAskedForIdsAndForChosenTokensLogProbabilities) {
-  const HttpCall call = protocol_of(BackendKind::kVllm)->completion(request_of({1, 2, 3}), "");
+  const HttpCall call = protocol_of(BackendKind::kVllm)->completion(request_of({1, 2, 3}));
   EXPECT_EQ(call.method, "POST");
   EXPECT_EQ(call.target, "/v1/completions");
   EXPECT_EQ(parse_json(call.body), Json::parse(R"({"model": "m", "prompt": [1, 2, 3], "max_tokens": 4,
@@ -44,7 +44,7 @@ TEST(BackendProtocol, VllmIsAskedForIdsAndForChosenTokensLogProbabilities) {
 }
 
 TEST(BackendProtocol, SglangIsAskedByItsOwnRoute) {
-  const HttpCall call = protocol_of(BackendKind::kSglang)->completion(request_of({1, 2, 3}), "");
+  const HttpCall call = protocol_of(BackendKind::kSglang)->completion(request_of({1, 2, 3}));
   EXPECT_EQ(call.target, "/generate");
   EXPECT_EQ(parse_json(call.body), Json::parse(R"({"input_ids": [1, 2, 3], "return_logprob": true, "stream": false,
     "sampling_params": {"temperature": 0.5, "top_p": 0.9, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0,
@@ -61,11 +61,11 @@ struct Nonsense {
 
 /// What is wrong with `answer` after each change.
 void expect_refused(const BackendProtocol& protocol, const Json& answer, std::span<const Nonsense> cases) {
-  ASSERT_TRUE(protocol.read_completion({.body = answer.dump()}, request_of({1}), "").has_value());
+  ASSERT_TRUE(protocol.read_completion({.body = answer.dump()}, request_of({1})).has_value());
   for (const Nonsense& one : cases) {
     Json changed = answer;
     changed[Json::json_pointer(one.pointer)] = Json::parse(one.value);
-    const auto read = protocol.read_completion({.body = changed.dump()}, request_of({1}), "");
+    const auto read = protocol.read_completion({.body = changed.dump()}, request_of({1}));
     ASSERT_FALSE(read.has_value()) << one.what;
     EXPECT_EQ(read.error().code, Errc::kCorrupt) << one.what;
     EXPECT_THAT(read.error().message(), HasSubstr(one.message)) << one.what;
@@ -99,7 +99,7 @@ TEST(BackendProtocol, RefusesNonsenseOfSglang) {
   const Json answer = Json::parse(R"({"meta_info": {"finish_reason": {"type": "stop"}, "weight_version": "5",
     "weight_versions": [{"version": "4", "start": 0, "end": 1}, {"version": "5", "start": 1, "end": 3}],
     "output_token_logprobs": [[-1.5, 7, null], [-2, 8, null], [0, 9, null]]}})");
-  const auto read = protocol_of(BackendKind::kSglang)->read_completion({.body = answer.dump()}, request_of({1}), "");
+  const auto read = protocol_of(BackendKind::kSglang)->read_completion({.body = answer.dump()}, request_of({1}));
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(read->tokens[0].version, Version{4});
   EXPECT_EQ(read->tokens[2].version, Version{5});
@@ -136,7 +136,7 @@ TEST(BackendProtocol, RefusesVersionsOfOursThatDoNotFit) {
 TEST(BackendProtocol, AStatusSaysWhoIsToBlame) {
   const auto code_of = [](unsigned status) {
     return protocol_of(BackendKind::kVllm)
-        ->read_completion({.status = status, .body = R"({"error": {"message": "why"}})"}, request_of({1}), "")
+        ->read_completion({.status = status, .body = R"({"error": {"message": "why"}})"}, request_of({1}))
         .error();
   };
   EXPECT_EQ(code_of(503).code, Errc::kBusy);
@@ -147,42 +147,24 @@ TEST(BackendProtocol, AStatusSaysWhoIsToBlame) {
   EXPECT_THAT(code_of(400).message(), HasSubstr("the server answers 400: why"));
 }
 
-TEST(BackendProtocol, WaitsUntilAServerThatFollowsByItselfHasTheVersion) {
-  PosixFileSystem files;
-  const auto ours = protocol_of(BackendKind::kWeightcast);
-  int asked = 0;
-  const auto call = [&](const HttpCall&, Duration) -> Result<HttpResponse> {
-    return HttpResponse{.body = ++asked < 3 ? R"({"weight_version": "3"})" : R"({"weight_version": "6"})"};
-  };
-  EXPECT_EQ(ours->install(files, call, {Version{5}, "/tmp"}, 60s).value(), Version{6}) << "later is as well";
-  EXPECT_EQ(asked, 3);
-  const auto late = ours->install(files, call, {Version{7}, "/tmp"}, 1ms);
-  ASSERT_FALSE(late.has_value());
-  EXPECT_EQ(late.error().code, Errc::kTimedOut);
-  EXPECT_THAT(late.error().message(), HasSubstr("still generates under version 6"));
-}
-
 /// What a server of vLLM's says of itself, by its routes.
 struct VllmSays {
   std::string version = "0.32.0";
   Json models = {{"data", {{{"id", "m"}, {"max_model_len", 128}}}}};
-  Json config = {{"dtype", "torch.bfloat16"}, {"logprobs_mode", "processed_logprobs"}, {"quantization", nullptr}};
+  Json config = {{"logprobs_mode", "processed_logprobs"}, {"quantization", nullptr}};
   std::string missing = {};  // a route
   bool scale_out = false;
-  Json lora = {};
-  bool updates_loras = true;
-  std::string label = "default";
 
   Result<HttpResponse> operator()(const HttpCall& call, Duration) const {
     const std::string path = call.target.substr(0, call.target.find('?'));
     if (path == missing) return http_error(404, "Not Found");
     if (path == "/version") return HttpResponse{.body = Json{{"version", version}}.dump()};
-    if (path == "/weight_info") return HttpResponse{.body = Json{{"weight_version", label}}.dump()};
+    if (path == "/weight_info") return HttpResponse{.body = Json{{"weight_version", "default"}}.dump()};
     if (path == "/v1/models") return HttpResponse{.body = models.dump()};
     if (path == "/server_info") {
-      return HttpResponse{.body = Json{{"vllm_config", {{"model_config", config}, {"lora_config", lora}}}}.dump()};
+      return HttpResponse{.body = Json{{"vllm_config", {{"model_config", config}}}}.dump()};
     }
-    if (path == "/v1/load_lora_adapter") return http_error(updates_loras ? 405 : 404, "no");
+    if (path == "/weightcast/status") return HttpResponse{.body = "{}"};
     return http_error(scale_out ? 405 : 404, "no");
   }
 };
@@ -199,6 +181,7 @@ TEST(BackendProtocol, SaysHowToStartAServerThatDoesNotDo) {
   EXPECT_THAT(refusal({.version = "0.26.2"}), HasSubstr("vLLM 0.26.2, and 0.27 is the first"));
   EXPECT_THAT(refusal({.missing = "/weight_info"}), HasSubstr("VLLM_SERVER_DEV_MODE=1"));
   EXPECT_THAT(refusal({.missing = "/server_info"}), HasSubstr("VLLM_SERVER_DEV_MODE=1"));
+  EXPECT_THAT(refusal({.missing = "/weightcast/status"}), HasSubstr("VLLM_PLUGINS=weightcast"));
   EXPECT_THAT(refusal({.models = {{"data", {{{"id", "other"}}}}}}),
               HasSubstr("no model m; set backend_model to what it has: other"));
   EXPECT_THAT(refusal({}, {.context_tokens = 129}),
@@ -207,59 +190,33 @@ TEST(BackendProtocol, SaysHowToStartAServerThatDoesNotDo) {
   EXPECT_EQ(refusal({}, {.context_tokens = 128}), "taken");
   VllmSays fp8;
   fp8.config["quantization"] = "fp8";
-  EXPECT_THAT(refusal(fp8), HasSubstr("backend_tolerance"));
-  EXPECT_EQ(refusal(fp8, {.allows_quantisation = true}), "taken");
-  for (const BackendSwitch policy : {BackendSwitch::kKeep, BackendSwitch::kRecompute}) {
-    EXPECT_THAT(refusal({}, {.on_switch = policy}), HasSubstr("--enable-scale-out"));
-    EXPECT_EQ(refusal({.scale_out = true}, {.on_switch = policy}), "taken");
-    EXPECT_THAT(refusal({.version = "0.31.0", .scale_out = true}, {.on_switch = policy}),
-                HasSubstr("vLLM 0.32 or later"));
-  }
+  EXPECT_THAT(refusal(fp8), HasSubstr("behaviour_logprobs"));
+  EXPECT_EQ(refusal(fp8, {.log_probs = false}), "taken");
 }
 
-TEST(BackendProtocol, SaysWhatAVllmNeedsForAdapters) {
-  const Json lora = {{"max_lora_rank", 16}, {"max_loras", 2}, {"max_cpu_loras", 2}};
-  EXPECT_EQ(refusal({.lora = lora}, {.adapter_rank = 16}), "taken");
-  EXPECT_EQ(refusal({.lora = nullptr, .updates_loras = false}), "taken") << "for whole models";
-  EXPECT_THAT(refusal({}, {.adapter_rank = 9}),
-              HasSubstr("start it with --enable-lora --max-lora-rank 16 --max-loras 4, or set lora_publish"));
-  EXPECT_THAT(refusal({.lora = lora, .updates_loras = false}, {.adapter_rank = 9}),
-              HasSubstr("start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, or"));
-  EXPECT_THAT(refusal({.lora = lora}, {.adapter_rank = 17}), HasSubstr("start it with --max-lora-rank 32, or"));
-  EXPECT_THAT(refusal({.lora = {{"max_lora_rank", 16}, {"max_loras", 1}}}, {.adapter_rank = 4}),
-              HasSubstr("start it with --max-loras 4, or"));
-  EXPECT_THAT(refusal({.lora = lora}, {.adapter_rank = 513}), HasSubstr("adapters up to rank 512"));
-  EXPECT_THAT(refusal({.lora = lora, .label = "7"}, {.adapter_rank = 4}), HasSubstr("start it anew"));
-  EXPECT_THAT(refusal({.label = "7"}, {.adapter_rank = 9}), HasSubstr("start it with --enable-lora")) << "both at once";
-  const auto protocol = protocol_of(BackendKind::kVllm);
-  EXPECT_EQ(protocol->adapters_max(), 0u);
-  ASSERT_TRUE(protocol->examine(VllmSays{.lora = {{"max_lora_rank", 16}, {"max_loras", 5}}}, {.adapter_rank = 4}, 1s)
-                  .has_value());
-  EXPECT_EQ(protocol->adapters_max(), 5u);
-  // As many as it had may be in use.
-  EXPECT_THAT(protocol->examine(VllmSays{.lora = lora}, {.adapter_rank = 4}, 1s).error().message(),
-              HasSubstr("--max-loras 5"));
-}
-
-TEST(BackendProtocol, AnAnswerOfAnotherAdapterIsNoAnswer) {
-  const auto protocol = protocol_of(BackendKind::kVllm);
-  ASSERT_TRUE(protocol->examine(VllmSays{.scale_out = true}, {}, 1s).has_value());
-  const Json answer = Json::parse(R"({"model": "a", "choices": [{"finish_reason": "stop", "token_ids": [7],
+TEST(BackendProtocol, AnAdaptersVersionIsPartOfItsName) {
+  BackendProtocolOptions options;
+  options.model = "math";
+  options.is_adapter = true;
+  options.vocab_size = 50;
+  const auto protocol = make_backend_protocol(BackendKind::kVllm, options);
+  ASSERT_TRUE(protocol->examine(VllmSays{.scale_out = true}, {}, 1s).has_value()) << "it has no version yet";
+  EXPECT_TRUE(protocol->says_versions());
+  EXPECT_EQ(parse_json(protocol->completion(request_of({1})).body)["model"], "math");
+  Json answer = Json::parse(R"({"model": "math@7-1f2e3d4c5b6a", "choices": [{"finish_reason": "stop", "token_ids": [7],
     "weight_versions": [{"version": "default", "start": 0, "end": 1}],
     "logprobs": {"content": [{"token_id": 7, "logprob": -1.5}]}}]})");
-  const auto read = [&](const Json& json, const std::string& adapter, unsigned status = 200) {
-    const auto got = protocol->read_completion({.status = status, .body = json.dump()}, request_of({1}), adapter);
-    return got.has_value() ? Error{} : got.error();
-  };
-  EXPECT_EQ(parse_json(protocol->completion(request_of({1}), "a").body)["model"], "a");
-  EXPECT_EQ(read(answer, "a").message(), Error{}.message());
-  EXPECT_EQ(read(answer, "b").code, Errc::kCorrupt);
-  EXPECT_THAT(read(answer, "b").message(), HasSubstr("it is of a, and b was asked"));
-  Json beneath = answer;
-  beneath["choices"][0]["weight_versions"][0]["version"] = "7";
-  EXPECT_EQ(read(beneath, "a").code, Errc::kBusy) << "somebody has given it another model";
-  EXPECT_EQ(read({{"error", "no such model"}}, "a", 404).code, Errc::kBusy) << "it is loaded again";
-  EXPECT_EQ(read({{"error", "no such model"}}, "", 404).code, Errc::kUnsupported);
+  EXPECT_EQ(protocol->read_completion({.body = answer.dump()}, request_of({1})).value().tokens[0].version, Version{7});
+  for (const char* other : {"other@7-1f", "math", "math@7", "math@x-1", "mathematics@7-1f"}) {
+    answer["model"] = other;
+    EXPECT_EQ(protocol->read_completion({.body = answer.dump()}, request_of({1})).value().tokens[0].version, kNoVersion)
+        << other;
+  }
+  const HttpResponse none{.status = 404, .body = R"({"error": "no such model"})"};
+  EXPECT_EQ(protocol->read_completion(none, request_of({1})).error().code, Errc::kBusy) << "it may get one";
+  EXPECT_EQ(protocol->installed(VllmSays{}, 1s).value(), kNoVersion);
+  const VllmSays follows{.models = {{"data", {{{"id", "m"}}, {{"id", "math"}, {"root", "math@9-1f2e3d4c5b6a"}}}}}};
+  EXPECT_EQ(protocol->installed(follows, 1s).value(), Version{9});
 }
 
 TEST(BackendProtocol, TakesOnlyVllmLogProbabilitiesOfTheWholeVocabularyAtTheTemperature) {
@@ -293,12 +250,9 @@ TEST(BackendProtocol, TakesOnlyVllmLogProbabilitiesOfTheWholeVocabularyAtTheTemp
 TEST(BackendProtocol, VllmWithVersionsOfTokensIsAskedByIts) {
   const auto protocol = protocol_of(BackendKind::kVllm);
   EXPECT_FALSE(protocol->says_versions());
-  const auto server = protocol->examine(VllmSays{.scale_out = true}, {}, 1s);
-  ASSERT_TRUE(server.has_value());
-  EXPECT_EQ(server->name, "vLLM 0.32.0");
-  EXPECT_EQ(server->dtype, "bfloat16");
+  ASSERT_TRUE(protocol->examine(VllmSays{.scale_out = true}, {}, 1s).has_value());
   EXPECT_TRUE(protocol->says_versions());
-  const HttpCall call = protocol->completion(request_of({1, 2, 3}), "");
+  const HttpCall call = protocol->completion(request_of({1, 2, 3}));
   EXPECT_EQ(call.target, "/inference/v1/generate");
   EXPECT_EQ(parse_json(call.body),
             Json::parse(R"({"model": "m", "token_ids": [1, 2, 3], "sampling_params": {"max_tokens": 4,
@@ -307,7 +261,7 @@ TEST(BackendProtocol, VllmWithVersionsOfTokensIsAskedByIts) {
   const Json answer = Json::parse(R"({"choices": [{"finish_reason": "stop", "token_ids": [7, 8, 49],
     "weight_versions": [{"version": "4", "start": 0, "end": 1}, {"version": "5", "start": 1, "end": 3}],
     "logprobs": {"content": [{"token_id": 7, "logprob": -1.5}, {"token_id": 8, "logprob": -2}, {"token_id": 49, "logprob": 0}]}}]})");
-  const auto read = protocol->read_completion({.body = answer.dump()}, request_of({1}), "");
+  const auto read = protocol->read_completion({.body = answer.dump()}, request_of({1}));
   ASSERT_TRUE(read.has_value()) << read.error().message();
   EXPECT_EQ(read->tokens[0].version, Version{4});
   EXPECT_EQ(read->tokens[2].version, Version{5});
@@ -334,12 +288,12 @@ TEST(BackendProtocol, AnAnswerThatAServerCutsShortIsNoAnswer) {
   const auto protocol = make_backend_protocol(BackendKind::kVllm, options);
   const std::string cut = R"({"choices": [{"finish_reason": "length", "token_ids": [7, 9],
     "logprobs": {"token_logprobs": [-1.5, -1]}}]})";
-  const auto read = protocol->read_completion({.body = cut}, request_of({1, 2, 3}), "");
+  const auto read = protocol->read_completion({.body = cut}, request_of({1, 2, 3}));
   ASSERT_FALSE(read.has_value());
   EXPECT_EQ(read.error().code, Errc::kCorrupt);
   EXPECT_THAT(read.error().message(), HasSubstr("cut after 2 of 4 tokens, behind a prompt of 3"));
   EXPECT_THAT(read.error().message(), HasSubstr("--max-model-len"));
-  EXPECT_TRUE(protocol->read_completion({.body = cut}, request_of(std::vector<TokenId>(62, 1)), "").has_value())
+  EXPECT_TRUE(protocol->read_completion({.body = cut}, request_of(std::vector<TokenId>(62, 1))).has_value())
       << "the model's context ends there";
 }
 
@@ -358,8 +312,6 @@ TEST(BackendProtocol, SglangIsExaminedByWhatItHas) {
   for (const char* route : {"/server_info", "/get_server_info"}) {
     const auto server = protocol->examine(says(info, route), needs, 1s);
     ASSERT_TRUE(server.has_value()) << server.error().message();
-    EXPECT_EQ(server->name, "SGLang 0.5.9");
-    EXPECT_EQ(server->dtype, "");
   }
   needs.context_tokens = 101;
   EXPECT_THAT(protocol->examine(says(info, "/server_info"), needs, 1s).error().message(),
@@ -370,14 +322,6 @@ TEST(BackendProtocol, SglangIsExaminedByWhatItHas) {
   EXPECT_THAT(protocol->examine(says(quantised, "/server_info"), needs, 1s).error().message(), HasSubstr("quantises"));
   needs.sampling.repetition_penalty = 1.1;
   EXPECT_THAT(protocol->examine(says(info, "/server_info"), needs, 1s).error().message(), HasSubstr("penalised"));
-}
-
-TEST(BackendProtocol, SaysHowToStartAServerWithoutTheRoutes) {
-  PosixFileSystem files;
-  const auto without = [](const HttpCall&, Duration) -> Result<HttpResponse> { return http_error(404, "Not Found"); };
-  const auto installed = protocol_of(BackendKind::kVllm)->install(files, without, {Version{3}, "/tmp"}, 1s);
-  ASSERT_FALSE(installed.has_value());
-  EXPECT_THAT(installed.error().message(), HasSubstr("VLLM_SERVER_DEV_MODE=1"));
 }
 
 }  // namespace

@@ -3,29 +3,25 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "tests/worker/backend/backend_double.h"
 
 namespace weightcast {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::AnyOf;
 using testing::HasSubstr;
 
 /// A double of each kind of server.
 class BackendOver : public BackendOverDouble, public testing::WithParamInterface<BackendKind> {
  protected:
-  BackendOver() : BackendOverDouble(GetParam()) {
-    for (const std::uint64_t version : {1, 2, 3}) write_model(directory_of(version), {.seed = version});
-    options_.model = ModelFiles::open(files_, directory_of(1)).value().config;
-    options_.protocol.blocks = directory_ / "blocks";
-  }
+  BackendOver() : BackendOverDouble(GetParam()) {}
   /// Starts, and has version 1 in use.
   void serve() {
     start();
     install(1);
+  }
+  [[nodiscard]] int completions() const {
+    return double_->calls("/generate") + double_->calls("/v1/completions") + double_->calls("/inference/v1/generate");
   }
 };
 
@@ -46,18 +42,7 @@ TEST_P(BackendOver, AnswersUnderTheVersionsThatTheDaemonInstalls) {
     }
   }
   EXPECT_FALSE(backend_->busy());
-  EXPECT_TRUE(step_until([&] { return script_.pinned().size() <= 1; }))
-      << "only what a refused version would be followed by";
-}
-
-TEST_P(BackendOver, AServerThatWasStartedAnewGetsItsVersionAgain) {
-  serve();
-  add(1);
-  expect_under(next_event(), 1);
-  double_->forget();
-  for (std::uint64_t tag = 2; tag < 12; ++tag) add(tag);
-  for (int i = 0; i < 10; ++i) expect_under(next_event(), 1);
-  EXPECT_THAT(said(), AnyOf(HasSubstr("forgotten"), HasSubstr("not installed")));
+  EXPECT_TRUE(script_.pinned().empty());
 }
 
 TEST_P(BackendOver, GoesOnWhenTheServerIsBack) {
@@ -68,51 +53,19 @@ TEST_P(BackendOver, GoesOnWhenTheServerIsBack) {
   EXPECT_TRUE(says("the server that generates: "));
   EXPECT_FALSE(step_until([&] { return !events_.empty(); }, 300ms));
   start_server(where);
+  if (GetParam() != BackendKind::kParallax) double_->follow(1);
   for (int i = 0; i < 4; ++i) expect_under(next_event(), 1);
   EXPECT_TRUE(says("well again")) << said();
 }
 
-TEST_P(BackendOver, ARefusedVersionLeavesTheOneBeforeInUse) {
-  serve();
-  double_->misbehave(Misbehaviour::kRefusesInstalls);
-  offer(2);
-  ASSERT_TRUE(says("version 2: ")) << said();
-  double_->misbehave(Misbehaviour::kNone);
-  add(1);
-  expect_under(next_event(), 1);
-  offer(3);
-  ASSERT_TRUE(step_until([&] { return backend_->take_version() == Version{3}; })) << said();
-  add(2);
-  expect_under(next_event(), 3);
-}
-
-TEST_P(BackendOver, AVersionOfAnotherModelIsNotGiven) {
-  serve();
-  write_model(directory_of(4), {.layers = 3});
-  offer(4);
-  ASSERT_TRUE(says("version 4 is not used")) << said();
-  add(1);
-  expect_under(next_event(), 1);
-}
-
-TEST_P(BackendOver, WaitsForNobodyLongerThanItsBounds) {
-  // Within which a busy host has to do what is not stalled.
+TEST_P(BackendOver, WaitsForNoAnswerLongerThanItsBound) {
   options_.answer_time_max = 1s;
-  options_.install_time_max = 1s;
-  options_.check_time_max = 1s;
   serve();
   double_->misbehave(Misbehaviour::kStall);
   add(1);
   ASSERT_TRUE(says("the server that generates: ")) << said();
   double_->misbehave(Misbehaviour::kNone);
   expect_under(next_event(), 1);
-  double_->misbehave(Misbehaviour::kStallsInstalls);
-  offer(2);
-  ASSERT_TRUE(says("version 2: ")) << said();
-  double_->misbehave(Misbehaviour::kNone);
-  ASSERT_TRUE(step_until([&] { return backend_->take_version() == Version{2}; })) << said();
-  add(2);
-  expect_under(next_event(), 2);
 }
 
 TEST_P(BackendOver, EndsAtOnceWhateverIsUnderWay) {
@@ -120,7 +73,7 @@ TEST_P(BackendOver, EndsAtOnceWhateverIsUnderWay) {
   serve();
   double_->misbehave(Misbehaviour::kStall);
   for (std::uint64_t tag = 1; tag < 20; ++tag) add(tag);
-  step_until([&] { return double_->calls("/generate") + double_->calls("/v1/completions") >= 19; });
+  step_until([&] { return completions() >= 19; });
   const Instant begin = steady_now();
   backend_.reset();
   EXPECT_LT(steady_now() - begin, 60s);
@@ -132,7 +85,7 @@ TEST_P(BackendOver, AbortsWhatIsNotWantedAnyMore) {
   EngineRequest request;
   request.prompt = {1};
   const RequestId id = backend_->add(request).value();
-  step_until([&] { return double_->calls("/generate") + double_->calls("/v1/completions") == 1; });
+  step_until([&] { return completions() == 1; });
   ASSERT_TRUE(backend_->abort(id).has_value());
   EXPECT_EQ(next_event().finished, FinishReason::kAborted);
   EXPECT_FALSE(backend_->busy());
@@ -153,189 +106,116 @@ TEST_P(BackendOver, NonsenseFailsItsRequestAndNoOther) {
   }
 }
 
-TEST_P(BackendOver, AnotherVersionIsNotTakenForOurs) {
-  if (GetParam() == BackendKind::kParallax) GTEST_SKIP() << "its double says times alone";
+INSTANTIATE_TEST_SUITE_P(Kinds, BackendOver,
+                         testing::Values(BackendKind::kVllm, BackendKind::kSglang, BackendKind::kParallax,
+                                         BackendKind::kWeightcast),
+                         [](const auto& kind) { return std::string(to_string(kind.param)); });
+
+/// Servers that follow by themselves.
+class BackendFollows : public BackendOver {};
+
+TEST_P(BackendFollows, AVersionThatTheDaemonDoesNotHaveGetsNoWork) {
   serve();
-  double_->misbehave(Misbehaviour::kOtherVersion);
+  double_->follow(999);
+  ASSERT_TRUE(says("it has version 999, which this host's daemon does not")) << said();
   add(1);
-  ASSERT_TRUE(says("the server that generates: it ")) << said();
-  EXPECT_TRUE(events_.empty());
-  double_->misbehave(Misbehaviour::kNone);
+  EXPECT_FALSE(step_until([&] { return !events_.empty(); }, 300ms));
+  double_->follow(1);
   expect_under(next_event(), 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, BackendOver,
-                         testing::Values(BackendKind::kVllm, BackendKind::kSglang, BackendKind::kParallax),
+TEST_P(BackendFollows, AnAnswerMayComeBeforeTheDaemonsWord) {
+  serve();
+  double_->misbehave(Misbehaviour::kStall);
+  add(1);
+  ASSERT_TRUE(step_until([&] { return completions() == 1; }));
+  double_->follow(2);
+  double_->finish_completions();
+  EXPECT_FALSE(step_until([&] { return !events_.empty(); }, 300ms)) << "nobody knows version 2";
+  publish(2);
+  expect_under(next_event(), 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, BackendFollows,
+                         testing::Values(BackendKind::kVllm, BackendKind::kSglang, BackendKind::kWeightcast),
                          [](const auto& kind) { return std::string(to_string(kind.param)); });
 
-/// Servers that are told of versions, and give log-probabilities.
-class BackendChecks : public BackendOver {
+class BackendOfVllm : public BackendOverDouble {
  protected:
-  /// A double that computes, started with a model of its own.
-  void start_computing() {
-    write_model(directory_ / "own", {.seed = 99});
-    flags_.model = (directory_ / "own").string();
-    start_checked();
-  }
-  int install_calls() const { return double_->calls("/collective_rpc") + double_->calls("/update_weights_from_disk"); }
+  BackendOfVllm() : BackendOverDouble(BackendKind::kVllm) {}
+};
+class BackendOfParallax : public BackendOverDouble {
+ protected:
+  BackendOfParallax() : BackendOverDouble(BackendKind::kParallax) {}
 };
 
-TEST_P(BackendChecks, TakesAServerThatComputesWithWhatItWasTold) {
-  start_computing();
-  for (const std::uint64_t version : {1, 2, 3}) install(version);
-}
-
-TEST_P(BackendChecks, RefusesAVersionThatAServerOnlySaysItHasLoaded) {
-  start_computing();
+TEST_F(BackendOfParallax, IsToldAgainAfterARestartOrARefusal) {
+  start();
   install(1);
-  double_->misbehave(Misbehaviour::kKeepsWeights);
-  offer(2);
+  double_->follow(0);
+  for (std::uint64_t tag = 2; tag < 12; ++tag) add(tag);
+  for (int i = 0; i < 10; ++i) expect_under(next_event(), 1);
+  double_->misbehave(Misbehaviour::kRefusesInstalls);
+  publish(2);
   ASSERT_TRUE(says("version 2: ")) << said();
-  EXPECT_THAT(said(), HasSubstr("computes with other weights"));
-  EXPECT_EQ(wait_for_version(), Version{1}) << "with which it computes";
-  EXPECT_FALSE(double_->is_paused());
-  EXPECT_EQ(double_->loaded(), (directory_ / "1").string());
-}
-
-TEST_P(BackendChecks, AServerThatRefusesTheFirstVersionGoesOnWithWhatItWasStartedWith) {
-  start_computing();
-  double_->misbehave(Misbehaviour::kKeepsWeights);
-  offer(1);
-  ASSERT_TRUE(step_until([&] {
-    return double_->label() == "default" && !double_->is_paused() && install_calls() == 2;
-  })) << said();
-  EXPECT_THAT(said(), HasSubstr("version 1: "));
-  EXPECT_EQ(double_->loaded(), flags_.model);
-  EXPECT_FALSE(backend_->take_version());
   double_->misbehave(Misbehaviour::kNone);
-  install(2);
+  add(20);
+  expect_under(next_event(), 2);
 }
 
-/// What is right of vLLM alone is in its protocol's tests.
-TEST_P(BackendChecks, AVersionWithHalfOfItsTensorsIsNotGiven) {
-  start_computing();
+TEST_F(BackendOfVllm, AnAnswerThatIsCutShortFails) {
+  start();
   install(1);
-  const int before = install_calls();
-  write_half(directory_ / "1", directory_ / "4");
-  offer(4);
-  ASSERT_TRUE(says("version 4 is not used")) << said();
-  EXPECT_THAT(said(), HasSubstr("missing"));
-  EXPECT_EQ(install_calls(), before) << "the server was not touched";
-  add(1);
-  EXPECT_EQ(next_event().tokens[0].version, Version{1});
-}
-
-TEST_P(BackendChecks, AnswersGoOnUnderAnotherVersion) {
-  flags_.scale_out = true;
-  for (const BackendSwitch policy : {BackendSwitch::kKeep, BackendSwitch::kRecompute}) {
-    options_.on_switch = policy;
-    start_server();
-    start();
-    install(1);
-    double_->misbehave(Misbehaviour::kStall);
-    add(1);
-    const char* route = GetParam() == BackendKind::kVllm ? "/inference/v1/generate" : "/generate";
-    ASSERT_TRUE(step_until([&] { return double_->calls(route) >= 1; }));
-    install(2);  // no answer is waited for
-    const bool keeps = policy == BackendSwitch::kKeep;
-    const bool is_vllm = GetParam() == BackendKind::kVllm;
-    EXPECT_EQ(double_->pause_mode(), is_vllm ? (keeps ? "keep,false" : "keep,true") : (keeps ? "in_place" : "retract"));
-    double_->misbehave(Misbehaviour::kNone);
-    add(2);
-    EngineEvent event = next_event();
-    while (event.tag != 2) event = next_event();
-    expect_under(event, 2);
-    const auto body = double_->body(route);
-    const char* salt = is_vllm ? "cache_salt" : "extra_key";
-    EXPECT_EQ(body.contains(salt), keeps) << "prompts find no keys of another version";
-    backend_.reset();
-    events_.clear();
-  }
-}
-
-TEST_P(BackendChecks, AnAdapterAloneIsNotGiven) {
-  start_computing();
-  const std::vector<std::byte> zeros(4 * 16);
-  TensorInfo tensor;
-  tensor.name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight";
-  tensor.dtype = "F32";
-  tensor.shape = {1, 16};
-  tensor.size_bytes = zeros.size();
-  const auto written = write_new_model(files_, directory_ / "5", {{tensor}},
-                                       [&](const TensorInfo&) -> Result<Bytes> { return Bytes(zeros); }, {});
-  ASSERT_TRUE(written.has_value()) << written.error().message();
-  offer(5);
-  ASSERT_TRUE(says("version 5 is not used")) << said();
-  EXPECT_THAT(said(), HasSubstr("it is an adapter alone"));
-  EXPECT_EQ(install_calls(), 0);
-}
-
-TEST_P(BackendChecks, AnInstallThatIsUnderWayAtTheEndIsFinished) {
-  options_.checks_installs = false;
-  serve();
-  double_->misbehave(Misbehaviour::kStallsInstalls);
-  offer(2);
-  ASSERT_TRUE(step_until([&] { return install_calls() == 2; }));
-  std::thread later([&] {
-    std::this_thread::sleep_for(200ms);
-    double_->finish_installs();
-  });
-  backend_.reset();
-  later.join();
-  EXPECT_FALSE(double_->is_paused());
-  EXPECT_EQ(double_->label(), "2");
-}
-
-INSTANTIATE_TEST_SUITE_P(Kinds, BackendChecks, testing::Values(BackendKind::kVllm, BackendKind::kSglang),
-                         [](const auto& kind) { return std::string(to_string(kind.param)); });
-
-class BackendOfVllm : public BackendOver {};
-
-TEST_P(BackendOfVllm, ACacheThatIsNotDroppedIsAFailure) {
-  serve();
-  double_->misbehave(Misbehaviour::kKeepsCache);
-  offer(2);
-  ASSERT_TRUE(says("version 2: ")) << said();
-  EXPECT_THAT(said(), HasSubstr("may use what it cached"));
-  double_->misbehave(Misbehaviour::kNone);
-  add(1);
-  expect_under(next_event(), 1);
-}
-
-TEST_P(BackendOfVllm, AnAnswerThatIsCutShortFails) {
-  serve();
   double_->misbehave(Misbehaviour::kCutsAnswers);
   add(1);
   EXPECT_THAT(next_event().failure, HasSubstr("cut after 5 of 6 tokens"));
 }
 
-TEST_P(BackendOfVllm, AServerThatIsStartedAnewOtherwiseGetsNoWork) {
-  serve();
+TEST_F(BackendOfVllm, AnAdaptersVersionIsInItsName) {
+  for (const bool scale_out : {false, true}) {
+    flags_.adapter = options_.protocol.model = "math";
+    flags_.scale_out = scale_out;
+    options_.protocol.is_adapter = true;
+    start_server();
+    start();
+    add(1);
+    for (const std::uint64_t version : {1, 2}) {
+      install(version);
+      add(version + 1);
+    }
+    for (int i = 0; i < 3; ++i) {
+      const EngineEvent event = next_event();
+      ASSERT_FALSE(event.tokens.empty()) << event.failure;
+      expect_under(event, event.tokens[0].version.value);
+    }
+    backend_.reset();
+  }
+}
+
+TEST_F(BackendOfVllm, AServerThatIsStartedAnewOtherwiseGetsNoWork) {
+  start();
+  install(1);
   const Endpoint where = double_->endpoint();
   flags_.logprobs_mode = "raw_logits";
-  start_server(where);
+  double_.reset();
   add(1);
+  ASSERT_TRUE(says("the server that generates: ")) << said();
+  start_server(where);
+  double_->follow(1);
   ASSERT_TRUE(says("--logprobs-mode")) << said();
-  EXPECT_EQ(double_->calls("/collective_rpc"), 0);
   EXPECT_TRUE(events_.empty());
   flags_.logprobs_mode = "processed_logprobs";
   start_server(where);
+  double_->follow(1);
   expect_under(next_event(), 1);
 }
 
-TEST_P(BackendOfVllm, AServerThatDoesNotDoIsRefusedAtTheStart) {
+TEST_F(BackendOfVllm, AServerThatDoesNotDoIsRefusedAtTheStart) {
   flags_.max_model_len = 100;
-  start_server();
   options_.needs.context_tokens = 101;
-  const auto made = try_start(options_);
-  ASSERT_FALSE(made.has_value());
-  EXPECT_EQ(made.error().code, Errc::kInvalidArgument);
-  EXPECT_THAT(made.error().message(), HasSubstr("--max-model-len 101"));
-  EXPECT_THAT(made.error().message(), HasSubstr(double_->endpoint().to_string()));
+  EXPECT_THAT(refusal(), HasSubstr("--max-model-len 101"));
+  EXPECT_THAT(refusal(), HasSubstr(double_->endpoint().to_string()));
 }
-
-INSTANTIATE_TEST_SUITE_P(Kinds, BackendOfVllm, testing::Values(BackendKind::kVllm),
-                         [](const auto& kind) { return std::string(to_string(kind.param)); });
 
 TEST(Backend, RefusesWhatAServerCannotDo) {
   PosixFileSystem files;
@@ -348,16 +228,16 @@ TEST(Backend, RefusesWhatAServerCannotDo) {
   BackendOptions options;
   options.kind = BackendKind::kParallax;
   EXPECT_THAT(refusal(options).message(), HasSubstr("set backend_blocks_dir"));
-  options.protocol.blocks = "/tmp/blocks";
   options.server = {"127.0.0.1", 1};
-  options.on_switch = BackendSwitch::kKeep;
-  EXPECT_THAT(refusal(options).message(), HasSubstr("set backend_in_flight to wait or restart"));
-  options.kind = BackendKind::kWeightcast;
-  options.on_switch = BackendSwitch::kRecompute;
-  EXPECT_THAT(refusal(options).message(), HasSubstr("--in-flight recompute"));
+  options.protocol.is_adapter = true;
+  options.kind = BackendKind::kSglang;
+  EXPECT_THAT(refusal(options).message(), HasSubstr("set lora_publish = \"merged\""));
   // One that is not up yet is asked again by the caller.
+  options.protocol.model = "math";
   options.kind = BackendKind::kVllm;
   EXPECT_EQ(refusal(options).code, Errc::kIo);
+  options.protocol.model = "";
+  EXPECT_THAT(refusal(options).message(), HasSubstr("set backend_model"));
 }
 
 }  // namespace

@@ -71,10 +71,6 @@ class DrivenBackend : public testing::Test {
     EXPECT_TRUE(step_until([&] { return (taken = backend_->take_version()).has_value(); })) << said();
     return taken.value_or(kNoVersion);
   }
-  void install(std::uint64_t version, const std::filesystem::path& directory) {
-    script_.install(version, directory);
-    ASSERT_EQ(wait_for_version(), Version{version}) << said();
-  }
   static std::vector<TokenId> prompt_of(std::uint64_t tag) { return {1, 2, static_cast<TokenId>(tag)}; }
   void add(std::uint64_t tag, std::size_t tokens = 6) {
     EngineRequest request;

@@ -45,7 +45,6 @@ TEST(WorkerMetrics, TellsWhatBecameOfRolloutsAndForWhatItWaited) {
                            "versions_refused_total 1",
                            "install_seconds_total{phase=\"prepare\"} 1.5",
                            "install_seconds_total{phase=\"install\"} 0.25",
-                           "install_seconds_total{phase=\"check\"} 0",
                            "running 6",
                            "answer_tokens_total 640",
                            "rollouts_under_way 8",
