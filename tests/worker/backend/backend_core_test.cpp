@@ -19,7 +19,8 @@ class Core : public BackendCoreFixture {
   /// The question for the server's version, once it is due, is answered.
   void server_has(std::uint64_t version, Duration later = 1s) {
     now_ += later;
-    ASSERT_THAT(poll(), testing::Contains(testing::Field(&BackendAction::kind, Kind::kAsk)));
+    const auto action = core_->poll_action(now_);
+    ASSERT_TRUE(action && action->kind == Kind::kAsk);
     core_->handle_asked(now_, Version{version});
   }
   void serve(std::uint64_t version) {

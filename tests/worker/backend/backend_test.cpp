@@ -172,6 +172,7 @@ TEST_F(BackendOfVllm, AnAnswerThatIsCutShortFails) {
 }
 
 TEST_F(BackendOfVllm, AnAdaptersVersionIsInItsName) {
+  std::uint64_t version = 0;
   for (const bool scale_out : {false, true}) {
     flags_.adapter = options_.protocol.model = "math";
     flags_.scale_out = scale_out;
@@ -179,9 +180,9 @@ TEST_F(BackendOfVllm, AnAdaptersVersionIsInItsName) {
     start_server();
     start();
     add(1);
-    for (const std::uint64_t version : {1, 2}) {
-      install(version);
-      add(version + 1);
+    for (int i = 0; i < 2; ++i) {
+      install(++version);
+      add(2);
     }
     for (int i = 0; i < 3; ++i) {
       const EngineEvent event = next_event();
