@@ -2,6 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "tests/transport/security/cluster_keys.h"
+#include "transport/io/uv_loop.h"
 #include "transport/node/members/enrolment_desk.h"
 #include "transport/node/members/log_allowance.h"
 
@@ -84,6 +91,39 @@ TEST(LogAllowance, ManyNamesShareWhatIsLeft) {
     lines += allowance.admit(now, std::to_string(i), 140) ? 1 : 0;
   }
   EXPECT_LE(lines, LogAllowance::kPeersMax + std::size_t(LogAllowance::kBurstBytes) / 140);
+}
+
+TEST(EnrolmentDesk, GuessesFromAHostCostNoEnrolmentFromThere) {
+  const ClusterKeys cluster;
+  const auto token = cluster.open().make_token({"w*", 3, unix_now_s() + 600, 30}, unix_now_s());
+  ASSERT_TRUE(token.has_value()) << token.error().message();
+  UvLoop loop(1);
+  Jobs jobs(loop);
+  EnrolmentDesk desk(jobs, cluster.directory());
+  const Applicant machine;
+  const auto request = [&](const std::string& name, bool known, bool right) {
+    const auto text = [](const auto& bytes, bool same) {
+      return same ? std::string(chars_of(bytes)) : std::string(bytes.size(), 'x');
+    };
+    return EnrolmentRequest{text(token->id, known), text(token->secret, right), name, "host", machine.key_request()};
+  };
+  std::vector<Errc> refused;
+  std::vector<std::string> enrolled;
+  int left = 0;
+  const auto ask = [&](EnrolmentRequest asked) {
+    ++left;
+    desk.handle(std::move(asked), "192.0.2.1", [&](Result<Enrolled> made) {
+      made.has_value() ? enrolled.push_back(made->name) : refused.push_back(made.error().code);
+      if (--left == 0) loop.stop();
+    });
+  };
+  // More than may begin or wait, of either kind, on both sides of the honest ones.
+  for (int i = 0; i < 300; ++i) ask(request("g", i % 2 == 0, false));
+  for (int i = 1; i <= 3; ++i) ask(request("w" + std::to_string(i), true, true));
+  for (int i = 0; i < 300; ++i) ask(request("g", i % 2 == 0, false));
+  loop.run();
+  EXPECT_EQ(enrolled, (std::vector<std::string>{"w1", "w2", "w3"}));
+  EXPECT_EQ(refused, std::vector<Errc>(600, Errc::kNotAllowed));
 }
 
 TEST(EnrolmentAllowance, AHostThatAsksInVainKeepsNobodyElseOut) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "transport/core/budget.h"
 #include "transport/io/jobs.h"
@@ -13,8 +14,7 @@
 
 namespace weightcast {
 
-/// Who may have an enrolment begun: so many in all, and a part of that from one host, so that wrong tokens from one
-/// host keep nobody else out. Pure.
+/// Whose enrolment may begin, of those whose token counts: so many in all, and a part of that from one host. Pure.
 class EnrolmentAllowance {
  public:
   static constexpr double kPerSecond = 50;  ///< on average; so many at once, too
@@ -30,11 +30,13 @@ class EnrolmentAllowance {
   std::map<std::string, Budget> hosts_;
 };
 
-/// Enrols workers for an origin, one after another on a pool thread: see enrol(). Bounds what strangers can make the
-/// origin do. Loop thread only.
+/// Enrols workers for an origin, one after another on a pool thread: see enrol(). Before that it looks at the tokens of
+/// all who have asked meanwhile: guesses cost one look, and neither an allowance nor a place of those whose token
+/// counts, wherever they come from. Loop thread only.
 class EnrolmentDesk {
  public:
-  static constexpr std::size_t kWaitingMax = 64;
+  static constexpr std::size_t kWaitingMax = 64;  ///< whose token counts
+  static constexpr std::size_t kAskedMax = 1024;  ///< at whose token nobody has looked, as many as may be unidentified
 
   using Done = std::function<void(Result<Enrolled>)>;
 
@@ -45,13 +47,21 @@ class EnrolmentDesk {
   void handle(EnrolmentRequest request, const std::string& host, Done done);
 
  private:
+  struct Asked {
+    EnrolmentRequest request;
+    std::string host;
+    Done done;
+  };
+  void look_at_tokens();
+  void admit(Asked asked);
   void begin_next();
 
   Jobs& jobs_;
   const std::filesystem::path directory_;
   EnrolmentAllowance allowance_;
+  std::vector<Asked> asked_;
   std::deque<std::pair<EnrolmentRequest, Done>> waiting_;
-  bool busy_ = false;
+  bool looking_ = false, busy_ = false;
 };
 
 }  // namespace weightcast
