@@ -24,6 +24,7 @@ from weightcast.integrations.transformers import PublishCallback  # noqa: E402
 RANK = 8  # the server's
 DIFFERENT = 1e-2  # of log-probabilities of two versions
 LONG = [5 + (7 * i) % 200 for i in range(300)]  # more than one block of vLLM's prefix cache
+LONGEST = 3000  # tokens of an answer during which versions come, also on a busy machine
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
@@ -40,6 +41,11 @@ class Stream:
 
 
 class Adapters(Following):
+    def make_config(self):
+        config = super().make_config()
+        config.max_position_embeddings = LONGEST + 1000
+        return config
+
     def setUp(self):
         super().setUp()
         self.math, self.set = Stream(self, "math"), Stream(self, "set", "--files")
@@ -49,8 +55,9 @@ class Adapters(Following):
     def serve_adapters(self, *flags, rank=RANK):
         temporary = self.directory / "tmp"
         temporary.mkdir(exist_ok=True)
-        self.start_vllm("--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "2", *flags, TMPDIR=str(temporary),
-                   WEIGHTCAST_LORA=f"math={self.math.worker.state},code={self.set.worker.state}")
+        self.start_vllm("--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "2", "--max-model-len",
+                        str(LONGEST + 1000), *flags, TMPDIR=str(temporary),
+                        WEIGHTCAST_LORA=f"math={self.math.worker.state},code={self.set.worker.state}")
 
     def other_config(self, **changes):
         known = self.make_config().to_dict()
@@ -162,7 +169,7 @@ class AdaptersTest(Adapters):
         version, first = self.publish_adapter(new_model=True)
         label = self.wait(version)
         answers = []
-        thread = threading.Thread(target=lambda: answers.append(self.answer(tokens=900, model="math", seed=1, limit_s=600)))
+        thread = threading.Thread(target=lambda: answers.append(self.answer(tokens=LONGEST, model="math", seed=1, limit_s=600)))
         thread.start()
         eventually(self.is_generating, 60)
         # Of vLLM's two places for adapters one is left for these, and the daemon keeps two versions.
@@ -181,7 +188,7 @@ class AdaptersTest(Adapters):
         # A client that leaves in the middle of its answer lets its version go, too.
         label = self.told()["model"]
         body = {"model": "math", "token_ids": PROMPT, "stream": True,
-                "sampling_params": {"max_tokens": 900, "ignore_eos": True, "detokenize": False}}
+                "sampling_params": {"max_tokens": LONGEST, "ignore_eos": True, "detokenize": False}}
         with self.post("/inference/v1/generate", body) as answer:
             answer.readline()
             self.expect_adapter(*self.publish_adapter())
