@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/asked_error.h"
 #include "base/process.h"
 #include "base/settings/words.h"
 
@@ -37,7 +38,15 @@ std::string_view to_string(Op op) {
   return at < kOpWords.size() ? kOpWords[at] : "do";
 }
 
-std::string Error::message() const { return fmt::format("cannot {}: {}", to_string(op), detail); }
+std::string Error::message() const { return message_of(*this, ""); }
+
+std::string_view operation_of(const Error& error, std::string_view asked) {
+  return error.op == Op::kPlan && !asked.empty() ? asked : to_string(error.op);
+}
+
+std::string message_of(const Error& error, std::string_view asked) {
+  return fmt::format("cannot {}: {}", operation_of(error, asked), error.detail);
+}
 
 Error about(std::string_view what, Error error) {
   const std::string_view detail = error.detail;

@@ -14,6 +14,7 @@ namespace weightcast {
 [[nodiscard]] inline Error error_of(const wc::Error& thrown) {
   Op op = Op::kParse;
   while (to_string(op) != thrown.operation() && op != Op::kVerify) op = static_cast<Op>(static_cast<int>(op) + 1);
+  if (to_string(op) != thrown.operation()) op = Op::kPlan;  // by the name of what was asked for (base/asked_error.h)
   // Error::message() says this again.
   const std::string lead = "cannot " + thrown.operation() + ": ";
   const std::string line = thrown.what();

@@ -6,6 +6,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include "client/c_structs.h"
 #include "client/client.h"
@@ -19,13 +20,13 @@
 namespace weightcast::client {
 namespace {
 
-/// Runs `body`, which returns a Status. No exception leaves the library.
+/// Runs `body`, which returns a Status. No exception leaves the library. `asked`: as for operation_of().
 template <typename Body>
-wc_code run(wc_error* error, const Body& body) noexcept {
+wc_code run(wc_error* error, const Body& body, std::string_view asked = "") noexcept {
   try {
     const Status status = body();
     if (status.has_value()) return WC_OK;
-    report(status.error(), error);
+    report(status.error(), error, asked);
     return code_of(status.error().code);
   } catch (const std::bad_alloc&) {
     report(Error{Errc::kNoSpace, Op::kConfigure, {}}, error);
@@ -54,13 +55,14 @@ class Turn {
 
 /// run() with a handle's turn taken.
 template <typename Handle, typename Body>
-wc_code run_on(Handle* handle, wc_error* error, const Body& body) noexcept {
-  return run(error, [&]() -> Status {
+wc_code run_on(Handle* handle, wc_error* error, const Body& body, std::string_view asked = "") noexcept {
+  const auto call = [&]() -> Status {
     if (handle == nullptr) return invalid("the handle is NULL");
     const Turn turn(handle->impl->cancellation());
     if (!turn.ours()) return fail(Errc::kBusy, Op::kConfigure, "another thread is inside a call of this handle");
     return body(*handle->impl);
-  });
+  };
+  return run(error, call, asked);
 }
 
 /// NULL and "" are the one that the environment names.
@@ -195,19 +197,21 @@ wc_code wc_next_version(wc_client* client, int64_t timeout_ms, uint64_t* version
 }
 
 wc_code wc_serve(wc_client* client, const char* name, int serves, uint32_t flags, int64_t timeout_ms, wc_error* error) {
-  return run_on(client, error, [&](Client& impl) -> Status {
+  const auto call = [&](Client& impl) -> Status {
     if ((flags & ~static_cast<uint32_t>(WC_PROVISION)) != 0)
       return invalid("wc_serve: flags that this release does not know");
     return impl.serve(name == nullptr ? "" : name, serves != 0, (flags & WC_PROVISION) != 0,
                       deadline_after(timeout_ms));
-  });
+  };
+  return run_on(client, error, call, name == nullptr ? "provision" : serves != 0 ? "activate" : "release");
 }
 
 wc_code wc_forget(wc_client* client, const char* name, int64_t timeout_ms, wc_error* error) {
-  return run_on(client, error, [&](Client& impl) -> Status {
+  const auto call = [&](Client& impl) -> Status {
     if (name == nullptr) return invalid("wc_forget: the name is NULL");
     return impl.forget(name, deadline_after(timeout_ms));
-  });
+  };
+  return run_on(client, error, call, "forget");
 }
 
 wc_code wc_begin(wc_client* client, const wc_publish_options* options, const wc_tensor* tensors, size_t count,

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/asked_error.h"
 #include "base/text.h"
 #include "client/files.h"
 
@@ -52,12 +53,12 @@ wc_code code_of(Errc code) {
   return number >= WC_INVALID_ARGUMENT && number <= WC_TOO_FAR ? static_cast<wc_code>(number) : WC_IO;
 }
 
-void report(const Error& error, wc_error* out) {
+void report(const Error& error, wc_error* out, std::string_view asked) {
   if (out == nullptr || out->struct_size < sizeof *out) return;
   wc_error filled{};
   filled.code = code_of(error.code);
-  copy_text(filled.operation, to_string(error.op));
-  std::string line = error.message();
+  copy_text(filled.operation, operation_of(error, asked));
+  std::string line = message_of(error, asked);
   std::replace(line.begin(), line.end(), '\n', ' ');
   copy_text(filled.message, line);
   copy_out(filled, out);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "client/client.h"
@@ -60,7 +61,7 @@ template <typename T>
 /// WC_IO for a code that this release does not have: a daemon of a later one may know more.
 [[nodiscard]] wc_code code_of(Errc code);
 /// Fills in `out`, unless it is NULL or too small.
-void report(const Error& error, wc_error* out);
+void report(const Error& error, wc_error* out, std::string_view asked = "");
 
 /// Errors: kInvalidArgument, kUnsupported (members of a later release), those of pack_files() and pack_directory().
 [[nodiscard]] Result<PublishOptions> options_of(const wc_publish_options* given);

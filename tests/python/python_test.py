@@ -651,11 +651,12 @@ class Failing(PublisherTest):
 
     def test_who_serves_is_said_of_workers_that_the_origin_knows(self):
         self.publisher.serve(None, False, provisions=True)
-        with self.raises(Code.NOT_FOUND, "'nobody' is no worker"):
-            self.publisher.serve("nobody", True)
+        for serves, verb in ((True, "activate"), (False, "release")):
+            with self.raises(Code.NOT_FOUND, f"cannot {verb}: 'nobody' is no worker"):
+                self.publisher.serve("nobody", serves)
 
     def test_a_worker_that_is_lost_can_be_forgotten(self):
-        with self.raises(Code.NOT_FOUND, "'nobody' is no worker"):
+        with self.raises(Code.NOT_FOUND, "cannot forget: 'nobody' is no worker"):
             self.publisher.forget("nobody")
 
     def test_the_environment_names_the_state_directory_that_is_not_given(self):

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/asked_error.h"
 #include "base/exception_error.h"
 #include "base/settings/log_line.h"
 #include "base/settings/log_writer.h"
@@ -151,11 +152,8 @@ int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** ar
   const CLI::Option* const log_format = log_format_of(app);
   const Status status = caught(selected);
   if (!status.has_value()) {
-    // What an origin or a pool cannot plan is for a person what the command is there for: forget, activate, plan.
-    const bool is_plan = status.error().op == Op::kPlan && !app.get_subcommands().empty();
-    const std::string why =
-        is_plan ? fmt::format("cannot {}: {}", app.get_subcommands().front()->get_name(), status.error().detail)
-                : status.error().message();
+    const auto chosen = app.get_subcommands();
+    const std::string why = message_of(status.error(), chosen.empty() ? "" : chosen.front()->get_name());
     const bool is_json = log_format != nullptr && log_format->count() > 0 && log_format->as<std::string>() == "json";
     is_json ? write_log_line({LogFormat::kJson, app.get_name()}, "error", why)
             : write_log_text(fmt::format("{}: {}\n", app.get_name(), printable(why)));
