@@ -43,12 +43,14 @@ std::string_view nearest_name(std::string_view text, std::span<const std::string
       least = distance;
     }
   }
-  return nearest;
+  // What is further away is no misspelling of it.
+  return 2 * least <= std::max(text.size(), nearest.size()) ? nearest : std::string_view();
 }
 
 std::string unknown_name(std::string_view what, std::string_view text, std::span<const std::string_view> names) {
-  return fmt::format("'{}' is no {}; the nearest is '{}' (all: {})", printable(cut_text(text, kComparedBytesMax)), what,
-                     nearest_name(text, names), fmt::join(names, ", "));
+  const std::string_view nearest = nearest_name(text, names);
+  return fmt::format("'{}' is no {}{} (all: {})", printable(cut_text(text, kComparedBytesMax)), what,
+                     nearest.empty() ? "" : fmt::format("; the nearest is '{}'", nearest), fmt::join(names, ", "));
 }
 
 }  // namespace weightcast

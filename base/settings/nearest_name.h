@@ -6,7 +6,7 @@
 
 namespace weightcast {
 
-/// The one of `names` with the least edit distance to `text`, the first of several; "" if there are no names.
+/// The one of `names` with the least edit distance to `text`, the first of several; "" if it is far, or there are none.
 [[nodiscard]] std::string_view nearest_name(std::string_view text, std::span<const std::string_view> names);
 
 /// "'grp' is no WHAT; the nearest is 'grpo' (all: grpo, rloo)": the refusal of a name that is not known.

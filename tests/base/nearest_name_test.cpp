@@ -15,8 +15,15 @@ TEST(NearestName, FindsTheLeastEditDistance) {
   EXPECT_EQ(nearest_name("gsm8", kNames), "gsm8k");
   EXPECT_EQ(nearest_name("sokobann", kNames), "sokoban");
   EXPECT_EQ(nearest_name("arithmetics", kNames), "arithmetic");
-  EXPECT_EQ(nearest_name("", kNames), "gsm8k");
+  EXPECT_EQ(nearest_name("", kNames), "");
   EXPECT_EQ(nearest_name("x", {}), "");
+}
+
+TEST(NearestName, IsNoneThatIsFar) {
+  EXPECT_EQ(nearest_name("gsm", kNames), "gsm8k");
+  EXPECT_EQ(nearest_name("gs", kNames), "");
+  EXPECT_EQ(nearest_name("poker", kNames), "");
+  EXPECT_EQ(unknown_name("task", "poker", kNames), "'poker' is no task (all: arithmetic, gsm8k, sokoban)");
 }
 
 TEST(NearestName, RefusalNamesEverything) {

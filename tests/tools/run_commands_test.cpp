@@ -75,6 +75,9 @@ TEST(RunCommands, NamesTheFlagThatWasMeant) {
   EXPECT_THAT(complaint_of({"publish", "a", "--stat=x"}), StartsWith("program: '--stat' is no flag"));
   EXPECT_THAT(complaint_of({"publish", "a", "--state", "x", "--alow-nonfinite"}),
               testing::HasSubstr("the nearest is '--allow-nonfinite'"));
+  EXPECT_THAT(complaint_of({"publish", "a", "--state", "x", "--base", "y"}),
+              StartsWith("program: '--base' is no flag of 'publish' (all: --help)\n"))
+      << "nothing is near";
   EXPECT_THAT(complaint_of({"--state", "x", "publish", "a"}),
               StartsWith("program: --state: flags stand behind the command: program COMMAND --state ...\n"));
 }

@@ -72,11 +72,11 @@ std::pair<const CLI::App*, std::size_t> chosen_by(const CLI::App& app, std::span
   return {command, words.size()};
 }
 
-/// All flags of a command, of its groups, too: "--state".
+/// All flags of a command, of its groups, too, without their dashes: "state".
 std::vector<std::string> flags_of(const CLI::App& command) {
   std::vector<std::string> flags;
   for (const CLI::Option* const option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+    for (const std::string& name : option->get_lnames()) flags.push_back(name);
   }
   for (const CLI::App* const group :
        command.get_subcommands([](const CLI::App* one) { return one->get_name().empty(); })) {
@@ -93,15 +93,17 @@ std::string unknown_flag(const CLI::App& app, std::span<char* const> words) {
   const std::vector<std::string_view> names(flags.begin(), flags.end());
   for (const std::string_view word : words.subspan(from)) {
     if (word == "--") break;
-    const std::string_view flag = word.substr(0, word.find('='));
-    if (!flag.starts_with("--") || std::ranges::find(names, flag) != names.end()) continue;
+    if (!word.starts_with("--")) continue;
+    const std::string_view flag = word.substr(2, word.find('=') - 2);
+    if (std::ranges::find(names, flag) != names.end()) continue;
     const std::string of = command == &app ? app.get_name() : "'" + command->get_name() + "'";
     if (command == &app && !app.get_subcommands({}).empty()) {
-      return fmt::format("{}: flags stand behind the command: {} COMMAND {} ...", printable(flag), app.get_name(),
-                         printable(flag));
+      return fmt::format("--{0}: flags stand behind the command: {1} COMMAND --{0} ...", printable(flag),
+                         app.get_name());
     }
-    return fmt::format("'{}' is no flag of {}; the nearest is '{}' (all: --help)", printable(cut_text(flag, 64)), of,
-                       nearest_name(flag, names));
+    const std::string_view nearest = nearest_name(flag, names);
+    return fmt::format("'--{}' is no flag of {}{} (all: --help)", printable(cut_text(flag, 64)), of,
+                       nearest.empty() ? "" : fmt::format("; the nearest is '--{}'", nearest));
   }
   return "";
 }

@@ -253,8 +253,9 @@ void refuse_what_is_not_known(const Json& json, std::span<const std::string_view
     }
     if (!has_meaning) continue;
     if (is_named) throw Wrong{.why = fmt::format("'{}' is not supported but for its default; leave it out", name)};
-    throw Wrong{.why = fmt::format("'{}' is not known here; leave it out, or is it '{}'?",
-                                   printable(cut_text(name, 80)), nearest_name(name, known))};
+    const std::string_view nearest = nearest_name(name, known);
+    throw Wrong{.why = fmt::format("'{}' is not known here; leave it out{}", printable(cut_text(name, 80)),
+                                   nearest.empty() ? "" : fmt::format(", or is it '{}'?", nearest))};
   }
 }
 

@@ -23,7 +23,7 @@ TEST(Chat, RefusesWhatItCannotRender) {
   EXPECT_EQ(render_qwen_chat({}, {}).error().code, Errc::kInvalidArgument);
   const std::vector<ChatMessage> messages{{"tool", "7"}};
   EXPECT_EQ(render_qwen_chat(messages, {}).error().detail,
-            "'tool' is no role of a chat; the nearest is 'user' (all: system, user, assistant)");
+            "'tool' is no role of a chat (all: system, user, assistant)");
 }
 
 }  // namespace

@@ -110,10 +110,12 @@ Result<Member*> OriginCore::known_worker(std::string_view name) {
   for (const auto& [known, member] : members_.all()) {
     if (!member.forgotten) names.push_back(member.name);
   }
+  const std::string_view nearest = nearest_name(name, names);
   return fail(Errc::kNotFound, Op::kPlan,
-              fmt::format("'{}' is no worker that this origin has heard of; {}", printable(name),
-                          names.empty() ? "it has heard of none"
-                                        : fmt::format("the nearest is '{}'", printable(nearest_name(name, names)))));
+              fmt::format("'{}' is no worker that this origin has heard of{}", printable(name),
+                          names.empty()     ? "; it has heard of none"
+                          : nearest.empty() ? "; 'weightcast status' lists them"
+                                            : fmt::format("; the nearest is '{}'", printable(nearest))));
 }
 
 Status OriginCore::forget_worker(Instant now, std::string_view name) {
