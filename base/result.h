@@ -76,8 +76,8 @@ using Status = Result<void>;
 /// The same error, its detail beginning with what it is about: "WHAT: DETAIL". Unchanged if it begins so already.
 [[nodiscard]] Error about(std::string_view what, Error error);
 
-/// An `errno` value as an Error: ENOSPC and EDQUOT are kNoSpace, ENOENT kNotFound, EEXIST kAlreadyExists, ETIMEDOUT
-/// kTimedOut, everything else kIo. `what` names the file or address.
+/// An `errno` value as an Error: ENOSPC, EDQUOT and EFBIG are kNoSpace, ENOENT kNotFound, EEXIST kAlreadyExists, EXDEV
+/// kUnsupported, ETIMEDOUT kTimedOut, everything else kIo. `what` names the file or address.
 [[nodiscard]] Error fail_errno(int error_number, Op op, std::string_view what);
 
 /// Ends the process with a message: for a broken invariant of our own, never for anything that came from outside.

@@ -33,7 +33,7 @@ using WallTime = std::chrono::system_clock::time_point;
 [[nodiscard]] std::string log_line_of(const LogStyle& style, WallTime time, std::string_view level,
                                       std::string_view message);
 
-/// Writes one to stderr, now. Any thread.
+/// Gives one to the thread that writes to stderr (log_writer.h), and never waits. Any thread.
 void write_log_line(const LogStyle& style, std::string_view level, std::string_view message);
 
 }  // namespace weightcast

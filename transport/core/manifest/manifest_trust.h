@@ -30,7 +30,7 @@ class ManifestTrust {
   /// One that is to be received. Errors: kNotAllowed (not signed, wrongly signed, or by a key that may not or no longer
   /// sign), kTimedOut (the key's certificate has expired, or the version is too old to be begun).
   [[nodiscard]] virtual Status check(const Manifest& manifest) const = 0;
-  /// One that was accepted before: its key had to count at the time that it states. Errors: as check().
+  /// One that was accepted before: it counts now, or its key did at the time that it states. Errors: as check().
   [[nodiscard]] virtual Status check_stored(const Manifest& manifest) const = 0;
 };
 
