@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,22 @@ std::string_view state_of(const IssuedKeys& keys, std::int64_t now) {
   return keys.expires_unix_s - now <= kExpiryWarning_s ? "expires soon" : "valid";
 }
 
+/// Of the keys that a node was given for one use, the last: the others were renewed or rotated.
+bool is_current(std::span<const IssuedKeys> issued, const IssuedKeys& keys) {
+  const auto last = std::find_if(issued.rbegin(), issued.rend(), [&](const IssuedKeys& other) {
+    return other.name == keys.name && other.use == keys.use;
+  });
+  return &*last == &keys && keys.revoked_unix_s == 0;
+}
+
+/// "current" is said where others of that node count, too.
+std::string shown_state_of(std::span<const IssuedKeys> issued, const IssuedKeys& keys, std::int64_t now) {
+  const auto count = std::ranges::count_if(issued, [&](const IssuedKeys& other) {
+    return other.name == keys.name && other.use == keys.use && other.counts_at(now);
+  });
+  return fmt::format("{}{}", state_of(keys, now), count > 1 && is_current(issued, keys) ? ", current" : "");
+}
+
 Status list(const KeysFlags& flags) {
   const std::int64_t now = unix_now_s();
   WC_ASSIGN(const Authority authority, Authority::open(flags.directory, now));
@@ -70,7 +87,8 @@ Status list(const KeysFlags& flags) {
                          {"use", std::string(to_string(keys.use))},
                          {"serial", keys.serial},
                          {"expires_unix_s", keys.end_unix_s()},
-                         {"state", std::string(state_of(keys, now))}});
+                         {"state", std::string(state_of(keys, now))},
+                         {"current", is_current(authority.issued(), keys)}});
     }
     nlohmann::json authorities = nlohmann::json::array();
     for (const auto& [cluster, until] : authority.authorities()) {
@@ -89,7 +107,7 @@ Status list(const KeysFlags& flags) {
   fmt::print("{:<{}}  {:<9}  {:<20}  {}\n", "name", width, "for", "expires", "state");
   for (const IssuedKeys& keys : authority.issued()) {
     fmt::print("{:<{}}  {:<9}  {:<20}  {}\n", keys.name, width, to_string(keys.use), date_of(keys.end_unix_s()),
-               state_of(keys, now));
+               shown_state_of(authority.issued(), keys, now));
   }
   return {};
 }

@@ -81,7 +81,7 @@ TEST_F(TextTest, OfCommandsThatMakeKeys) {
                     ContainsRegex("enrolment +enrolment  20")));
   EXPECT_THAT(text({"keys", "rotate", "--dir", keys}), HasSubstr("'weightcast reload' has a running origin take it"));
   EXPECT_THAT(text({"keys", "list", "--dir", keys}),
-              AllOf(ContainsRegex("origin +signing .*replaced"), ContainsRegex("origin +signing .*valid")));
+              AllOf(ContainsRegex("origin +signing .*replaced"), ContainsRegex("origin +signing .*valid, current\n")));
 }
 
 TEST_F(TextTest, OfCommandsOnFiles) {
