@@ -211,8 +211,22 @@ class FollowTest(Following):
         thread = threading.Thread(target=lambda: answer.append(self.generate(tokens=300)))
         thread.start()
         time.sleep(1)
+        # Requests that come while answers end wait, and none is turned away.
+        came, ended = [], threading.Event()
+
+        def ask():
+            while not ended.is_set():
+                came.append(self.generate(tokens=1)["weight_versions"][0]["version"])
+
+        asking = threading.Thread(target=ask)
+        asking.start()
         self.expect(self.publish_cells(), "cells")
         thread.join()
+        self.assertTrue(asking.is_alive())
+        ended.set()
+        asking.join()
+        self.assertLessEqual(set(came), {str(version), str(version + 1)})
+        self.assertIn(str(version + 1), came)
         self.assertEqual([part["version"] for part in answer[0]["weight_versions"]], [str(version)])
 
 
