@@ -17,6 +17,8 @@ namespace {
 
 // In a row from the origin, before the payload is given up: the first may have been damaged on its way.
 constexpr std::uint32_t kDamagedByOriginMax = 3;
+// However long this node stood still, it is as patient as ever soon after.
+constexpr Duration kLateMax = std::chrono::seconds(1);
 
 std::vector<std::uint32_t> split_weights(const std::vector<std::uint32_t>& weights, std::uint32_t streams) {
   std::vector<std::uint32_t> split;
@@ -89,7 +91,7 @@ Status Download::assign(Instant now, PeerId self, const Assignment& assignment) 
     attach(now, stripe);
   }
   count_missing(now);
-  for (const Stripe& stripe : stripes_) note_due(stripe);
+  for (const Stripe& stripe : stripes_) note_due(now, stripe);
   return {};
 }
 
@@ -106,7 +108,7 @@ void Download::count_missing(Instant now) {
 }
 
 ParentMonitor::Edge Download::edge_of(const Stripe& stripe) const {
-  return {stripe.missing > 0, holding_.open(), stripe.ancestors.size() <= 1, holding_.manifest().chunk_bytes};
+  return {stripe.missing > 0, holding_.open(), stripe.ancestors.size() <= 1, holding_.manifest().chunk_bytes, late_};
 }
 
 void Download::handle_storage_ready(Instant now) {
@@ -135,7 +137,7 @@ void Download::handle_grown(Instant now) {
     } else if (paused) {
       attach(now, stripe);
     } else {
-      note_due(stripe);
+      note_due(now, stripe);
     }
   }
 }
@@ -168,26 +170,30 @@ bool Download::damaged_at_origin() const {
 void Download::attach(Instant now, Stripe& stripe) {
   if (!wants_more(stripe) && storage_ready_) return;
   stripe.retry_at.reset();
-  stripe.conn = links_.open(stripe.ancestors[stripe.at], lane_of(stripe));
+  stripe.conn = links_.open(now, stripe.ancestors[stripe.at], lane_of(stripe));
   stripe.attached_at = now;
   stripe.next_is_dialled = false;
   stripe.subscribed = false;
   stripe.monitor.handle_asked(now);
   subscribe_if_ready(now, stripe);
-  note_due(stripe);
+  note_due(now, stripe);
 }
+
+Duration Download::dial_patience() const { return links_.dial_patience(timeouts_.dial); }
+
+Duration Download::dial_beside_patience() const { return dial_patience() - (timeouts_.dial - timeouts_.dial_beside); }
 
 void Download::judge_dial(Instant now, Stripe& stripe) {
   if (!is_dial_judged(stripe)) return;
   const Duration waited = now - stripe.attached_at;
-  if (waited >= timeouts_.dial) {
+  if (waited >= dial_patience()) {
     // The connection stays, and may be made later: where all dials take that long, the next attempt finds it. So this
     // is no complaint: on a slow link an honest parent takes as long.
     links_.note_overdue(stripe.conn);
     leave(now, stripe, wire::FAULT_KIND_NOT_AVAILABLE);
-  } else if (waited >= timeouts_.dial_beside && !stripe.next_is_dialled) {
+  } else if (waited >= dial_beside_patience() && !stripe.next_is_dialled) {
     stripe.next_is_dialled = true;
-    (void)links_.open(stripe.ancestors[(stripe.at + 1) % stripe.ancestors.size()], lane_of(stripe));
+    (void)links_.open(now, stripe.ancestors[(stripe.at + 1) % stripe.ancestors.size()], lane_of(stripe));
   }
 }
 
@@ -214,7 +220,7 @@ void Download::subscribe(Instant now, Stripe& stripe) {
   actions_.push(action::Send{stripe.conn, std::move(message)});
   stripe.subscribed = true;
   stripe.monitor.handle_asked(now);
-  note_due(stripe);
+  note_due(now, stripe);
 }
 
 void Download::detach(Stripe& stripe, bool answer) {
@@ -280,7 +286,7 @@ void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why, std::opti
   }
   const auto doublings = std::min<std::size_t>(stripe.failures - stripe.ancestors.size(), 10);
   stripe.retry_at = now + std::min(timeouts_.redial_max, timeouts_.redial_min * (std::int64_t{1} << doublings));
-  note_due(stripe);
+  note_due(now, stripe);
 }
 
 void Download::handle_open(Instant now, ConnId conn) {
@@ -361,7 +367,7 @@ void Download::credit(Instant now, ConnId conn, const ChunkArrival& chunk) {
   }
   if (sender != nullptr) feed_.handle_chunk(sender->id, sender->name, chunk.size_bytes);
   owner.monitor.handle_chunk(now, chunk.size_bytes, owner.conn == conn, edge_of(owner));
-  note_due(owner);
+  note_due(now, owner);
   if (streams_ > 1) tell_streams_beside(now, owner, conn);
   if (!wants_more(owner)) detach(owner);
 }
@@ -419,7 +425,7 @@ void Download::ask_again(Instant now, const std::vector<ChunkRange>& ranges) {
       detach(stripe, true);
     }
     if (stripe.conn == ConnId{}) attach(now, stripe);
-    note_due(stripe);
+    note_due(now, stripe);
   }
 }
 
@@ -435,7 +441,7 @@ ChunkVerifier::Verdict Download::handle_chunk_elsewhere(Instant now, const Chunk
   Stripe& owner = stripes_[stripe_map_->stripe_of(chunk.chunk)];
   count_chunk(now, owner, chunk.chunk);
   owner.monitor.handle_elsewhere(chunk.size_bytes);
-  note_due(owner);
+  note_due(now, owner);
   if (!wants_more(owner)) detach(owner);
   return verdict;
 }
@@ -458,7 +464,7 @@ void Download::tell_streams_beside(Instant now, const Stripe& fed, ConnId conn) 
     const bool same =
         fed.conn == conn && other.subscribed && same_parent(fed.ancestors[fed.at], other.ancestors[other.at]);
     other.monitor.handle_chunk_beside(now, same);
-    note_due(other);
+    note_due(now, other);
   }
 }
 
@@ -485,6 +491,7 @@ void Download::say_damaged(ConnId conn, ChunkIndex chunk) {
 
 void Download::handle_timeout(Instant now) {
   if (!due_ || now < *due_) return;
+  late_ = std::min(std::max(now - *due_, late_ - late_ / 8), kLateMax);
   for (Stripe& stripe : stripes_) {
     if (!wants_more(stripe)) continue;
     report_starvation(now, stripe);
@@ -513,13 +520,12 @@ void Download::handle_timeout(Instant now) {
     }
   }
   due_.reset();
-  for (const Stripe& stripe : stripes_) note_due(stripe);
+  for (const Stripe& stripe : stripes_) note_due(now, stripe);
 }
 
-void Download::note_due(const Stripe& stripe) {
+void Download::note_due(Instant now, const Stripe& stripe) {
   if (!wants_more(stripe)) return;
   EarliestDeadline earliest;
-  earliest.consider(due_);
   if (!stripe.ancestors.empty()) earliest.consider(stripe.monitor.starvation_due(edge_of(stripe)));
   if (stripe.retry_at) {
     earliest.consider(stripe.retry_at);
@@ -528,9 +534,11 @@ void Download::note_due(const Stripe& stripe) {
   } else if (stripe.subscribed) {
     earliest.consider(stripe.monitor.deadline(edge_of(stripe)));
   } else if (is_dial_judged(stripe)) {
-    earliest.consider(stripe.attached_at + (stripe.next_is_dialled ? timeouts_.dial : timeouts_.dial_beside));
+    earliest.consider(stripe.attached_at + (stripe.next_is_dialled ? dial_patience() : dial_beside_patience()));
   }
-  due_ = earliest.first();
+  // What has been due by now is no sign of lateness: patience may have become shorter.
+  const std::optional<Instant> first = earliest.first();
+  if (first && (!due_ || std::max(*first, now) < *due_)) due_ = std::max(*first, now);
 }
 
 bool Download::uses(ConnId conn) const {

@@ -140,6 +140,9 @@ class Download {
   [[nodiscard]] bool is_dial_judged(const Stripe& stripe) const {
     return stripe.conn != ConnId{} && stripe.ancestors.size() > 1 && !links_.is_open(stripe.conn);
   }
+  [[nodiscard]] Duration dial_patience() const;
+  /// After which the next ancestor is dialled, too: as long before the end as by Timeouts.
+  [[nodiscard]] Duration dial_beside_patience() const;
   /// Dials the next ancestor beside a parent that takes long, and leaves the parent in the end.
   void judge_dial(Instant now, Stripe& stripe);
   /// Asks the parent, if it can be asked now.
@@ -170,7 +173,7 @@ class Download {
   /// So that the parent looks at what it has.
   void say_damaged(ConnId conn, ChunkIndex chunk);
   /// Sees to it that due_ is not after what the stripe waits for.
-  void note_due(const Stripe& stripe);
+  void note_due(Instant now, const Stripe& stripe);
   [[nodiscard]] std::uint32_t index_of(const Stripe& stripe) const {
     return static_cast<std::uint32_t>(&stripe - stripes_.data());
   }
@@ -197,6 +200,7 @@ class Download {
   // A lower bound of the next deadline. What arrives does not move it, so it may fire early, never late, and no code
   // looks at all stripes after every chunk.
   std::optional<Instant> due_;
+  Duration late_{};  // by which due_ was met too late, lately
 };
 
 }  // namespace weightcast

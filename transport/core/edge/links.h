@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/time.h"
 #include "transport/core/action.h"
 #include "transport/core/assignment.h"
 
@@ -32,7 +33,7 @@ class Links {
   void set_origin(std::string host, std::uint16_t port);
 
   /// The connection to `peer` on `lane`, opened if there is none.
-  ConnId open(const NodeAddress& peer, std::uint32_t lane);
+  ConnId open(Instant now, const NodeAddress& peer, std::uint32_t lane);
   [[nodiscard]] bool is_link(ConnId conn) const { return links_.contains(conn); }
   [[nodiscard]] bool is_open(ConnId conn) const;
   [[nodiscard]] bool leads_to_origin(ConnId conn) const;
@@ -48,7 +49,11 @@ class Links {
   /// Who was noted since the last call.
   [[nodiscard]] std::vector<NodeAddress> take_overdue() { return std::exchange(overdue_, {}); }
   /// Marks the connection as made. The caller then says hello on it.
-  void handle_connected(ConnId conn);
+  void handle_connected(Instant now, ConnId conn);
+  /// How long to wait for a peer that is dialled: `least`, or twice what connections took of late (the median of the
+  /// last five peers, of three at least), at most 8 s. Where many nodes share a host's processors, all of them take
+  /// long.
+  [[nodiscard]] Duration dial_patience(Duration least) const;
   void handle_closed(ConnId conn) { links_.erase(conn); }
   void close(ConnId conn);
   /// Closes the connections for which `wanted` is false.
@@ -68,6 +73,7 @@ class Links {
     std::string host;
     std::uint16_t port = 0;
     bool open = false;
+    Instant dialled_at{};
   };
 
   ConnIds& ids_;
@@ -76,6 +82,7 @@ class Links {
   std::uint16_t origin_port_ = 0;
   std::map<ConnId, Link> links_;
   std::vector<NodeAddress> overdue_;
+  std::vector<std::pair<PeerId, Duration>> handshakes_;  // what connections took of late, one of each peer
 };
 
 }  // namespace weightcast

@@ -21,6 +21,9 @@ constexpr double kChunksPatience = 4;
 constexpr int kOnlyParentPatience = 20;
 // However slow the plan says that a parent is.
 constexpr Duration kPatienceMax = std::chrono::hours(1);
+// Of a node that is late: a beat takes as many turns of a parent and of this node.
+constexpr int kLatePatience = 4;
+constexpr Duration kAllowanceMax = std::chrono::seconds(4);
 // Where the plan says nothing: the largest chunk at 1 Mbit/s takes half of it.
 constexpr Duration kUnknownPatienceMax = std::chrono::minutes(1);
 
@@ -122,8 +125,10 @@ Duration ParentMonitor::patience(const Edge& edge) const {
     const Duration chunks = from_seconds(kChunksPatience * edge.chunk_bytes / expected_bytes_per_s_);
     patience = std::max(timeouts_->parent_silence, std::min(chunks, kPatienceMax));
   }
-  return edge.only_parent ? kOnlyParentPatience * patience : patience;
+  return (edge.only_parent ? kOnlyParentPatience * patience : patience) + allowance(edge.late);
 }
+
+Duration ParentMonitor::allowance(Duration late) { return std::min(kLatePatience * late, kAllowanceMax); }
 
 Duration ParentMonitor::starvation_time(const Edge& edge, Duration least, std::uint32_t streams) const {
   if (predicted_bytes_per_s_ <= 0) return least;
@@ -132,7 +137,8 @@ Duration ParentMonitor::starvation_time(const Edge& edge, Duration least, std::u
 }
 
 ParentMonitor::Verdict ParentMonitor::judge(Instant now, const Edge& edge) {
-  if (edge.missing && chunks_beside_ >= chunks_beside_max_ && now - heard_at_ >= timeouts_->parent_silence) {
+  const Duration stall = timeouts_->parent_silence + allowance(edge.late);
+  if (edge.missing && chunks_beside_ >= chunks_beside_max_ && now - heard_at_ >= stall) {
     chunks_beside_max_ = std::min(2 * chunks_beside_max_, kChunksBesideMax);
     chunks_beside_ = 0;
     return Verdict::kStalled;
@@ -184,7 +190,9 @@ Instant ParentMonitor::deadline(const Edge& edge) const {
   earliest.consider(parent_heard_at_ + patience(edge));
   if (is_judged(edge)) earliest.consider(quarter_start_ + window(edge) / kQuarters);
   if (edge.missing && !edge.only_parent) earliest.consider(fed_at_ + starvation_time(edge, timeouts_->starvation));
-  if (edge.missing && chunks_beside_ >= chunks_beside_max_) earliest.consider(heard_at_ + timeouts_->parent_silence);
+  if (edge.missing && chunks_beside_ >= chunks_beside_max_) {
+    earliest.consider(heard_at_ + timeouts_->parent_silence + allowance(edge.late));
+  }
   return *earliest.first();
 }
 

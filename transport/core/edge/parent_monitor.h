@@ -34,7 +34,8 @@ namespace weightcast {
 ///                is expected, and no parent is SLOW.
 /// patience       Timeouts::parent_silence, or the time of 4 chunks at the expected rate. Without a prediction each
 ///                further SILENT parent doubles it, up to a minute, because a chunk may take longer on all their links.
-///                A window of chunks without a pause halves it.
+///                A window of chunks without a pause halves it. Where this node is late itself, allowance() is added,
+///                also for STALLED.
 ///
 /// The 16 chunks of STALLED double with each STALLED in a row, so that a stream which is much slower than the others
 /// brings its chunks in the end.
@@ -53,7 +54,12 @@ class ParentMonitor {
     bool open = false;         ///< the payload is still being made
     bool only_parent = false;  ///< there is no other ancestor
     std::uint32_t chunk_bytes = 0;
+    Duration late{};  ///< by which this node's own deadlines were met too late, lately
   };
+
+  /// What is added to the patience of a node that is late itself: what it waits for may be here, and unread, and its
+  /// parents may share its processors.
+  [[nodiscard]] static Duration allowance(Duration late);
 
   /// What is said to the origin by a child that gets nothing.
   struct Starvation {

@@ -34,12 +34,12 @@ std::string reason_of(const Error& why, const NodeAddress& peer) {
 
 }  // namespace
 
-void PeerDials::handle_probe(Instant now, const wire::Probe& probe) {
+void PeerDials::handle_probe(Instant now, const wire::Probe& probe, Duration patience) {
   if (!is_port(probe.address().port()) || probes_.size() >= kProbesMax) return;
   const ConnId conn = ids_.next();
   const NodeAddress peer{PeerId{probe.peer_id()}, probe.name().substr(0, kNameBytesMax), probe.address().host(),
                          static_cast<std::uint16_t>(probe.address().port())};
-  probes_[conn] = {peer, now + timeouts_.dial};
+  probes_[conn] = {peer, now + patience};
   actions_.push(action::Connect{conn, peer.host, peer.port});
 }
 

@@ -22,7 +22,7 @@ WorkerCore::WorkerCore(WorkerConfig config)
       held_(config_, holdings_, uploads_),
       origin_(config_, conn_ids_, actions_),
       intake_(config_, origin_, links_, held_, uploads_, actions_),
-      dials_(timeouts_, conn_ids_, origin_, actions_),
+      dials_(conn_ids_, origin_, actions_),
       run_(config_.run) {
   links_.set_origin(config_.origin_host, config_.origin_port);
 }
@@ -62,7 +62,7 @@ void WorkerCore::handle_connected(Instant now, ConnId conn, const std::optional<
   }
   if (!links_.is_link(conn)) return;
   dials_.handle_made(links_.peer_of(conn).id);
-  links_.handle_connected(conn);
+  links_.handle_connected(now, conn);
   say_hello(conn);
   intake_.handle_open(now, conn);
 }
@@ -147,7 +147,8 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
   }
   if (!admit_message(now, conn)) return;
   if (message.has_join()) {
-    return refuse(conn, fail(Errc::kNotAllowed, Op::kJoin, "this node is a worker; give --origin the address of the origin"));
+    return refuse(conn,
+                  fail(Errc::kNotAllowed, Op::kJoin, "this node is a worker; give --origin the address of the origin"));
   }
   handle_child_message(now, conn, message, "Hello");
 }
@@ -176,7 +177,7 @@ void WorkerCore::handle_origin_message(Instant now, const wire::Message& message
       if (message.revocations().list().size() > kRevocationsBytesMax) return;
       actions_.push(action::TakeRevocations{message.revocations().list()});
       return;
-    case Kind::kProbe: return dials_.handle_probe(now, message.probe());
+    case Kind::kProbe: return dials_.handle_probe(now, message.probe(), links_.dial_patience(timeouts_.dial));
     case Kind::kRateProbe: return handle_rate_probe(now, message.rate_probe());
     case Kind::kBye: return origin_.handle_bye(message.bye());
     default: return;  // a newer origin may say more

@@ -61,7 +61,7 @@ struct DownloadTest : testing::Test {
     const std::size_t from = dialled.size();
     (void)actions();
     for (std::size_t i = from; i < dialled.size(); ++i) {
-      links.handle_connected(dialled[i].conn);
+      links.handle_connected(now, dialled[i].conn);
       download.handle_open(now, dialled[i].conn);
     }
   }

@@ -83,7 +83,7 @@ TEST_F(DownloadTest, ParentThatCannotBeDialledIsLeftForOneThatIsDialledBesideIt)
     ASSERT_EQ(dialled.size(), 2u);
     EXPECT_EQ(now - began, timeouts.dial_beside);
     EXPECT_TRUE(download.uses(parent)) << "it may answer yet";
-    links.handle_connected(dialled[1].conn);
+    links.handle_connected(now, dialled[1].conn);
   }
   EXPECT_EQ(now - began, timeouts.dial);
   EXPECT_LE(timeouts.dial, 1300ms);
@@ -92,6 +92,84 @@ TEST_F(DownloadTest, ParentThatCannotBeDialledIsLeftForOneThatIsDialledBesideIt)
   EXPECT_EQ(asked[0].conn, dialled[1].conn) << "at once: it is there";
   EXPECT_EQ(dialled.size(), 2u);
   EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_NOT_AVAILABLE)) << "nobody complains of a slow link";
+}
+
+TEST_F(DownloadTest, PatienceWithADialFollowsWhatConnectionsTakeHere) {
+  const auto connect = [&](std::uint32_t peer, Duration takes) {
+    const ConnId conn = links.open(now, {PeerId{peer}, "", "host", static_cast<std::uint16_t>(1000 + peer)}, 0);
+    now += takes;
+    links.handle_connected(now, conn);
+  };
+  connect(9, 2s);
+  connect(10, 2s);
+  EXPECT_EQ(links.dial_patience(timeouts.dial), timeouts.dial) << "two may be of those that lie";
+  connect(11, 2s);
+  EXPECT_EQ(links.dial_patience(timeouts.dial), 4s);
+  ASSERT_TRUE(download.assign(now, kSelf, assignment(1, {{2, 0}})).has_value());
+  download.handle_storage_ready(now);
+  (void)actions();
+  const Instant began = now;
+  std::vector<Duration> dials_after;
+  while (download.uses(conn_to(2))) {
+    now = std::max(now, *download.poll_deadline());
+    const std::size_t before = dialled.size();
+    download.handle_timeout(now);
+    (void)actions();
+    if (dialled.size() > before) dials_after.push_back(now - began);
+  }
+  EXPECT_EQ(now - began, 4s);
+  EXPECT_THAT(dials_after, ElementsAre(3500ms)) << "the next ancestor is dialled beside it";
+  for (std::uint32_t peer = 12; peer < 15; ++peer) connect(peer, 20ms);
+  EXPECT_EQ(links.dial_patience(timeouts.dial), timeouts.dial);
+  for (int i = 0; i < 9; ++i) connect(20, 60s);
+  EXPECT_EQ(links.dial_patience(timeouts.dial), timeouts.dial) << "one peer, whatever it does";
+  for (std::uint32_t peer = 21; peer < 24; ++peer) connect(peer, 60s);
+  EXPECT_EQ(links.dial_patience(timeouts.dial), 8s) << "of an outage";
+}
+
+TEST_F(DownloadTest, NodeWhoseOwnTimersAreLateLeavesNobodyForAnswersThatAreLateToo) {
+  const auto silence = [&](Duration late) {
+    Download busy(timeouts, 1, holding, links, queue);
+    EXPECT_TRUE(busy.assign(now, kSelf, assignment(1, {{2, 0}})).has_value());
+    busy.handle_storage_ready(now);
+    open_all();
+    busy.handle_open(now, conn_to(2));
+    const Instant asked = now;
+    while (busy.uses(conn_to(2))) {
+      now = std::max(now, *busy.poll_deadline() + late);
+      busy.handle_timeout(now);
+    }
+    return now - asked;
+  };
+  EXPECT_EQ(silence(0ms), timeouts.parent_silence);
+  const Duration of_late = silence(200ms), patience = timeouts.parent_silence + 4 * 200ms;
+  EXPECT_GE(of_late, patience);
+  EXPECT_LE(of_late, patience + 200ms);
+}
+
+TEST_F(DownloadTest, PatienceThatBecameShorterIsNoLatenessOfThisNode) {
+  const auto connect = [&](std::uint32_t peer, Duration takes) {
+    const ConnId conn = links.open(now, {PeerId{peer}, "", "host", static_cast<std::uint16_t>(1000 + peer)}, 0);
+    now += takes;
+    links.handle_connected(now, conn);
+  };
+  for (std::uint32_t peer = 9; peer < 12; ++peer) connect(peer, 2s);
+  ASSERT_TRUE(download.assign(now, kSelf, assignment(1, {{2, 4, 0}})).has_value());
+  download.handle_storage_ready(now);
+  for (const Instant until = now + 3s; *download.poll_deadline() < until;) {
+    now = std::max(now, *download.poll_deadline());
+    download.handle_timeout(now);
+  }
+  for (std::uint32_t peer = 12; peer < 15; ++peer) connect(peer, 0s);
+  ASSERT_TRUE(download.assign(now, kSelf, assignment(2, {{2, 4, 0}})).has_value());
+  download.handle_timeout(now);
+  open_all();
+  const Instant asked = now;
+  while (download.uses(conn_to(4))) {
+    now = std::max(now, *download.poll_deadline());
+    download.handle_timeout(now);
+  }
+  EXPECT_EQ(now - asked, timeouts.parent_silence);
 }
 
 TEST_F(DownloadTest, WhereAllDialsTakeLongTheFirstThatIsMadeIsUsedAndNoneIsGivenUp) {
@@ -110,7 +188,7 @@ TEST_F(DownloadTest, WhereAllDialsTakeLongTheFirstThatIsMadeIsUsedAndNoneIsGiven
       const auto [conn, at] = *made++;
       if (at > now) continue;
       made_at.erase(conn);
-      links.handle_connected(conn);
+      links.handle_connected(now, conn);
       download.handle_open(now, conn);
     }
     download.handle_timeout(now);
@@ -161,7 +239,7 @@ TEST_F(DownloadTest, ChildThatGetsNothingSaysSoAndStaysWhetherOrNotItIsConnected
   EXPECT_EQ(faults[0].starving, 1000ms);
   open_all();
   for (const action::Connect& connect : dialled) {
-    links.handle_connected(connect.conn);
+    links.handle_connected(now, connect.conn);
     download.handle_open(now, connect.conn);
   }
   download.handle_storage_ready(now);

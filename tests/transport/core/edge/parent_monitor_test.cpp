@@ -100,6 +100,16 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"UpToDate for as long as 4 chunks take", 0.2, 0, true, false, false, 20100ms, Verdict::kStarved},
         Row{"UpToDate for ever, from the only parent", 40, 0, true, false, true, 60s, Verdict::kFine}));
 
+TEST_F(ParentMonitorTest, NodeThatIsLateItselfHasFourTimesThatPatienceMoreAndFourSecondsAtMost) {
+  edge.late = 300ms;
+  EXPECT_EQ(feed(0, 2199ms), Verdict::kFine);
+  EXPECT_EQ(feed(0, 1ms), Verdict::kSilent);
+  edge.late = 10s;
+  monitor.handle_asked(now);
+  EXPECT_EQ(feed(0, 4999ms), Verdict::kFine);
+  EXPECT_EQ(feed(0, 1ms), Verdict::kSilent);
+}
+
 TEST_F(ParentMonitorTest, StreamIsStalledAfterASecondOfSilenceAndSixteenChunksBesideIt) {
   edge.only_parent = true;  // else it is SILENT by then
   for (int i = 0; i < 15; ++i) monitor.handle_chunk_beside(now, true);
