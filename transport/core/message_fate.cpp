@@ -18,8 +18,8 @@ bool is_read(Speaker speaker, Kind kind) {
     case Kind::kInstallFailed:
     case Kind::kParentFault:
     case Kind::kLeave:
-    case Kind::kProbed:
     case Kind::kRateProbed: return speaker == Speaker::kMember;
+    case Kind::kProbed: return speaker == Speaker::kMember || speaker == Speaker::kOrigin;
     case Kind::kSubscribe:
     case Kind::kUnsubscribe:
     case Kind::kChunkDamaged:

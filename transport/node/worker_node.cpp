@@ -192,7 +192,8 @@ local::StatusReply WorkerNode::status() {
   self.downlink_bytes_per_s = config_.downlink.bytes_per_s;
   self.bytes_received = core_->bytes_received();
   self.bytes_sent = driver_->chunk_bytes_sent();
-  self.last_error = cut_text(core_->last_error(), kReasonBytesMax);
+  const std::string& trouble = core_->last_error().empty() ? core_->dials().undialled() : core_->last_error();
+  self.last_error = cut_text(trouble, kReasonBytesMax);
   if (core_->joined()) self.protocol = core_->protocol();
   describe_self(self);
   self.keys_expire_unix_s = static_cast<std::uint64_t>(config_.keys_expire_unix_s);

@@ -181,6 +181,7 @@ void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heart
   wire::Message ack;
   ack.mutable_heartbeat_ack();
   actions_.push(action::Send{member.conn, std::move(ack)});
+  reachability_.tell(member);
   send_revocations(member, beat.revocations());
   rates_.handle_sent(now, uploads_.bytes_sent());
   uploads_.set_uplink(rates_.planned_origin_uplink());

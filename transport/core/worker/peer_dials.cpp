@@ -71,6 +71,22 @@ void PeerDials::handle_failed(const NodeAddress& peer, const Error& why) {
 
 void PeerDials::handle_overdue(const NodeAddress& peer) { note_failed(peer, std::string(kTimedOut), false); }
 
+void PeerDials::handle_undialled(std::string_view who) {
+  std::string said;
+  if (!who.empty()) {
+    said = fmt::format(
+        "{}; it receives from those whom it dials, and feeds fewer or none; let that port through this host's "
+        "firewall, or "
+        "--listen 0.0.0.0 in place of loopback",
+        printable(cut_text(who, kReasonBytesMax)));
+  }
+  if (said == undialled_) return;
+  // Who lies of it again and again fills no log.
+  actions_.push(action::caused_by(
+      "origin", said.empty() ? action::info("others can dial this worker again") : action::warning(said)));
+  undialled_ = std::move(said);
+}
+
 void PeerDials::note_failed(const NodeAddress& peer, std::string why, bool was_asked) {
   const auto known = unreached_.find(peer.id);
   const bool is_news = known == unreached_.end() || known->second.peer != peer || known->second.why != why;

@@ -168,6 +168,7 @@ void WorkerCore::handle_origin_message(Instant now, const wire::Message& message
       handle_run(RunId{message.joined().run_id()});
       take_protocol(origin_.conn(), message.joined().protocol());
       return origin_.handle_joined(now, message.joined());
+    case Kind::kProbed: return dials_.handle_undialled(message.probed().reached() ? "" : message.probed().reason());
     case Kind::kNewRun: return handle_new_run(RunId{message.new_run().run_id()});
     case Kind::kAnnounce: return intake_.handle_announce(now, message.announce());
     case Kind::kAssignment: return intake_.handle_assignment(now, message.assignment());

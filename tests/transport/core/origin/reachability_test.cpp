@@ -68,6 +68,31 @@ TEST_F(ReachabilityTest, EdgeThatCannotBeDialledIsNamedAndNotPlannedUntilADialSu
   EXPECT_EQ(parent_of("b"), member("a").id);
 }
 
+TEST_F(ReachabilityTest, WhoCannotBeDialledIsToldByWhomAndWhy) {
+  join_all({"a", "b", "c", "d"});
+  const auto told = [&](const std::string& name) {
+    wire::Message beat;
+    beat.mutable_heartbeat();
+    tell(name, beat);
+    const auto heard = heard_by(name, Kind::kProbed);
+    return heard.empty()                     ? std::string("nothing")
+           : heard.back().probed().reached() ? ""
+                                             : heard.back().probed().reason();
+  };
+  EXPECT_EQ(told("a"), "nothing");
+  cannot_reach("b", "a");
+  EXPECT_EQ(told("a"), "b cannot dial it at a:1: timed out");
+  EXPECT_EQ(told("b"), "nothing");
+  cannot_reach("c", "a");
+  cannot_reach("d", "a");
+  EXPECT_EQ(told("a"), "b, c and 1 more cannot dial it at a:1: timed out");
+  for (const char* name : {"b", "c", "d"}) reaches(name, "a");
+  EXPECT_EQ(told("a"), "");
+  join("e");
+  answer_probes(false);
+  EXPECT_THAT(told("e"), testing::StartsWith("the origin cannot dial it at e:1: "));
+}
+
 TEST_F(ReachabilityTest, WhoCannotBeDialledPaysForTheLineThatSaysSo) {
   join("a");
   answer_probes(false);

@@ -115,6 +115,23 @@ TEST_F(PeerDialsTest, AskedForADialItAnswersInTimeAndAgainWhenTheReasonIsKnown) 
   EXPECT_THAT(warnings, testing::SizeIs(3)) << "but logs what is new alone";
 }
 
+TEST_F(PeerDialsTest, ThatOthersCannotDialThisWorkerIsKnownToItself) {
+  const auto hear = [&](const std::string& who) {
+    wire::Message probed;
+    probed.mutable_probed()->set_reached(who.empty());
+    probed.mutable_probed()->set_reason(who);
+    tell(probed);
+  };
+  hear("");
+  for (int i = 0; i < 3; ++i) hear("the origin cannot dial it at [::1]:70: connection refused");
+  ASSERT_THAT(warnings,
+              ElementsAre(testing::StartsWith("the origin cannot dial it at [::1]:70: connection refused; ")));
+  EXPECT_EQ(worker.dials().undialled(), warnings[0]);
+  EXPECT_THAT(warnings[0], HasSubstr("let that port through this host's firewall, or --listen 0.0.0.0"));
+  hear("");
+  EXPECT_EQ(worker.dials().undialled(), "");
+}
+
 TEST_F(PeerDialsTest, AfterItJoinedAgainItSaysEverythingAnew) {
   announce(1);
   fail_dial(dialled_to("10.0.0.4"), Errc::kIo, "to 10.0.0.4:700: Connection refused");

@@ -1,9 +1,11 @@
 #include "transport/core/origin/members/reachability.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "base/settings/endpoint.h"
 #include "base/text.h"
@@ -19,6 +21,8 @@ constexpr Duration kAnswerWithin = std::chrono::seconds(15);
 // How many of those whom others cannot dial a new worker is asked to try.
 constexpr std::size_t kAskedOfNewcomer = 16;
 constexpr std::size_t kWhyBytesMax = 200;
+// Of those who cannot dial a member.
+constexpr std::size_t kNamedMax = 2;
 
 std::string address_of(const Member& member) { return Endpoint{member.host, member.port}.to_string(); }
 
@@ -39,6 +43,7 @@ void erase_of(std::map<PeerId, std::set<PeerId>>& sets, PeerId key, PeerId value
 void Reachability::handle_joined(Instant now, Member& member) {
   member.unreachable = false;
   member.cannot_dial.clear();
+  told_.erase(member.id);
   forget_seen(member.id);
   // What was dialled before was where it has been.
   std::erase_if(probes_, [&](const auto& probe) {
@@ -254,6 +259,38 @@ void Reachability::handle_timeout(Instant now) {
   ask_on(now);
 }
 
+void Reachability::tell(const Member& member) {
+  std::string who = undialled(member);
+  std::string& told = told_[member.id];
+  if (who == told) return;
+  told = std::move(who);
+  wire::Message message;
+  message.mutable_probed()->set_peer_id(member.id.value);
+  message.mutable_probed()->set_reached(told.empty());
+  message.mutable_probed()->set_reason(std::string(cut_text(told, kReasonBytesMax)));
+  actions_.push(action::Send{member.conn, std::move(message)});
+}
+
+std::string Reachability::undialled(const Member& target) const {
+  std::vector<std::string> who;
+  std::string why;
+  if (target.unreachable && !target.cannot_dial.empty()) {
+    who.emplace_back("the origin");
+    why = target.cannot_dial;
+  }
+  const auto others = not_reached_by_.find(target.id);
+  for (const PeerId id : others == not_reached_by_.end() ? std::set<PeerId>() : others->second) {
+    const Member* dialler = members_.find(id);
+    if (dialler == nullptr) continue;
+    who.push_back(dialler->name);
+    if (why.empty()) why = dialler->cannot_reach.at(target.id).why;
+  }
+  if (who.empty()) return "";
+  std::string names = fmt::format("{}", fmt::join(who.begin(), who.begin() + std::min(who.size(), kNamedMax), ", "));
+  if (who.size() > kNamedMax) names += fmt::format(" and {} more", who.size() - kNamedMax);
+  return fmt::format("{} cannot dial it at {}: {}", names, address_of(target), why);
+}
+
 std::optional<Instant> Reachability::poll_deadline() const {
   EarliestDeadline earliest;
   for (const auto& [pair, until] : asked_) earliest.consider(until);
@@ -297,6 +334,7 @@ void Reachability::forget_lost() {
     }
   }
   std::erase_if(not_reached_by_, [](const auto& entry) { return entry.second.empty(); });
+  std::erase_if(told_, [&](const auto& told) { return !is_known(told.first); });
 }
 
 }  // namespace weightcast

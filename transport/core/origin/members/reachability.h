@@ -49,10 +49,15 @@ class Reachability {
   [[nodiscard]] bool handle_probed(Instant now, Member& dialler, const wire::Probed& probed);
   void handle_timeout(Instant now);
   [[nodiscard]] std::optional<Instant> poll_deadline() const;
+  /// Tells a member who cannot dial it, if that has changed.
+  void tell(const Member& member);
   /// Keeps nothing of members that are known no more.
   void forget_lost();
 
  private:
+  /// "the origin, w-2 and 3 more cannot dial it at 10.0.0.5:7402: timed out"; "" where nobody says so.
+  [[nodiscard]] std::string undialled(const Member& target) const;
+
   using Pair = std::pair<PeerId, PeerId>;  // who dials, and whom
   struct Examination {
     PeerId member{};
@@ -88,6 +93,7 @@ class Reachability {
   std::map<PeerId, std::set<PeerId>> reached_by_;      // by who was dialled
   std::map<PeerId, std::set<PeerId>> reaches_;         // the same by who dialled
   std::map<PeerId, std::set<PeerId>> not_reached_by_;  // by who was dialled: the others' Member::cannot_reach
+  std::map<PeerId, std::string> told_;                 // undialled(), as a member was told
 };
 
 }  // namespace weightcast
