@@ -212,6 +212,40 @@ class Memory(DaemonTest):
         self.assertIn("deleted", why)
 
 
+class OnDisk(DaemonTest):
+    origin_flags = ("--versions-in", "disk")
+    worker_flags = ("--versions-in", "disk")
+
+    def publish(self):
+        with weightcast.Publisher(self.origin.state) as publisher:
+            version = publisher.publish({"weight": array.array("f", range(1 << 16))})
+        eventually(lambda: self.worker.node()["version"] == version)
+        return version
+
+    def delete(self, daemon, folder):
+        shutil.rmtree(pathlib.Path(daemon.state) / folder)
+        eventually(lambda: (pathlib.Path(daemon.state) / folder).is_dir())
+        eventually(lambda: run("ready", "--state", daemon.state, "--timeout", "5").returncode == 0)
+        self.assertIn("somebody had deleted", daemon.node()["versions_in_why"])
+
+    def test_folders_that_somebody_deletes_come_back(self):
+        version = self.publish()
+        for folder in ("versions", "records", "incoming"):
+            self.delete(self.worker, folder)
+            eventually(lambda: self.worker.node()["version"] == version)
+            self.assertTrue((pathlib.Path(self.worker.state) / "current" / "model.safetensors").exists())
+        self.delete(self.origin, "versions")
+        self.assertEqual(self.publish(), version + 1)
+        for daemon in (self.origin, self.worker):
+            self.assertIsNone(daemon.process.poll())
+
+    def test_a_state_directory_that_is_deleted_as_a_whole_stays_so(self):
+        self.publish()
+        shutil.rmtree(self.worker.state)
+        time.sleep(2.5)
+        self.assertFalse(pathlib.Path(self.worker.state).exists())
+
+
 class FullDisk(DaemonTest):
     """An origin with versions in memory, whose state lies on a small file system: a mount in a namespace of its own."""
 

@@ -11,6 +11,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <functional>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -26,6 +28,7 @@
 #include "proto/limits.h"
 #include "proto/names.h"
 #include "transport/core/peer_check.h"
+#include "transport/io/jobs.h"
 #include "transport/io/log.h"
 #include "transport/io/net/socket.h"
 #include "transport/io/net/socket_network.h"
@@ -210,25 +213,36 @@ Status make_state_directory(FileSystem& files, const std::filesystem::path& stat
   return restrict_directory(state, group);
 }
 
-/// Notices that somebody has deleted the directory in memory under the running daemon.
+/// Looks each second whether somebody has deleted what versions lie in. Not on the loop's thread, which a disk that
+/// hangs is not to hold up. It counts when it was gone twice: a node that is opened anew makes it.
 class DeletionWatch {
  public:
-  DeletionWatch(EventLoop& loop, const VersionsPlace& places, std::function<void()> deleted)
-      : loop_(loop), places_(places), deleted_(std::move(deleted)), timer_(loop, [this] { look(); }) {
+  /// `look` says what is gone, or "", on another thread.
+  DeletionWatch(EventLoop& loop, std::function<std::filesystem::path()> look,
+                std::function<void(const std::filesystem::path&)> deleted)
+      : loop_(loop), look_(std::move(look)), deleted_(std::move(deleted)), jobs_(loop), timer_(loop, [this] {
+          begin();
+        }) {
     timer_.arm(loop_.now() + kInterval);
   }
 
  private:
-  static constexpr Duration kInterval = std::chrono::seconds(1);
+  static constexpr Duration kInterval = std::chrono::milliseconds(500);
 
-  void look() {
-    if (places_.is_deleted()) deleted_();
+  void begin() {
+    jobs_.run([this] { found_ = look_(); }, [this] { end(); });
+  }
+  void end() {
+    if (!found_.empty() && found_ == before_) deleted_(found_);
+    before_ = found_;
     timer_.arm(loop_.now() + kInterval);
   }
 
   EventLoop& loop_;
-  const VersionsPlace& places_;
-  const std::function<void()> deleted_;
+  const std::function<std::filesystem::path()> look_;
+  const std::function<void(const std::filesystem::path&)> deleted_;
+  std::filesystem::path found_, before_;
+  Jobs jobs_;
   Timer timer_;
 };
 
@@ -340,7 +354,7 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
   environment.check_room = [&places](std::uint64_t bytes, std::uint32_t copies) {
     return places.check_room(bytes, copies);
   };
-  bool deleted = false;  // once: the versions in memory
+  bool deleted = false;  // once: what versions lie in
   const auto open = [&]() -> Result<std::unique_ptr<Node>> {
     WC_ASSIGN(std::optional<StorePlace> place, places.at_start());
     environment.choose_place = nullptr;
@@ -357,10 +371,13 @@ Status run_daemon(DaemonConfig config, OpenArchive open_archive, const std::func
   if (config.place.memory_directory.empty()) places.give_up_memory();
   const ExpiryWarning expiry_warning(loop, tls);
   const HeapTrimmer heap_trimmer(loop);
-  const DeletionWatch deletion_watch(loop, places, [&] {
+  const auto look_for_deletion = [&places, &files, state = config.state,
+                                  memory = memory_directory_of(config.memory_dir, config.state)] {
+    return places.is_deleted() ? memory : deleted_folder(files, state);
+  };
+  const DeletionWatch deletion_watch(loop, look_for_deletion, [&](const std::filesystem::path& gone) {
     if (stopping || reopening) return;
-    log_error("somebody has deleted the versions in {}; beginning anew with what the disk has",
-              memory_directory_of(config.memory_dir, config.state).native());
+    log_error("somebody has deleted {}; beginning anew with what the disk has", gone.native());
     deleted = reopening = true;
     loop.stop();
   });

@@ -185,6 +185,22 @@ bool VersionsPlace::is_deleted() const {
   return held_ && !held_->is_there();
 }
 
+fs::path deleted_folder(FileSystem& files, const fs::path& state) {
+  // A disk that does not say is none from which something was deleted.
+  const auto is_gone = [&](const fs::path& path) {
+    const Result<FileInfo> info = files.info(path);
+    return !info.has_value() && info.error().code == Errc::kNotFound;
+  };
+  const Result<fs::path> root = StoreLayout::versions_root_of(files, state);
+  if (!root.has_value() || is_gone(state)) return {};
+  const StoreLayout on_disk(files, state);
+  const StoreLayout layout = *root == state ? on_disk : on_disk.in_memory_at(*root);
+  for (fs::path folder : {layout.versions(), layout.records(), layout.incoming(), layout.patches(), layout.trash()}) {
+    if (is_gone(folder)) return folder;
+  }
+  return {};
+}
+
 void VersionsPlace::give_up_memory() const {
   const std::lock_guard guard(mutex_);
   if (held_) return std::exchange(held_, std::nullopt)->remove();

@@ -107,6 +107,10 @@ class VersionsPlace {
   mutable std::optional<MemoryDirectory> held_;  ///< guarded by mutex_
 };
 
+/// One of the folders that a store in `state` works in and that somebody has deleted under it; "" while all are there,
+/// or all of `state` is gone: who deletes that wants no node any more. Blocks.
+[[nodiscard]] std::filesystem::path deleted_folder(FileSystem& files, const std::filesystem::path& state);
+
 /// Bytes that this process has caused to be written to disks: write_bytes of /proc/self/io. 0 where that is not told.
 [[nodiscard]] std::uint64_t disk_bytes_written();
 
