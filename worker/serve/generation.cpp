@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/entropy.h"
 #include "base/json_text.h"
 #include "base/steady_clock.h"
 #include "base/text.h"
+#include "trainer/tasks/trajectory/trajectory.h"
 
 namespace weightcast {
 namespace {
@@ -413,6 +415,11 @@ void Generation::finish_trajectories() {
       const Result<Score> score = of.model_.task->score(of.call_.metadata[choice.prompt], choice.text);
       if (!score.has_value()) {
         job->responder.send(http_error(500, "a reward: " + score.error().detail));
+        return;
+      }
+      if (!(std::fabs(score->reward) <= TrajectoryRules::kRewardMax)) {
+        job->responder.send(http_error(500, fmt::format("a reward: it is {}, and at most {} in size counts",
+                                                        score->reward, TrajectoryRules::kRewardMax)));
         return;
       }
       // As for an environment of one turn: the last action has it.

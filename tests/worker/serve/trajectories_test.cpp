@@ -19,6 +19,7 @@ class BytesTask final : public Task {
   Result<Prompt> prompt(std::uint64_t) const override { return Prompt{}; }
   Result<Score> score(const Metadata& metadata, std::string_view response) const override {
     WC_ASSIGN(const std::string right, metadata_value(metadata, "right"));
+    if (right == "beyond measure") return Score{1e300, true};
     return Score{static_cast<double>(response.size()), right == "yes"};
   }
 };
@@ -77,6 +78,15 @@ TEST_F(TrajectoriesTest, ComputesRewardsOfTrajectoriesByItsTask) {
   }
   EXPECT_EQ(answer["absent"].size(), 1u);
   EXPECT_TRUE(answer["absent"].contains("values"));
+}
+
+TEST_F(TrajectoriesTest, GivesNoRewardThatALearnerWouldRefuse) {
+  task_ = std::make_shared<BytesTask>();
+  serve(kLimit);
+  const HttpResponse answer =
+      call("/v1/rl/trajectories", R"({"prompts": [[1]], "max_tokens": 1, "metadata": [{"right": "beyond measure"}]})");
+  EXPECT_EQ(answer.status, 500u);
+  EXPECT_THAT(answer.body, HasSubstr("a reward: it is 1e+300, and at most 1000000 in size counts"));
 }
 
 TEST_F(TrajectoriesTest, SaysWhyTrajectoriesHaveNoRewards) {
