@@ -94,7 +94,7 @@ class Fleet:
         trust = {"keys": self.keys_of(name)} if self.keys else {"name": name}
         self.start(name, "weightcast-engine", "run", *self.sets(
             state_dir=self.directory / name, learner=self.addresses["learner"],
-            spool_dir=self.directory / f"{name}-spool", **trust, **self.settings["worker"]))
+            http_dir=self.directory / f"{name}-http", **trust, **self.settings["worker"]))
 
     def start_workers(self, names, *flags):
         """Each with its daemon, which gets the flags."""

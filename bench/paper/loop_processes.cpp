@@ -52,7 +52,7 @@ Status LoopProcesses::start_workers(const std::string& learner, std::span<const 
     std::vector<Setting> all = {{"learner", learner},
                                 {"keys", (scratch_.path() / "keys" / "workers" / (name + ".pem")).string()},
                                 {"state_dir", fleet_->state(worker + 1).string()},
-                                {"spool_dir", (scratch_.path() / (name + "-spool")).string()}};
+                                {"http_dir", (scratch_.path() / (name + "-http")).string()}};
     all.insert(all.end(), settings.begin(), settings.end());
     for (const Setting& setting : all) spec.argv.push_back(flag_of(setting));
     spec.log_path = log_path(worker);

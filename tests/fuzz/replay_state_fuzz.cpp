@@ -22,11 +22,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string saved = buffer->save(now);
   const Result<ReplayBuffer> again = ReplayBuffer::restore(options, replay_rules(), saved, now);
   WC_CHECK(again.has_value() && again->buffered() == buffer->buffered());
-  buffer->handle_leased_before(now, "w", 3, 4, 2);
-  buffer->handle_held({"w", 4});
+  buffer->lease(now, "w", 3, 4, 2);
   (void)buffer->handle_trajectory(now, rollout("w", 4, "group3", buffer->learner().value));
   (void)buffer->handle_trajectory(now, rollout("w", 5, "group3", buffer->learner().value));
-  if (buffer->leasable(now, "v", 1) == 1) (void)buffer->lease(now, "v", 7, 0, 2);
+  if (buffer->leasable(now, "v", 1) == 1) (void)buffer->lease(now, "v", buffer->take_group(), 0, 2);
   (void)buffer->supply();
   (void)buffer->take_batch(now);
   while (buffer->poll_abort()) continue;

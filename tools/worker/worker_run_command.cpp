@@ -29,8 +29,10 @@ Status run(const RolloutWorkerConfig& config, const ReadSettingsAgain<RolloutWor
                 metrics.write(text);
                 responder.send(metrics_response(text));
               }));
-    WC_TRY(make_directories(files, config.learner.spool));
-    WC_TRY(write_http_address(*port, config.learner.spool));
+    if (!config.http_dir.empty()) {
+      WC_TRY(make_directories(files, config.http_dir));
+      WC_TRY(write_http_address(*port, config.http_dir));
+    }
     say.info("operators look at " + port->url());
   }
   return run_worker(files, config, stop_on_signals(), say, metrics);

@@ -8,6 +8,7 @@
 #include <span>
 #include <thread>
 
+#include "base/digest/content_digest.h"
 #include "base/entropy.h"
 #include "base/json_of.h"
 #include "base/json_text.h"
@@ -30,9 +31,7 @@ constexpr std::size_t kBodiesWaitingMax = 64;
 constexpr std::uint64_t kCallsPerWorkerMax = 16;
 constexpr std::uint64_t kBodiesPerWorkerMax = 2;
 constexpr std::uint64_t kStartsMax = 1'000'000;  // rollouts of one call
-constexpr std::size_t kKeyBytesMax = 255;
-constexpr std::size_t kKeptBytesMax = 16 * kMiB;         // of all answers
-constexpr std::size_t kKeptAnswerBytesMax = 256 * kKiB;  // of one
+constexpr std::uint64_t kRunFileBytesMax = 4096;
 // Of a start or a heartbeat: 40,000 numbers of rollouts. Its tree takes some 16 MiB at most, of one at a time.
 constexpr std::size_t kCallBytesMax = kMiB;
 // Workers that wait for permission to start ask again after so long: a few hundred calls a second, however many ask.
@@ -55,10 +54,30 @@ RolloutBodies bodies_of(const HttpRequest& request, const TrajectoryLimits& limi
   throw Refused{error.code == Errc::kUnsupported ? 415U : error.code == Errc::kTooLarge ? 413U : 400U, error.detail};
 }
 
+/// The id of the run that `path` is of, if that goes on, or else of a new one. Errors: kCorrupt, kNotFound, those of
+/// the files.
+Result<std::string> open_run(FileSystem& files, const std::filesystem::path& path, bool resumed) {
+  if (!resumed) {
+    std::string run = fmt::format("{:016x}", host_entropy());
+    WC_TRY(replace_file(files, path, json_text(Json{{"run", run}}) + "\n", Synced::kBytesAndName));
+    return run;
+  }
+  constexpr std::string_view kMend = "put back the one that was beside the checkpoints, or use another output_dir";
+  Result<std::string> text = read_file(files, path, kRunFileBytesMax);
+  if (!text.has_value() && text.error().code == Errc::kNotFound) {
+    text.error().detail += fmt::format("; it says which run this is: {}", kMend);
+  }
+  WC_TRY(text);
+  const Json json = parse_json(*text);
+  const Json run = json.is_object() ? json.value("run", Json()) : Json();
+  if (run.is_string() && is_run_id(run.get<std::string>())) return run.get<std::string>();
+  return fail(Errc::kCorrupt, Op::kRead, fmt::format("{}: its run is no id; {}", path.native(), kMend));
+}
+
 }  // namespace
 
 RolloutIntake::RolloutIntake(FileSystem& files, Options options, SharedReplayBuffer& buffer)
-    : files_(files), options_(std::move(options)), buffer_(buffer), table_(options_.silence_max), kept_(kKeptBytesMax) {
+    : files_(files), options_(std::move(options)), buffer_(buffer), table_(options_.silence_max) {
   if (options_.sync) sync_.emplace(*options_.sync);
   life_ = fmt::format("{:016x}", host_entropy());
 }
@@ -69,23 +88,12 @@ RolloutIntake::~RolloutIntake() {
 }
 
 Status RolloutIntake::open(RunDescription run, bool resumed) {
-  WC_ASSIGN(leases_, GroupLeases::open(files_, options_.directory / GroupLeases::kFile, resumed));
   run_ = std::move(run);
-  run_.run_id = leases_->run_id();
+  WC_ASSIGN(run_.run_id, open_run(files_, options_.directory / kRunFile, resumed));
   if (!options_.task_data.empty()) {
     run_.task_data_digest = content_digest_of(std::as_bytes(std::span(options_.task_data))).hex();
   }
   run_text_ = write_run_description(run_) + "\n";
-  WC_ASSIGN(journal_, LeaseJournal::open(files_, options_.directory / LeaseJournal::kFile, resumed));
-  const Instant now = steady_now();
-  for (const LeaseJournal::Record& one : journal_->take_found()) {
-    // Of earlier ones the checkpoint says itself which are not over.
-    if (one.group < durable_next_group_) continue;
-    buffer_->handle_leased_before(now, one.worker, one.group, one.first, one.size);
-  }
-  next_group_ = leases_->next();
-  // Their time begins when they can come.
-  expect_restored();
   calls_ = std::make_unique<Queue>(kCallsWaitingMax, kCallsPerWorkerMax);
   bodies_ = std::make_unique<Queue>(kBodiesWaitingMax, kBodiesPerWorkerMax);
   HttpServerOptions options;
@@ -171,23 +179,6 @@ void RolloutIntake::post(Queue& queue, Handler handler, HttpRequest request, Htt
 }
 
 HttpResponse RolloutIntake::take_rollouts(const HttpRequest& request) {
-  const std::string_view key = request.header("Idempotency-Key");
-  if (key.empty()) return judge_rollouts(request);
-  if (key.size() > kKeyBytesMax) throw Refused{400, "Idempotency-Key is too long"};
-  const std::string worker = request.peer ? request.peer->name : "", name(key);
-  const ContentDigest body = content_digest_of(std::as_bytes(std::span(request.body)));
-  if (const KeptAnswers::Kept* kept = kept_.find(worker, name)) {
-    if (kept->body == body) return kept->answer;
-    throw Refused{422, "this Idempotency-Key came with another body before"};
-  }
-  HttpResponse answer = judge_rollouts(request);
-  // What was full the first time may be admitted the next.
-  if (answer.status != 200 || answer.body.size() > kKeptAnswerBytesMax) return answer;
-  kept_.add(worker, name, body, answer);
-  return answer;
-}
-
-HttpResponse RolloutIntake::judge_rollouts(const HttpRequest& request) {
   RolloutBodies bodies = bodies_of(request, options_.limits);
   if (!bodies.run().empty() && bodies.run() != run_.run_id) {
     throw Refused{409, fmt::format("this learner is at run {}", run_.run_id)};
@@ -248,7 +239,6 @@ HttpResponse RolloutIntake::judge_rollouts(const HttpRequest& request) {
     }
     admitted_changed_.notify_all();
   }
-  // After the last rollout: a copy that is begun from now on has all that was admitted.
   const auto buffer = buffer_.lock();
   Json answer = state_of(*buffer);
   answer["verdicts"] = std::move(verdicts);
@@ -271,38 +261,23 @@ HttpResponse RolloutIntake::start_groups(const HttpRequest& request) {
   const std::uint64_t first = call::whole(json, "first_sequence", 0, std::uint64_t{1} << 62);
   if (groups * size > kStartsMax)
     throw Refused{400, fmt::format("{} groups of {} rollouts are too many", groups, size)};
-  Json answer;
-  std::uint64_t granted = 0;
+  const Instant now = steady_now();
+  Json answer, numbers = Json::array(), begin_at_least = Json::array();
   {
-    const Instant now = steady_now();
     const auto buffer = buffer_.lock();
     answer = take_worker_news(*buffer, now, worker, json);
     // A worker's numbers ascend: it has not heard of an answer that gave it these, and will not send them.
     buffer->handle_not_granted(worker, first);
-    // Until its workers have told what they have from before a restart, the learner does not know what is missing.
-    const bool is_wanted = !ended_ && !must_wait(now, json) && answer["active"].get<bool>();
-    if (is_wanted) granted = buffer->leasable(now, worker, groups);
-  }
-  // What follows writes to the disk: the buffer is not locked meanwhile. No other thread leases.
-  const Result<std::vector<std::uint64_t>> numbers = leases_->take(granted);
-  if (!numbers.has_value()) return http_error(503, numbers.error().message());
-  std::vector<LeaseJournal::Record> records;
-  for (std::uint64_t i = 0; i < granted; ++i) records.push_back({(*numbers)[i], first + i * size, size, worker});
-  // Before the worker hears of them.
-  if (const Status written = journal_->append(records, journal_needed_from_); !written.has_value()) {
-    return http_error(503, written.error().message());
-  }
-  Json begin_at_least = Json::array();
-  {
-    const Instant now = steady_now();
-    const auto buffer = buffer_.lock();
-    for (const LeaseJournal::Record& one : records) {
-      begin_at_least.push_back(buffer->lease(now, worker, one.group, one.first, one.size).value);
-      next_group_ = one.group + 1;
+    const bool is_wanted = !ended_ && answer["active"].get<bool>();
+    const std::uint64_t granted = is_wanted ? buffer->leasable(now, worker, groups) : 0;
+    for (std::uint64_t i = 0; i < granted; ++i) {
+      const std::uint64_t number = buffer->take_group();
+      numbers.push_back(number);
+      begin_at_least.push_back(buffer->lease(now, worker, number, first + i * size, size).value);
     }
   }
   answer["groups_begin_at_least"] = std::move(begin_at_least);
-  answer["groups"] = *numbers;
+  answer["groups"] = std::move(numbers);
   std::size_t workers = 0;
   {
     const std::scoped_lock lock(table_mutex_);
@@ -340,39 +315,11 @@ HttpResponse RolloutIntake::take_heartbeat(const HttpRequest& request) {
 }
 
 Json RolloutIntake::state_of(const ReplayBuffer& buffer) const {
-  const std::uint64_t begun = copies_begun_;
   return {{"run", run_.run_id},
           {"life", life_},
-          {"copies_begun", begun},
-          {"copies_durable", options_.writes_checkpoints ? copies_durable_.load() : begun + 1},
           {"version", buffer.learner().value},
           {"oldest_admissible", buffer.oldest_admissible().value},
           {"ended", ended_.load()}};
-}
-
-bool RolloutIntake::knows_this_life(const Json& json) const {
-  const std::string life = call::text(json, "life");
-  return life.empty() || life == life_;
-}
-
-bool RolloutIntake::must_wait(Instant now, const Json& json) const {
-  const std::scoped_lock lock(table_mutex_);
-  return !knows_this_life(json) || table_.awaits(now);
-}
-
-void RolloutIntake::take_held(ReplayBuffer& buffer, const std::string& worker, const Json& json) {
-  const auto found = json.find("held");
-  if (found == json.end()) return;
-  const auto refuse = [] { throw Refused{400, "'held' is no array of arrays of sequence numbers"}; };
-  if (!found->is_array() || found->size() > kStartsMax) refuse();
-  for (const Json& group : *found) {
-    if (!group.is_array() || group.empty() || group.size() > kStartsMax) refuse();
-    for (const Json& one : group) {
-      if (!one.is_number_unsigned()) refuse();
-    }
-    // The first number is that of the group's first rollout.
-    for (std::size_t i = 1; i < group.size(); ++i) buffer.handle_held({worker, group[i].get<std::uint64_t>()});
-  }
 }
 
 Json RolloutIntake::take_worker_news(ReplayBuffer& buffer, Instant now, const std::string& worker, const Json& json) {
@@ -389,12 +336,10 @@ Json RolloutIntake::take_worker_news(ReplayBuffer& buffer, Instant now, const st
   const std::scoped_lock lock(table_mutex_);
   IntakeWorker* row = table_.handle_heard(now, worker);
   if (row == nullptr) throw Refused{503, "too many workers"};
-  if (knows_this_life(json)) table_.handle_told(worker);
   // What a worker had under way when it was restarted never comes.
   if (!incarnation.empty() && incarnation != std::exchange(row->incarnation, incarnation)) {
     buffer.handle_worker_lost(worker);
   }
-  take_held(buffer, worker, json);
   for (const std::uint64_t sequence : abandoned) buffer.handle_abandoned({worker, sequence});
   while (const auto id = buffer.poll_abort()) {
     IntakeWorker* whose = table_.find(id->first);
@@ -461,13 +406,6 @@ void RolloutIntake::look_for_silent(ReplayBuffer& buffer, Instant now) {
 
 // ---- the learner's side
 
-void RolloutIntake::expect_restored() {
-  const Instant now = steady_now();
-  const std::scoped_lock lock(table_mutex_);
-  for (const auto& [name, incarnation] : restored_) table_.handle_restored(now, name, incarnation);
-  restored_.clear();
-}
-
 Result<bool> RolloutIntake::fill(Instant now, SharedReplayBuffer& buffer) {
   {
     const auto access = buffer.lock();
@@ -485,36 +423,14 @@ Result<bool> RolloutIntake::fill(Instant now, SharedReplayBuffer& buffer) {
   return true;
 }
 
-std::uint64_t RolloutIntake::handle_copied() {
-  const auto buffer = buffer_.lock();
-  const std::scoped_lock lock(table_mutex_);
-  copied_incarnations_ = table_.incarnations();
-  copied_next_group_ = next_group_;
-  return ++copies_begun_;
-}
-
-void RolloutIntake::handle_durable(std::uint64_t copy) {
-  copies_durable_ = copy;
-  // A copy that was begun since says less of what is needed.
-  if (copy != copies_begun_) return;
-  journal_needed_from_ = std::exchange(durable_next_group_, copied_next_group_);
-}
-
-std::string RolloutIntake::save() const {
-  const std::scoped_lock lock(table_mutex_);
-  return json_text(
-      {{"malformed", malformed_.load()}, {"workers", copied_incarnations_}, {"next_group", copied_next_group_}});
-}
+std::string RolloutIntake::save() const { return json_text({{"malformed", malformed_.load()}}); }
 
 Status RolloutIntake::restore(std::string_view state) {
   try {
     const Json json = parse_json(state);
     malformed_ = natural_of(json.at("malformed"), std::numeric_limits<std::uint64_t>::max()).value_or(0);
-    // Both are absent in older checkpoints.
-    durable_next_group_ = natural_of(json.value("next_group", Json(0U))).value_or(0);
-    const Json workers = json.value("workers", Json::object());
-    for (const auto& [name, incarnation] : workers.items()) restored_[name] = incarnation.get<std::string>();
-    if (server_) expect_restored();
+    // Of an earlier release's checkpoint, whose buffer does not say it.
+    buffer_->skip_groups(natural_of(json.value("next_group", Json(0U))).value_or(0));
   } catch (const Json::exception& error) {
     return fail(Errc::kCorrupt, Op::kParse, fmt::format("rollouts over HTTP: {}", error.what()));
   }

@@ -14,12 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/digest/content_digest.h"
 #include "base/files/file_system.h"
 #include "base/peer_shares.h"
-#include "trainer/intake/group_leases.h"
-#include "trainer/intake/kept_answers.h"
-#include "trainer/intake/lease_journal.h"
 #include "trainer/intake/sync_coordinator.h"
 #include "trainer/intake/worker_fault.h"
 #include "trainer/intake/worker_table.h"
@@ -35,23 +31,22 @@ namespace weightcast {
 /// The learner's HTTP port (docs/TRAINING.md, "Rollouts over HTTP"), as a source of rollouts. Requests are answered on
 /// three threads of its own: the server's (health, the run's description), one for starts and heartbeats, and one for
 /// bodies full of rollouts. They reach the buffer under its lock, so that nothing waits for a training step.
-/// An acknowledged rollout is in the buffer. handle_copied() and handle_durable() tell workers when a checkpoint has
-/// it.
+/// A rollout that is admitted is in the buffer. A learner that is killed goes on from its checkpoint, and has what came
+/// since made again: each answer has its `life`, another one after each start.
 class RolloutIntake final : public RolloutSource {
  public:
+  static constexpr const char* kRunFile = "intake.json";
+
   struct Options {
     Endpoint listen = {};
     HttpTrust trust = {};
-    std::filesystem::path directory = {};  ///< where intake.json and rollout_address are kept
+    std::filesystem::path directory = {};  ///< where intake.json, with the run's id, and rollout_address are kept
     std::string task_data = {};            ///< the task's file of problems
     /// config.json and tokenizer.json, by name: what a worker needs of a model whose weights it gets as versions. With
     /// adapter_config.json they are low-rank adapters.
     std::map<std::string, std::string> model_files = {};
     /// Workers say something every two seconds, and wait ten for an answer.
     Duration silence_max = std::chrono::seconds(20);
-    /// The learner writes checkpoints while it runs. Without them one that is killed begins anew, and what workers kept
-    /// for it would be of no use.
-    bool writes_checkpoints = true;
     /// Of each rollout that arrives: what TrajectoryRules allow.
     TrajectoryLimits limits = {};
     std::optional<SyncCoordinatorOptions> sync = {};  ///< ECHO's asynchronous mode
@@ -62,8 +57,9 @@ class RolloutIntake final : public RolloutSource {
   RolloutIntake(FileSystem& files, Options options, SharedReplayBuffer& buffer);
   ~RolloutIntake() override;
 
-  /// Listens. `run` is complete but for its id and the digest of the task's data. `resumed`: the run goes on. Writes
-  /// where it listens to rollout_address. Errors: those of HttpServer::start() and GroupLeases::open().
+  /// Listens. `run` is complete but for its id and the digest of the task's data. `resumed`: the run of intake.json
+  /// goes on; otherwise another one begins. Writes where it listens to rollout_address. Errors: those of
+  /// HttpServer::start(); kCorrupt and kNotFound (intake.json).
   [[nodiscard]] Status open(RunDescription run, bool resumed);
   /// The run has all of its steps: workers learn that with their next call. Listens until the object goes.
   void handle_ended() { ended_ = true; }
@@ -76,8 +72,6 @@ class RolloutIntake final : public RolloutSource {
   std::uint64_t malformed() const override { return malformed_; }
   std::string save() const override;
   Status restore(std::string_view state) override;
-  std::uint64_t handle_copied() override;
-  void handle_durable(std::uint64_t copy) override;
 
   [[nodiscard]] const Endpoint& endpoint() const { return server_->endpoint(); }
   [[nodiscard]] std::vector<IntakeWorker> workers() const;
@@ -115,7 +109,6 @@ class RolloutIntake final : public RolloutSource {
 
   void post(Queue& queue, Handler handler, HttpRequest request, HttpResponder responder);
   [[nodiscard]] HttpResponse take_rollouts(const HttpRequest& request);
-  [[nodiscard]] HttpResponse judge_rollouts(const HttpRequest& request);
   [[nodiscard]] HttpResponse start_groups(const HttpRequest& request);
   [[nodiscard]] HttpResponse take_heartbeat(const HttpRequest& request);
   [[nodiscard]] HttpResponse tell_status(const HttpRequest& request);
@@ -124,14 +117,6 @@ class RolloutIntake final : public RolloutSource {
                                                 const nlohmann::json& json);
   /// What every answer says. `buffer` is locked.
   [[nodiscard]] nlohmann::json state_of(const ReplayBuffer& buffer) const;
-  /// Whether the caller has heard of this start of the learner, or never heard of one before.
-  [[nodiscard]] bool knows_this_life(const nlohmann::json& json) const;
-  /// Whether some worker has still to tell what it has from before this start: the caller, or one of the checkpoint's.
-  [[nodiscard]] bool must_wait(Instant now, const nlohmann::json& json) const;
-  /// The rollouts that a worker has had under way since before this learner was started. `buffer` is locked.
-  void take_held(ReplayBuffer& buffer, const std::string& worker, const nlohmann::json& json);
-  /// From now on workers of the checkpoint may tell what they have.
-  void expect_restored();
   void look_for_silent(ReplayBuffer& buffer, Instant now);
   void count_refused(Instant now, const std::string& worker, std::string_view reason);
 
@@ -141,34 +126,21 @@ class RolloutIntake final : public RolloutSource {
   std::string life_;
   RunDescription run_;
   std::string run_text_;
-  std::optional<GroupLeases> leases_;  // as the journal, of the thread for calls alone once it runs
-  std::optional<LeaseJournal> journal_;
-  // The buffer has heard of all leases of groups before it; guarded by the buffer's lock.
-  std::uint64_t next_group_ = 0;
-  // As it was when the buffer was copied, and of the newest checkpoint; of the learner's thread.
-  std::uint64_t copied_next_group_ = 0, durable_next_group_ = 0;
-  // Of the checkpoint before, in case the newest is damaged.
-  std::atomic<std::uint64_t> journal_needed_from_ = 0;
   std::atomic<bool> ended_ = false;
   std::atomic<std::uint64_t> malformed_ = 0;
-  std::atomic<std::uint64_t> copies_begun_ = 0, copies_durable_ = 0;
 
   std::mutex admitted_mutex_;
   std::condition_variable admitted_changed_;
   std::uint64_t admitted_ = 0;       // calls that admitted something; guarded by admitted_mutex_
   std::uint64_t admitted_seen_ = 0;  // of these, those that fill() has returned for
 
-  std::map<std::string, std::string> restored_;  // incarnations by name, before open()
   mutable std::mutex table_mutex_;
   WorkerTable table_;
-  std::map<std::string, std::string> copied_incarnations_;  // as they were when the buffer was copied
-  std::optional<SyncCoordinator> sync_;                     // guarded by table_mutex_
+  std::optional<SyncCoordinator> sync_;  // guarded by table_mutex_
   std::mutex figures_mutex_;
   std::map<std::string, double, std::less<>> figures_;  // of the last step; guarded by figures_mutex_
   std::map<std::string, WorkerFault::Kind> faults_;     // told of, by name; of the learner's thread alone, as
   Instant faults_at_{};                                 // when it looks again
-
-  KeptAnswers kept_;  // of the thread for rollouts alone
 
   std::unique_ptr<HttpServer> server_;
   std::unique_ptr<Queue> calls_, bodies_;

@@ -4,13 +4,6 @@
 
 namespace weightcast {
 
-void WorkerTable::handle_restored(Instant now, const std::string& name, const std::string& incarnation) {
-  if (restored_.size() >= kWorkersMax) return;
-  restored_[name] = {incarnation, now};
-  awaited_.insert(name);
-  awaited_until_ = now + kReturnMax;
-}
-
 IntakeWorker* WorkerTable::handle_heard(Instant now, const std::string& name) {
   auto found = workers_.find(name);
   if (found == workers_.end()) {
@@ -22,7 +15,6 @@ IntakeWorker* WorkerTable::handle_heard(Instant now, const std::string& name) {
       workers_.erase(quietest);
     }
     found = workers_.emplace(name, IntakeWorker{.name = name, .weights_since = now}).first;
-    if (const auto before = restored_.extract(name)) found->second.incarnation = before.mapped().incarnation;
   }
   found->second.heard = now;
   found->second.is_silent = false;
@@ -41,21 +33,7 @@ std::vector<std::string> WorkerTable::poll_silent(Instant now) {
     worker.is_silent = true;
     names.push_back(name);
   }
-  for (auto at = restored_.begin(); at != restored_.end();) {
-    const bool is_silent = now - at->second.since >= silence_max_;
-    if (is_silent) names.push_back(at->first);
-    at = is_silent ? restored_.erase(at) : std::next(at);
-  }
   return names;
-}
-
-std::map<std::string, std::string> WorkerTable::incarnations() const {
-  std::map<std::string, std::string> all;
-  for (const auto& [name, before] : restored_) all[name] = before.incarnation;
-  for (const auto& [name, worker] : workers_) {
-    if (!worker.is_silent) all[name] = worker.incarnation;
-  }
-  return all;
 }
 
 std::vector<IntakeWorker> WorkerTable::all() const {

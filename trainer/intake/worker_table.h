@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -33,39 +32,22 @@ struct IntakeWorker {
 class WorkerTable {
  public:
   static constexpr std::size_t kWorkersMax = 10'000;
-  /// Within which a worker that lives finds its learner again: it asks every five seconds at least.
-  static constexpr Duration kReturnMax = std::chrono::seconds(10);
   static constexpr std::size_t kAbortsMax =
       10'000;  ///< of one worker; further ones are refused as stale when they come
 
   explicit WorkerTable(Duration silence_max) : silence_max_(silence_max) {}
 
-  /// A worker of the learner before this restart: it has as long as any other to say something.
-  void handle_restored(Instant now, const std::string& name, const std::string& incarnation);
-  /// The worker has told what it has had under way since before the restart.
-  void handle_told(const std::string& name) { awaited_.erase(name); }
-  /// Whether a restored worker has still to tell that: for kReturnMax at most.
-  [[nodiscard]] bool awaits(Instant now) const { return !awaited_.empty() && now < awaited_until_; }
   /// The row of a worker that says something now; null if there is no room.
   [[nodiscard]] IntakeWorker* handle_heard(Instant now, const std::string& name);
   [[nodiscard]] IntakeWorker* find(const std::string& name);
-  /// Names of those that have become silent since the last call, or have not been heard since a restart.
+  /// Names of those that have become silent since the last call.
   [[nodiscard]] std::vector<std::string> poll_silent(Instant now);
   [[nodiscard]] std::vector<IntakeWorker> all() const;
   [[nodiscard]] std::size_t size() const { return workers_.size(); }
-  /// Of those that are not silent, by name: what handle_restored() takes.
-  [[nodiscard]] std::map<std::string, std::string> incarnations() const;
 
  private:
   const Duration silence_max_;
   std::map<std::string, IntakeWorker> workers_;
-  struct Restored {
-    std::string incarnation;
-    Instant since{};
-  };
-  std::map<std::string, Restored> restored_;  // and not heard yet
-  std::set<std::string> awaited_;
-  Instant awaited_until_{};
 };
 
 }  // namespace weightcast

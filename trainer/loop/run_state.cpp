@@ -61,7 +61,7 @@ Result<std::unique_ptr<RunState>> RunState::open(FileSystem& files, const Learne
   if (state->intake != nullptr) {
     // A run that had its rollouts from elsewhere until now has given out no groups yet, unless it did before that.
     const bool has_leased = state->resumed && (state->resumed_source == to_string(config.rollout_source) ||
-                                               exists(files, directory / GroupLeases::kFile));
+                                               exists(files, directory / RolloutIntake::kRunFile));
     WC_TRY(state->intake->open(state->description(), has_leased));
     state->console.print(fmt::format("rollouts are taken at {}", state->intake->endpoint().to_string()));
   }
@@ -194,13 +194,7 @@ Status RunState::set_reference(std::span<const StoredTensor> weights) {
   return set_weights(*reference, weights);
 }
 
-Status RunState::poll_checkpoint() {
-  if (!copied_ || checkpoints->busy()) return {};
-  Status written = checkpoints->finish();
-  if (checkpoints->written_step() == copied_->step) source->handle_durable(copied_->number);
-  copied_.reset();
-  return written;
-}
+Status RunState::poll_checkpoint() { return checkpoints->busy() ? Status() : checkpoints->finish(); }
 
 RunDescription RunState::description() const {
   RunDescription run;
@@ -226,7 +220,6 @@ Result<std::unique_ptr<RolloutIntake>> RunState::make_intake(std::string task_da
                                  .directory = config.output_dir,
                                  .task_data = std::move(task_data),
                                  .model_files = std::move(served),
-                                 .writes_checkpoints = config.checkpoint_interval > 0,
                                  .limits = {rules().tokens_max, rules().metadata_bytes_max},
                                  .warn = [this](const std::string& why) { console.warn(why); }};
   if (config.sync_drift_max) options.sync = {.drift_max = *config.sync_drift_max};
@@ -245,11 +238,7 @@ Result<Checkpoint> RunState::copy() {
   if (generator != nullptr) generator->save_weights(checkpoint);
   checkpoint.texts.insert(model_files.begin(), model_files.end());
   // A copy takes milliseconds, and writing it as text many times as long: workers are answered meanwhile.
-  const ReplayBuffer copied = [this] {
-    const auto access = buffer.lock();
-    copied_ = Copy{source->handle_copied(), step};
-    return *access;
-  }();
+  const ReplayBuffer copied = *buffer.lock();
   checkpoint.texts["replay.json"] = copied.save(steady_now());
   checkpoint.texts["learner.json"] = nlohmann::json{
       {"step", step},

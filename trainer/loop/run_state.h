@@ -49,8 +49,7 @@ class RunState {
   /// A copy of everything that a run needs to go on.
   /// Errors: those of the process group.
   [[nodiscard]] Result<Checkpoint> copy();
-  /// Tells the source once the checkpoint of the last copy() is on the disk. To be called now and then. Returns how a
-  /// checkpoint that has been written since ended.
+  /// How a checkpoint that has been written since the last call ended. To be called now and then.
   [[nodiscard]] Status poll_checkpoint();
 
   FileSystem& files;
@@ -98,11 +97,6 @@ class RunState {
   [[nodiscard]] RunDescription description() const;
 
   RunIdentity identity_;
-  struct Copy {
-    std::uint64_t number = 0;  // by the source's count
-    std::uint64_t step = 0;
-  };
-  std::optional<Copy> copied_;  // whose checkpoint is being written
 };
 
 }  // namespace weightcast

@@ -28,7 +28,7 @@ constexpr Duration kWeighInterval = std::chrono::milliseconds(100);
 // Of these, lapsed ones beyond that are forgotten.
 constexpr std::size_t kLeasesMax = 20'000;
 constexpr std::uint64_t kVersionsKept = 4;
-// Whose last numbers are known; as many as the learner hears.
+// Whose last numbers are known: as many as the learner hears.
 constexpr std::size_t kGrantedMax = 10'000;
 constexpr Duration kScanInterval = std::chrono::milliseconds(50);
 
@@ -114,16 +114,16 @@ void LeaseTable::add(const std::string& worker, Lease lease) {
   const bool overlaps = look_up(worker, lease.first) != leases_.end() ||
                         (next != leases_.end() && next->first.first == worker && next->first.second <= last);
   if (overlaps) return;
-  restore_granted(worker, {lease.first + lease.size, lease.group});
+  granted_[worker] = lease.first + lease.size;
+  if (granted_.size() > kGrantedMax)
+    granted_.erase(granted_.begin()->first == worker ? std::next(granted_.begin()) : granted_.begin());
   lease.settled.resize(lease.size);
-  if (lease.state == Lease::State::kExpected) {
-    Worker& its = workers_[worker];
-    now_ = std::max(now_, lease.granted);
-    if (!its.barren_since) its.barren_since = lease.granted;
-    if (is_held_back(lease.granted, its)) {
-      its.probed_at = lease.granted;
-      lease.state = Lease::State::kOverdue;
-    }
+  Worker& its = workers_[worker];
+  now_ = std::max(now_, lease.granted);
+  if (!its.barren_since) its.barren_since = lease.granted;
+  if (is_held_back(lease.granted, its)) {
+    its.probed_at = lease.granted;
+    lease.state = Lease::State::kOverdue;
   }
   scan_at_ = std::min(scan_at_, lease.granted + time_max_);
   const Key key{worker, lease.first};
@@ -162,15 +162,6 @@ std::uint64_t LeaseTable::unsettled(const Lease& lease) {
   return static_cast<std::uint64_t>(std::count(lease.settled.begin(), lease.settled.end(), false));
 }
 
-void LeaseTable::handle_held(const std::string& worker, std::uint64_t sequence) {
-  const auto lease = look_up(worker, sequence);
-  if (lease == leases_.end() || lease->second.settled[sequence - lease->second.first]) return;
-  if (!std::exchange(lease->second.is_from_before, false)) return;
-  Worker& its = workers_[worker];
-  if (!its.barren_since) its.barren_since = lease->second.granted;
-  set_state(*lease, Lease::State::kExpected);
-}
-
 const Lease* LeaseTable::find(const std::string& worker, std::uint64_t sequence) const {
   const auto lease = look_up(worker, sequence);
   return lease == leases_.end() ? nullptr : &lease->second;
@@ -198,7 +189,8 @@ std::optional<std::string> LeaseTable::handle_abandoned(const std::string& worke
   return tag;
 }
 
-void LeaseTable::handle_not_granted(const std::string& worker, std::uint64_t first_sequence) {
+std::vector<std::uint64_t> LeaseTable::handle_not_granted(const std::string& worker, std::uint64_t first_sequence) {
+  std::vector<std::uint64_t> groups;
   for (auto lease = leases_.lower_bound({worker, first_sequence});
        lease != leases_.end() && lease->first.first == worker;) {
     if (!lease->second.tag.empty()) {
@@ -206,8 +198,10 @@ void LeaseTable::handle_not_granted(const std::string& worker, std::uint64_t fir
       continue;
     }
     if (lease->second.state == Lease::State::kExpected) fail(worker);
+    groups.push_back(lease->second.group);
     lease = erase(lease);
   }
+  return groups;
 }
 
 void LeaseTable::handle_group_whole(Instant now, const std::string& name, std::uint64_t sequence) {
@@ -248,15 +242,12 @@ std::vector<std::pair<std::string, std::uint64_t>> LeaseTable::handle_group_clos
   return in_vain;
 }
 
-std::uint64_t LeaseTable::handle_worker_lost(const std::string& name) {
-  std::uint64_t lost = 0;
+std::vector<Lease> LeaseTable::handle_worker_lost(const std::string& name) {
+  std::vector<Lease> lost;
   for (auto lease = leases_.lower_bound({name, 0}); lease != leases_.end() && lease->first.first == name;) {
-    if (lease->second.state != Lease::State::kLapsed) {
-      lost += unsettled(lease->second);
-      if (lease->second.state == Lease::State::kExpected) fail(name);
-      set_state(*lease, Lease::State::kLapsed);
-    }
-    ++lease;
+    if (lease->second.state == Lease::State::kExpected) fail(name);
+    lost.push_back(lease->second);
+    lease = erase(lease);
   }
   // One that has brought nothing keeps its record: it cannot begin anew by another incarnation.
   if (const auto worker = workers_.find(name); worker != workers_.end() && !worker->second.barren_since) {
@@ -275,7 +266,6 @@ std::vector<std::pair<std::string, std::uint64_t>> LeaseTable::handle_floor(Vers
     }
     append_unsettled(*lease, in_vain);
     set_state(*lease, Lease::State::kLapsed);
-    lease->second.is_from_before = false;
     // What began later than its lease may still be fresh enough.
     lease = lease->second.version.value + kVersionsKept < least.value ? erase(lease) : std::next(lease);
   }
@@ -296,10 +286,8 @@ std::uint64_t LeaseTable::handle_time(Instant now) {
     auto& entry = *at;
     Lease& lease = entry.second;
     if (lease.state == Lease::State::kLapsed) {
-      // A restart brings many at once, and their workers have still to say with which they go on.
-      const bool stays = forgettable == 0 || (lease.is_from_before && now - lease.granted < time_max_);
-      at = stays ? std::next(at) : erase(at);
-      forgettable -= stays ? 0 : 1;
+      at = forgettable == 0 ? std::next(at) : erase(at);
+      forgettable -= forgettable == 0 ? 0 : 1;
       continue;
     }
     ++at;
@@ -335,15 +323,7 @@ void LeaseTable::handle_renumbered(std::uint64_t shift) {
 
 bool LeaseTable::has_ended(const std::string& worker, std::uint64_t sequence) const {
   const auto granted = granted_.find(worker);
-  return granted != granted_.end() && sequence < granted->second.end;
-}
-
-void LeaseTable::restore_granted(const std::string& worker, const Granted& granted) {
-  Granted& known = granted_[worker];
-  known.end = std::max(known.end, granted.end);
-  known.group = std::max(known.group, granted.group);
-  if (granted_.size() <= kGrantedMax) return;
-  granted_.erase(std::ranges::min_element(granted_, {}, [](const auto& one) { return one.second.group; }));
+  return granted == granted_.end() ? is_resumed_ : sequence < granted->second;
 }
 
 std::uint64_t LeaseTable::rollouts_under_way() const {

@@ -18,7 +18,7 @@ struct Lease {
   enum class State {
     kExpected,  ///< the next batches count on its group
     kOverdue,   ///< it takes so long that somebody else gets its place; the worker may still bring it
-    kLapsed,    ///< its worker was lost, or its time is over. Rollouts that come all the same are taken
+    kLapsed,    ///< its time is over, or it is too old. Rollouts that come all the same are taken
   };
 
   std::uint64_t group = 0;  ///< its number over the run, in which its rollouts' tag ends
@@ -27,7 +27,6 @@ struct Lease {
   Version version{};  ///< the newest that was published when it was granted
   Instant granted{};
   State state = State::kExpected;
-  bool is_from_before = false;     ///< of before a restart: its worker may say that it goes on
   Duration waited{};               ///< before it was granted, for a worker that could have had it
   std::string tag = {};            ///< of the rollouts that arrived; "": none has
   std::vector<bool> settled = {};  ///< by rollout: it has arrived, or will not come
@@ -73,10 +72,8 @@ class LeaseTable {
   /// brought nothing for `overdue_min`. Until the time of a group is known nothing is overdue, and the first worker
   /// that asks may have leased all.
   [[nodiscard]] std::uint64_t excess(Instant now, std::uint64_t groups);
-  /// `lease` is expected from now on, or has lapsed: one of before a restart. Nothing if it overlaps another one.
+  /// `lease` is expected from now on. Nothing if it overlaps another one.
   void add(const std::string& worker, Lease lease);
-  /// The worker goes on with that rollout, which was leased before a restart. Nothing if it was not.
-  void handle_held(const std::string& worker, std::uint64_t sequence);
 
   /// The lease that a rollout is of; null: none of this worker's.
   [[nodiscard]] const Lease* find(const std::string& worker, std::uint64_t sequence) const;
@@ -84,15 +81,15 @@ class LeaseTable {
   void handle_arrived(const std::string& worker, std::uint64_t sequence, const std::string& tag);
   /// It will not come. A lease that cannot give a whole group any more ends. Returns its tag, if it has one.
   std::optional<std::string> handle_abandoned(const std::string& worker, std::uint64_t sequence);
-  /// Leases from that number on, of which nothing has arrived, never reached their worker.
-  void handle_not_granted(const std::string& worker, std::uint64_t first_sequence);
+  /// Leases from that number on, of which nothing has arrived, never reached their worker. Returns their groups.
+  [[nodiscard]] std::vector<std::uint64_t> handle_not_granted(const std::string& worker, std::uint64_t first_sequence);
   /// The group of that rollout is whole: its lease ends.
   void handle_group_whole(Instant now, const std::string& worker, std::uint64_t sequence);
   /// The group of that rollout takes no more: its lease ends. Returns the rollouts that are under way in vain.
   [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> handle_group_closed(const std::string& worker,
                                                                                        std::uint64_t sequence);
-  /// What the worker has under way lapses. Returns how many rollouts that were.
-  std::uint64_t handle_worker_lost(const std::string& worker);
+  /// What the worker has under way ends. Returns its leases.
+  [[nodiscard]] std::vector<Lease> handle_worker_lost(const std::string& worker);
   /// The learner takes nothing older than `least` any more: older leases lapse, and are forgotten some versions later.
   /// Returns the rollouts that are under way in vain.
   [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> handle_floor(Version least);
@@ -102,17 +99,11 @@ class LeaseTable {
   std::uint64_t handle_time(Instant now);
   void handle_renumbered(std::uint64_t shift);
 
+  /// The learner goes on from a checkpoint: workers may have had leases of it before.
+  void handle_resumed() { is_resumed_ = true; }
   /// Of a rollout that find() has no lease of: whether its lease is over. Workers' numbers ascend, so it is taken to
-  /// have had one if later numbers were leased to its worker.
+  /// have had one if later numbers were leased to its worker, or none since the learner was resumed.
   [[nodiscard]] bool has_ended(const std::string& worker, std::uint64_t sequence) const;
-  /// One past the greatest number that was leased to a worker, and its last group. Of the workers that had leases last.
-  struct Granted {
-    std::uint64_t end = 0;
-    std::uint64_t group = 0;
-  };
-  [[nodiscard]] const std::map<std::string, Granted>& granted() const { return granted_; }
-  /// What granted() had of a worker before a restart.
-  void restore_granted(const std::string& worker, const Granted& granted);
 
   /// Groups that are expected.
   [[nodiscard]] std::uint64_t expected() const { return expected_; }
@@ -164,7 +155,8 @@ class LeaseTable {
   Duration overdue_min_;
   Leases leases_;
   std::map<std::string, Worker> workers_;
-  std::map<std::string, Granted> granted_;
+  std::map<std::string, std::uint64_t> granted_;  // one past the greatest number that was leased to a worker
+  bool is_resumed_ = false;
   std::uint64_t expected_ = 0;
   std::optional<double> group_s_;
   std::uint64_t groups_timed_ = 0;

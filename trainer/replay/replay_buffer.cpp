@@ -15,8 +15,6 @@ namespace {
 
 constexpr std::string_view kStale = "stale";
 constexpr std::string_view kGroupClosed = "group_closed";
-constexpr std::string_view kSequenceTooOld = "sequence_too_old";
-constexpr std::string_view kTooManyWorkers = "too_many_workers";
 constexpr std::string_view kNotLeased = "not_leased";
 constexpr std::string_view kLeaseEnded = "lease_ended";
 constexpr std::string_view kOtherGroup = "other_group";
@@ -84,24 +82,15 @@ Arrival ReplayBuffer::handle_trajectory(Instant now, Trajectory trajectory) {
   const RolloutId id{trajectory.worker, trajectory.sequence};
   const auto refusal = check_trajectory(trajectory, rules_, [this](Version version) { return standing_of(version); });
   if (refusal) {
-    // One of a version that is not known yet comes again.
-    if (refusal->fault != TrajectoryFault::kVersionUnknown) give_back(trajectory);
+    give_back(trajectory);
     return refuse(to_string(refusal->fault), refusal->detail);
   }
   // All have numbers, or the check would have refused it.
   trajectory.oldest_version = number_of(trajectory.oldest_version).value_or(kNoVersion);
   for (VersionRun& run : trajectory.version_runs) run.version = number_of(run.version).value_or(kNoVersion);
-  const auto worker = workers_.find(trajectory.worker);
-  if (worker != workers_.end()) {
-    switch (worker->second.sequences.look_up(trajectory.sequence)) {
-      case SequenceSet::Seen::kNew: break;
-      case SequenceSet::Seen::kSeen: ++stats_.duplicates; return {AdmissionOutcome::kDuplicate, {}, {}};
-      case SequenceSet::Seen::kTooOld:
-        return refuse(kSequenceTooOld,
-                      fmt::format("sequence number {} is too far behind the worker's others", trajectory.sequence));
-    }
-  } else if (workers_.size() >= options_.workers_max) {
-    return refuse(kTooManyWorkers, fmt::format("rollouts of {} workers are known already", workers_.size()));
+  if (has_arrived(trajectory)) {
+    ++stats_.duplicates;
+    return {AdmissionOutcome::kDuplicate, {}, {}};
   }
   if (trajectory.oldest_version < floor()) {
     give_back(trajectory);
@@ -123,6 +112,13 @@ Arrival ReplayBuffer::handle_trajectory(Instant now, Trajectory trajectory) {
   }
   admit(now, std::move(trajectory), bytes);
   return {};
+}
+
+bool ReplayBuffer::has_arrived(const Trajectory& trajectory) const {
+  const auto group = open_.find(trajectory.group);
+  return group != open_.end() && std::ranges::any_of(group->second.rollouts, [&](const Trajectory& one) {
+           return one.sequence == trajectory.sequence && one.worker == trajectory.worker;
+         });
 }
 
 void ReplayBuffer::give_back(const Trajectory& trajectory) {
@@ -178,11 +174,6 @@ bool ReplayBuffer::make_room(std::uint64_t bytes, const std::string& tag) {
 }
 
 void ReplayBuffer::admit(Instant now, Trajectory trajectory, std::uint64_t bytes) {
-  auto [worker, is_new] =
-      workers_.try_emplace(trajectory.worker, WorkerLog{SequenceSet(options_.gaps_per_worker_max), Version{}});
-  worker->second.sequences.insert(trajectory.sequence);
-  worker->second.newest = std::max(worker->second.newest, trajectory.oldest_version);
-
   auto [group, begins] = open_.try_emplace(trajectory.group);
   if (begins) {
     group->second.tag = trajectory.group;
@@ -266,7 +257,6 @@ void ReplayBuffer::handle_renumbered(std::uint64_t shift, NamesOfVersions names)
   for (auto& [tag, group] : open_) move_group(group);
   for (RolloutGroup& group : complete_) move_group(group);
   for (auto& [tag, version] : closed_) move(version);
-  for (auto& [name, log] : workers_) move(log.newest);
   leases_.handle_renumbered(shift);
 }
 
@@ -289,12 +279,11 @@ void ReplayBuffer::handle_step(Version learner) {
   });
   std::erase_if(renumbered_, [&](const auto& version) { return version.second < least; });
   abort_all(leases_.handle_floor(least));
-  // What comes late for such a group, and what such a worker sends again, is stale: nothing need be remembered.
+  // What comes late for such a group is stale: nothing need be remembered.
   while (!closed_order_.empty() && closed_.at(closed_order_.front()) < least) {
     closed_.erase(closed_order_.front());
     closed_order_.pop_front();
   }
-  std::erase_if(workers_, [&](const auto& worker) { return worker.second.newest < least; });
 }
 
 void ReplayBuffer::handle_time(Instant now) {
@@ -374,6 +363,11 @@ std::uint64_t ReplayBuffer::leasable(Instant now, const std::string& worker, std
   return std::min(wanted, share);
 }
 
+std::uint64_t ReplayBuffer::take_group() {
+  if (again_.empty()) return next_group_++;
+  return again_.extract(again_.begin()).value();
+}
+
 Version ReplayBuffer::lease(Instant now, const std::string& worker, std::uint64_t group, std::uint64_t first_sequence,
                             std::uint64_t size) {
   const std::uint64_t ahead = groups_ahead();
@@ -388,30 +382,6 @@ Version ReplayBuffer::lease(Instant now, const std::string& worker, std::uint64_
   return least;
 }
 
-void ReplayBuffer::handle_leased_before(Instant now, const std::string& worker, std::uint64_t group,
-                                        std::uint64_t first_sequence, std::uint64_t size) {
-  // Such as nobody grants: the journal is damaged there.
-  if (size == 0 || size > options_.group_size + options_.group_size_redundancy || first_sequence + size < size) return;
-  const auto seen = workers_.find(worker);
-  Lease lease{.group = group,
-              .first = first_sequence,
-              .size = size,
-              .granted = now,
-              .state = Lease::State::kLapsed,
-              .is_from_before = true};
-  lease.version = published_.empty() ? learner_ : published_.back();
-  lease.settled.resize(size);
-  for (std::uint64_t i = 0; i < size && seen != workers_.end(); ++i) {
-    lease.settled[i] = seen->second.sequences.look_up(first_sequence + i) != SequenceSet::Seen::kNew;
-  }
-  if (std::ranges::find(lease.settled, false) == lease.settled.end()) return;
-  // A worker that was granted these numbers has not heard of what it was granted from there on before.
-  leases_.handle_not_granted(worker, first_sequence);
-  leases_.add(worker, std::move(lease));
-}
-
-void ReplayBuffer::handle_held(const RolloutId& id) { leases_.handle_held(id.first, id.second); }
-
 void ReplayBuffer::handle_abandoned(const RolloutId& id) {
   const std::optional<std::string> tag = leases_.handle_abandoned(id.first, id.second);
   if (!tag) return;
@@ -419,10 +389,25 @@ void ReplayBuffer::handle_abandoned(const RolloutId& id) {
 }
 
 void ReplayBuffer::handle_not_granted(const std::string& worker, std::uint64_t first_sequence) {
-  leases_.handle_not_granted(worker, first_sequence);
+  for (const std::uint64_t group : leases_.handle_not_granted(worker, first_sequence)) again_.insert(group);
 }
 
-void ReplayBuffer::handle_worker_lost(const std::string& worker) { stats_.lost += leases_.handle_worker_lost(worker); }
+void ReplayBuffer::handle_worker_lost(const std::string& worker) {
+  for (const Lease& lease : leases_.handle_worker_lost(worker)) {
+    // Whoever makes the group again brings all of it.
+    if (const auto group = open_.find(lease.tag); group != open_.end()) {
+      release(group->second, stats_.given_up);
+      open_.erase(group);
+    }
+    if (lease.state == Lease::State::kLapsed) continue;
+    again_.insert(lease.group);
+    for (std::uint64_t i = 0; i < lease.size; ++i) {
+      if (lease.settled[i]) continue;
+      ++stats_.lost;
+      aborts_.emplace_back(worker, lease.first + i);
+    }
+  }
+}
 
 void ReplayBuffer::abort_all(const std::vector<RolloutId>& in_vain) {
   aborts_.insert(aborts_.end(), in_vain.begin(), in_vain.end());

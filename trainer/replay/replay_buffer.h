@@ -16,7 +16,6 @@
 #include "trainer/replay/lease_table.h"
 #include "trainer/replay/replay_options.h"
 #include "trainer/replay/rollout_demand.h"
-#include "trainer/replay/sequence_set.h"
 #include "trainer/tasks/trajectory/trajectory.h"
 
 namespace weightcast {
@@ -101,8 +100,8 @@ class ReplayBuffer {
   [[nodiscard]] static Result<ReplayBuffer> restore(const ReplayOptions& options, const TrajectoryRules& rules,
                                                     std::string_view text, Instant now);
 
-  /// A rollout has arrived. It is refused for what check_trajectory() finds; as stale; if its group is closed; if its
-  /// sequence number is too far behind its worker's others; and if there are too many workers.
+  /// A rollout has arrived. It is refused for what check_trajectory() finds; as stale; if its group is closed; and with
+  /// leased_only if it is of no lease of its worker's.
   Arrival handle_trajectory(Instant now, Trajectory trajectory);
   /// Workers can have `version` from now on. Nothing if a later one was published.
   void handle_published(Version version);
@@ -120,24 +119,21 @@ class ReplayBuffer {
   /// does, so that 1 + alpha batches are leased, whole or trained on. None that would be too old for its batch even if
   /// it began at once. Each worker has a share (LeaseTable).
   [[nodiscard]] std::uint64_t leasable(Instant now, const std::string& worker, std::uint64_t groups);
+  /// The number of the group that is to be leased next: one that was leased and is to be made again, or a new one.
+  [[nodiscard]] std::uint64_t take_group();
+  /// The numbers before it are not given out any more: those of a checkpoint of an earlier release.
+  void skip_groups(std::uint64_t before) { next_group_ = std::max(next_group_, before); }
   /// The worker has group number `group` from now on, as rollouts first_sequence to first_sequence + size - 1. `size`
   /// is group_size and at most group_size_redundancy more. Returns the least version that the group may begin under:
   /// with an older one it would be too old for its batch.
   Version lease(Instant now, const std::string& worker, std::uint64_t group, std::uint64_t first_sequence,
                 std::uint64_t size);
-  /// That lease was granted by this learner before it was restarted, and after its checkpoint. Nothing counts on it
-  /// before its worker says that it goes on (handle_held()).
-  void handle_leased_before(Instant now, const std::string& worker, std::uint64_t group, std::uint64_t first_sequence,
-                            std::uint64_t size);
-  /// A worker still has a rollout under way that was leased to it before this learner was restarted. Nothing if it was
-  /// not, or has arrived.
-  void handle_held(const RolloutId& id);
   /// The worker will not send that rollout.
   void handle_abandoned(const RolloutId& id);
-  /// Its worker has not heard of the leases from that number on.
+  /// Its worker has not heard of the leases from that number on: others get their groups.
   void handle_not_granted(const std::string& worker, std::uint64_t first_sequence);
-  /// The worker is gone, or begins anew: what was leased to it will not come. If it comes all the same, it is judged as
-  /// any other. Counted as lost.
+  /// The worker is gone, or begins anew: its groups are made again, and what it has of them is aborted. Counted as
+  /// lost.
   void handle_worker_lost(const std::string& worker);
   /// The next rollout under way whose worker should stop, since it has become inadmissible.
   [[nodiscard]] std::optional<RolloutId> poll_abort();
@@ -164,17 +160,14 @@ class ReplayBuffer {
   [[nodiscard]] const ReplayStats& stats() const { return stats_; }
 
  private:
-  struct WorkerLog {
-    SequenceSet sequences;
-    Version newest{};  // the largest oldest_version of what was admitted
-  };
-
   /// Of a lease. Which groups a synchronous batch has should not depend on how long a worker pauses.
   [[nodiscard]] static Duration overdue_min(const ReplayOptions& options);
   Arrival refuse(std::string_view reason, std::string detail);
   [[nodiscard]] VersionStanding standing_of(Version version) const;
   /// The number of a version that a rollout names; absent if it is none of this learner's.
   [[nodiscard]] std::optional<Version> number_of(Version named) const;
+  /// Whether it is admitted already: as its lease says, or its group where there are no leases.
+  [[nodiscard]] bool has_arrived(const Trajectory& trajectory) const;
   /// Whether a rollout may come from its worker: absent, or why not.
   [[nodiscard]] std::optional<Arrival> refusal_of_lease(const Trajectory& trajectory);
   /// A rollout is refused for good: its lease may end by that, and its group with it.
@@ -218,8 +211,9 @@ class ReplayBuffer {
   std::vector<RolloutGroup> complete_;
   std::map<std::string, Version> closed_;  // tags of groups that take no more, and the learner's version then
   std::deque<std::string> closed_order_;
-  std::map<std::string, WorkerLog> workers_;
   LeaseTable leases_;
+  std::uint64_t next_group_ = 0;
+  std::set<std::uint64_t> again_;  // groups that were leased, and are to be made again
   RolloutDemand demand_;
   std::deque<RolloutId> aborts_;
   std::uint64_t buffered_ = 0;

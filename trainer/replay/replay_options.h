@@ -29,8 +29,6 @@ struct ReplayOptions : GroupSettings {
   std::uint64_t bytes_max = std::uint64_t{1} << 30;
   Duration group_time_max = std::chrono::minutes(30);  ///< from a group's first rollout until it is given up
   Duration lease_time_max = std::chrono::minutes(30);  ///< from a lease until it is taken for lost
-  std::uint64_t workers_max = 100'000;
-  std::uint64_t gaps_per_worker_max = 1024;
   std::uint64_t closed_groups_max = 1'000'000;
 };
 

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -38,12 +36,10 @@ struct Wrong {
   std::string why;
 };
 
-// Workers choose their rollouts' numbers.
-constexpr std::uint64_t kSequenceMax = std::numeric_limits<std::uint64_t>::max();
 constexpr Duration kAgeMax = std::chrono::hours(24 * 365 * 10);
 
-std::uint64_t number_from(const Json& json, std::uint64_t max = kNaturalMax) {
-  if (const auto number = natural_of(json, max)) return *number;
+std::uint64_t number_from(const Json& json) {
+  if (const auto number = natural_of(json, kNaturalMax)) return *number;
   throw Wrong{fmt::format("{} stands where a whole number is due", cut_text(json_text(json), kShownBytesMax))};
 }
 std::uint64_t number_at(const Json& json, const char* name) { return number_from(json.at(name)); }
@@ -70,49 +66,6 @@ Result<RolloutGroup> group_from(const Json& json, Instant now) {
   return group;
 }
 
-constexpr std::array kStates{"expected", "overdue", "lapsed"};  // in the order of Lease::State
-
-Json to_json(const LeaseTable::Key& key, const Lease& lease, Instant now) {
-  Json settled = Json::array();
-  for (std::uint64_t i = 0; i < lease.size; ++i) {
-    if (lease.settled[i]) settled.push_back(i);
-  }
-  return merged(WC_JSON_OF(lease.group, lease.first, lease.size, lease.tag, lease.abandoned),
-                {{"worker", key.first},
-                 {"version", lease.version.value},
-                 {"age_ns", (now - lease.granted).count()},
-                 {"state", kStates[static_cast<std::size_t>(lease.state)]},
-                 {"settled", std::move(settled)}});
-}
-
-Result<Lease> lease_from(const Json& json, const ReplayOptions& options, Instant now) {
-  Lease lease{.group = number_at(json, "group"),
-              .first = number_from(json.at("first"), kSequenceMax),
-              .size = number_at(json, "size"),
-              .version = Version{number_at(json, "version")},
-              .granted = time_from(json.at("age_ns"), now),
-              .tag = json.at("tag").get<std::string>(),
-              .abandoned = number_at(json, "abandoned")};
-  const auto corrupt = [](std::string_view what) {
-    return fail(Errc::kCorrupt, Op::kParse, fmt::format("replay buffer: a lease's {} is none", what));
-  };
-  if (lease.size == 0 || lease.size > options.group_size + options.group_size_redundancy) return corrupt("size");
-  if (lease.first > kSequenceMax - lease.size) return corrupt("first number");
-  if (lease.abandoned > lease.size) return corrupt("number of rollouts that were given up");
-  const auto state = std::ranges::find(kStates, json.at("state").get<std::string>());
-  if (state == kStates.end()) return corrupt("state");
-  // Nobody counts on it before its worker says that it goes on.
-  lease.state = Lease::State::kLapsed;
-  lease.is_from_before = true;
-  lease.settled.resize(lease.size);
-  for (const Json& one : json.at("settled")) {
-    const std::uint64_t i = number_from(one);
-    if (i >= lease.size) return corrupt("rollout");
-    lease.settled[i] = true;
-  }
-  return lease;
-}
-
 Json to_json(const ReplayStats& stats) {
   return WC_JSON_OF(stats.admitted, stats.taken, stats.expired, stats.given_up, stats.filtered, stats.duplicates,
                     stats.full, stats.aborted, stats.lost, stats.refused);
@@ -129,26 +82,18 @@ ReplayStats stats_from(const Json& json) {
 }  // namespace
 
 std::string ReplayBuffer::save(Instant now) const {
-  Json open = Json::array(), complete = Json::array(), closed = Json::array(), leases = Json::array();
-  Json aborts = Json::array(), workers = Json::object(), published = Json::array(), renumbered = Json::array();
-  Json granted = Json::object();
+  Json open = Json::array(), complete = Json::array(), closed = Json::array();
+  Json published = Json::array(), renumbered = Json::array();
   for (const auto& [tag, group] : open_) open.push_back(to_json(group, now));
   for (const RolloutGroup& group : complete_) complete.push_back(to_json(group, now));
   for (const std::string& tag : closed_order_) closed.push_back({tag, closed_.at(tag).value});
-  for (const auto& [key, lease] : leases_.all()) leases.push_back(to_json(key, lease, now));
-  for (const auto& [worker, its] : leases_.granted()) granted[worker] = {its.end, its.group};
-  for (const auto& [worker, sequence] : aborts_) aborts.push_back({worker, sequence});
+  // A learner that goes on from here knows no leases: their groups are made again.
+  std::set<std::uint64_t> again = again_;
+  for (const auto& [key, lease] : leases_.all()) {
+    if (lease.state != Lease::State::kLapsed) again.insert(lease.group);
+  }
   for (const Version version : published_) published.push_back(version.value);
   for (const auto& [named, number] : renumbered_) renumbered.push_back({named.value, number.value});
-  for (const auto& [name, log] : workers_) {
-    const SequenceSet::State& seen = log.sequences.state();
-    Json ranges = Json::array();
-    for (const auto& [first, last] : seen.ranges) ranges.push_back({first, last});
-    workers[name] = {{"newest", log.newest.value},
-                     {"ranges", std::move(ranges)},
-                     {"forgot", seen.forgot},
-                     {"forgotten_to", seen.forgotten_to}};
-  }
   return json_text({{"learner", learner_.value},
                     {"published", std::move(published)},
                     {"renumbered", std::move(renumbered)},
@@ -156,10 +101,8 @@ std::string ReplayBuffer::save(Instant now) const {
                     {"open", std::move(open)},
                     {"complete", std::move(complete)},
                     {"closed", std::move(closed)},
-                    {"workers", std::move(workers)},
-                    {"leases", std::move(leases)},
-                    {"granted", std::move(granted)},
-                    {"aborts", std::move(aborts)},
+                    {"next_group", next_group_},
+                    {"again", again},
                     {"batches", batches_},
                     {"group_size", options_.group_size},
                     {"stats", to_json(stats_)}});
@@ -185,7 +128,7 @@ Result<ReplayBuffer> ReplayBuffer::restore(const ReplayOptions& options, const T
         throw Wrong{"the versions published do not ascend"};
       }
     }
-    // Absent in older checkpoints, as a lease is.
+    // Absent in older checkpoints.
     for (const Json& pair : json.value("renumbered", Json::array())) {
       buffer.renumbered_.emplace(Version{number_from(pair.at(0))}, Version{number_from(pair.at(1))});
     }
@@ -209,32 +152,9 @@ Result<ReplayBuffer> ReplayBuffer::restore(const ReplayOptions& options, const T
       if (!is_new) throw Wrong{fmt::format("group '{}' is closed twice", printable(closed->first))};
       buffer.closed_order_.push_back(closed->first);
     }
-    for (const auto& [name, log] : json.at("workers").items()) {
-      SequenceSet::State seen;
-      for (const Json& range : log.at("ranges")) {
-        const std::uint64_t first = number_from(range.at(0), kSequenceMax);
-        const std::uint64_t last = number_from(range.at(1), kSequenceMax);
-        const bool follows = seen.ranges.empty() || (first > 1 && first - 1 > seen.ranges.rbegin()->second);
-        if (first > last || !follows) throw Wrong{"the ranges of a worker's numbers do not ascend"};
-        seen.ranges.emplace(first, last);
-      }
-      seen.forgot = log.at("forgot").get<bool>();
-      seen.forgotten_to = number_from(log.at("forgotten_to"), kSequenceMax);
-      WorkerLog worker{SequenceSet(options.gaps_per_worker_max), Version{number_at(log, "newest")}};
-      worker.sequences.restore(std::move(seen));
-      buffer.workers_.emplace(name, std::move(worker));
-    }
-    // What an older learner had started comes as that of a worker without a lease.
-    for (const Json& one : json.value("leases", Json::array())) {
-      WC_ASSIGN(Lease lease, lease_from(one, options, now));
-      buffer.leases_.add(one.at("worker").get<std::string>(), std::move(lease));
-    }
     // So are these.
-    const Json granted = json.value("granted", Json::object());
-    for (const auto& [worker, its] : granted.items()) {
-      buffer.leases_.restore_granted(worker, {number_from(its.at(0), kSequenceMax), number_from(its.at(1))});
-    }
-    for (const Json& id : json.at("aborts")) buffer.aborts_.emplace_back(id.at(0), number_from(id.at(1), kSequenceMax));
+    if (json.contains("next_group")) buffer.next_group_ = number_at(json, "next_group");
+    for (const Json& group : json.value("again", Json::array())) buffer.again_.insert(number_from(group));
     buffer.batches_ = number_at(json, "batches");
     buffer.stats_ = stats_from(json.at("stats"));
   } catch (const Json::exception& error) {
@@ -242,6 +162,7 @@ Result<ReplayBuffer> ReplayBuffer::restore(const ReplayOptions& options, const T
   } catch (const Wrong& wrong) {
     return fail(Errc::kCorrupt, Op::kParse, fmt::format("replay buffer: {}", wrong.why));
   }
+  buffer.leases_.handle_resumed();
   buffer.check_restored();
   return buffer;
 }
@@ -269,11 +190,10 @@ void ReplayBuffer::check_restored() {
     return true;
   };
   std::erase_if(open_, [&](const auto& open) {
-    const RolloutGroup& group = open.second;
-    // Without a lease nobody can complete the group.
-    const bool is_leased = !options_.leased_only || group.rollouts.empty() ||
-                           leases_.find(group.rollouts.front().worker, group.rollouts.front().sequence) != nullptr;
-    return is_dropped(group, is_leased);
+    if (!options_.leased_only) return is_dropped(open.second, true);
+    // Whoever makes the group again brings all of it.
+    release(open.second, stats_.given_up);
+    return true;
   });
   std::erase_if(complete_, [&](const RolloutGroup& group) {
     return is_dropped(group, group.rollouts.size() == options_.group_size);

@@ -17,10 +17,6 @@ class RolloutSource {
   /// Hands at least one more rollout to the buffer, which waits for some. Returns false if there are none any more.
   /// Errors: those of what the source stands on; the run then ends.
   [[nodiscard]] virtual Result<bool> fill(Instant now, SharedReplayBuffer& buffer) = 0;
-  /// The buffer is being copied for a checkpoint, and is locked. Returns the copy's number.
-  virtual std::uint64_t handle_copied() { return 0; }
-  /// That copy, and those before it, are on the disk.
-  virtual void handle_durable(std::uint64_t /*copy*/) {}
   /// What it read that is no rollout, so that the buffer never saw it.
   [[nodiscard]] virtual std::uint64_t malformed() const { return 0; }
   /// Where it is, for a checkpoint, and back again. Errors: kCorrupt, kInvalidArgument (other settings).

@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <thread>
 
 #include "base/entropy.h"
@@ -18,8 +16,6 @@
 #include "trainer/tasks/trajectory/trajectory_wire.h"
 #include "transport/http/client.h"
 #include "transport/security/node_keys.h"
-#include "worker/learner/outbox.h"
-#include "worker/learner/spool.h"
 
 namespace weightcast {
 namespace {
@@ -35,14 +31,19 @@ constexpr std::uint64_t kBatchBytesMax = 4 * kMiB;
 constexpr Duration kBackoffMin = milliseconds(100);
 constexpr Duration kBackoffMax = std::chrono::seconds(5);
 constexpr std::size_t kAbandonedMax = 40'000;  // of 20 digits: the learner reads 1 MiB of a call
-constexpr std::string_view kVersionUnknown = "version_unknown";
+
+/// Where a worker's numbers begin: above all that it had before it was restarted.
+std::uint64_t first_number() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(since).count());
+}
 
 std::string random_hex() { return fmt::format("{:016x}", host_entropy()); }
 
 /// What the learner answers beside what was asked for.
 struct Reply {
   std::string run;
-  Outbox::Learner learner;
+  std::string life;  // another one after each start of the learner
   LearnerState state;
   Json json;
 };
@@ -58,12 +59,9 @@ Result<Reply> read_reply(Json answer) {
   try {
     const Json& json = reply.json;
     reply.run = get<std::string>(json, "run");
-    reply.learner.life = get<std::string>(json, "life");
-    reply.learner.copies_begun = get<std::uint64_t>(json, "copies_begun");
-    reply.learner.copies_durable = get<std::uint64_t>(json, "copies_durable");
-    reply.learner.version = reply.state.version = Version{get<std::uint64_t>(json, "version")};
-    reply.learner.oldest_admissible = reply.state.oldest_admissible =
-        Version{get<std::uint64_t>(json, "oldest_admissible")};
+    reply.life = get<std::string>(json, "life");
+    reply.state.version = Version{get<std::uint64_t>(json, "version")};
+    reply.state.oldest_admissible = Version{get<std::uint64_t>(json, "oldest_admissible")};
     reply.state.ended = get<bool>(json, "ended");
     if (json.contains("active")) reply.state.is_wanted = get<bool>(json, "active");
     if (json.contains("begin_at_least"))
@@ -92,8 +90,7 @@ Error refusal_of(const HttpResponse& response) {
 
 class Client final : public LearnerClient {
  public:
-  Client(Options options, Spool spool)
-      : options_(std::move(options)), spool_(std::move(spool)), outbox_(options_.spool_bytes_max) {}
+  explicit Client(Options options) : options_(std::move(options)) {}
   ~Client() override {
     {
       const std::scoped_lock lock(mutex_);
@@ -114,8 +111,6 @@ class Client final : public LearnerClient {
     }
     WC_ASSIGN(calls_http_, HttpClient::make({.server = options_.learner, .trust = options_.trust}));
     WC_ASSIGN(sender_http_, HttpClient::make({.server = options_.learner, .trust = options_.trust}));
-    WC_TRY(restore_entries());
-    stats_.restored = outbox_.pending();
     sender_ = std::thread([this] { send_all(); });
     return {};
   }
@@ -127,7 +122,7 @@ class Client final : public LearnerClient {
     WC_ASSIGN(RunDescription run, read_run_description(response.body));
     const std::scoped_lock lock(mutex_);
     if (run_.empty()) {
-      WC_TRY(begin_run(run.run_id));
+      run_ = run.run_id;
     } else if (run_ != run.run_id) {
       return other_run(run.run_id);
     }
@@ -151,18 +146,11 @@ class Client final : public LearnerClient {
       return fail(Errc::kInvalidArgument, Op::kSend,
                   fmt::format("{} groups of {} rollouts", groups, rollouts_per_group));
     }
-    // Numbers of an earlier call that were not granted are asked for again.
-    if (numbers_to_ - numbers_from_ < count) {
-      const std::scoped_lock lock(mutex_);
-      // An answer that was lost may have granted these. The learner is to know that nobody generates them.
-      for (std::uint64_t number = numbers_from_; number < numbers_to_; ++number) abandoned_.push_back(number);
-      WC_ASSIGN(numbers_from_, spool_.take_numbers(count));
-      numbers_to_ = numbers_from_ + count;
-    }
     Json body = about_worker();
     body["groups"] = groups;
     body["rollouts_per_group"] = rollouts_per_group;
-    body["first_sequence"] = numbers_from_;
+    // The learner takes back what it gave under these numbers, if its answer was lost.
+    body["first_sequence"] = next_number_;
     WC_ASSIGN(const Reply reply, ask("/v1/starts", std::move(body)));
     StartedGroups started;
     started.learner = reply.state;
@@ -177,12 +165,8 @@ class Client final : public LearnerClient {
         // An older learner does not say.
         const std::size_t place = started.groups.size();
         const Version least{place < least_versions.size() ? least_versions[place] : 0};
-        started.groups.push_back({number, numbers_from_, least});
-        {
-          const std::scoped_lock lock(mutex_);
-          for (std::uint64_t i = 0; i < rollouts_per_group; ++i) held_[numbers_from_].insert(numbers_from_ + i);
-        }
-        numbers_from_ += rollouts_per_group;
+        started.groups.push_back({number, next_number_, least});
+        next_number_ += rollouts_per_group;
       }
     } catch (const Json::exception& error) {
       return fail(Errc::kCorrupt, Op::kReceive, fmt::format("the learner's answer: {}", error.what()));
@@ -192,7 +176,6 @@ class Client final : public LearnerClient {
 
   void abandon(const std::vector<std::uint64_t>& sequences) override {
     const std::scoped_lock lock(mutex_);
-    for (const std::uint64_t sequence : sequences) release(sequence);
     abandoned_.insert(abandoned_.end(), sequences.begin(), sequences.end());
     // Beyond that the learner forgets them by itself, as their time is over.
     if (abandoned_.size() > kAbandonedMax) {
@@ -210,32 +193,24 @@ class Client final : public LearnerClient {
     body["under_way"] = said.under_way;
     body["price_per_hour"] = said.price_per_hour;
     body["promised_rollouts_per_s"] = said.promised_rollouts_per_s;
-    WC_ASSIGN(Reply reply, ask("/v1/heartbeats", body));
-    if (!must_tell_held()) return std::move(reply.state);
-    // At once: others wait until it knows.
-    WC_ASSIGN(Reply second, ask("/v1/heartbeats", std::move(body)));
-    second.state.abort.insert(second.state.abort.end(), reply.state.abort.begin(), reply.state.abort.end());
-    return std::move(second.state);
+    WC_ASSIGN(Reply reply, ask("/v1/heartbeats", std::move(body)));
+    return std::move(reply.state);
   }
 
   Status send(Trajectory trajectory) override {
     trajectory.worker = options_.name;
-    const std::string bytes = encode_trajectory(trajectory);
+    std::string bytes = encode_trajectory(trajectory);
     {
       const std::scoped_lock lock(mutex_);
       if (run_.empty()) return fail(Errc::kInvalidArgument, Op::kSend, "run() has not said yet which run this is");
-      const bool fits = outbox_.make_room(bytes.size());
-      WC_TRY(delete_removed());
-      if (!fits) {
+      if (waiting_bytes_ + bytes.size() > options_.waiting_bytes_max) drop_stale();
+      if (waiting_bytes_ + bytes.size() > options_.waiting_bytes_max) {
         return fail(Errc::kNoSpace, Op::kSend,
-                    fmt::format("{}: {} rollouts wait for the learner, and take {} bytes of {}",
-                                printable(options_.spool.native()), outbox_.pending(), outbox_.bytes(),
-                                options_.spool_bytes_max));
+                    fmt::format("{} rollouts wait for the learner, and take {} bytes of {}", waiting_.size(),
+                                waiting_bytes_, options_.waiting_bytes_max));
       }
-      WC_ASSIGN(const Spool::Id id, spool_.add(bytes));
-      outbox_.add(id, entry_of(trajectory, bytes.size()));
-      release(trajectory.sequence);
-      ++stats_.spooled;
+      waiting_bytes_ += bytes.size();
+      waiting_[trajectory.sequence] = {trajectory.oldest_version, std::move(bytes)};
     }
     changed_.notify_all();
     return {};
@@ -243,62 +218,24 @@ class Client final : public LearnerClient {
 
   bool drain(Duration limit) override {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, [this] { return outbox_.pending() == 0; });
+    return changed_.wait_for(lock, limit, [this] { return waiting_.empty(); });
   }
 
   LearnerClientStats stats() const override {
     const std::scoped_lock lock(mutex_);
     LearnerClientStats stats = stats_;
-    stats.dropped = outbox_.dropped();
-    stats.pending = outbox_.pending();
-    stats.kept = outbox_.kept();
-    stats.spool_bytes = outbox_.bytes();
+    stats.waiting = waiting_.size();
+    stats.waiting_bytes = waiting_bytes_;
     return stats;
   }
 
  private:
-  static Outbox::Entry entry_of(const Trajectory& trajectory, std::uint64_t bytes) {
-    Outbox::Entry entry{trajectory.sequence, trajectory.oldest_version, trajectory.oldest_version, bytes};
-    for (const VersionRun& run : trajectory.version_runs) entry.newest = std::max(entry.newest, run.version);
-    return entry;
-  }
-
-  Status restore_entries() {
-    run_ = spool_.run();
-    for (const Spool::Id id : spool_.records()) {
-      WC_ASSIGN(const std::string bytes, spool_.read(id));
-      const Result<Trajectory> trajectory = decode_trajectory(bytes);
-      if (trajectory.has_value()) {
-        outbox_.add(id, entry_of(*trajectory, bytes.size()));
-      } else {
-        WC_TRY(spool_.remove(id));
-      }
-    }
-    // Which run the learner is at decides whether they count; until then they are sent under their own.
-    spooled_run_ = std::exchange(run_, "");
-    return {};
-  }
+  struct Waiting {
+    Version oldest{};  // of its tokens
+    std::string bytes;
+  };
 
   // The caller of what follows has the mutex.
-
-  Status begin_run(const std::string& run) {
-    if (run != spooled_run_) {
-      outbox_.clear();
-      while (outbox_.poll_removed()) continue;  // their files go as a whole
-    }
-    WC_TRY(spool_.set_run(run));
-    if (run != spooled_run_) {
-      // Of a run before the last one, which it may go back to.
-      for (const Spool::Id id : spool_.records()) {
-        WC_ASSIGN(const std::string bytes, spool_.read(id));
-        const Result<Trajectory> trajectory = decode_trajectory(bytes);
-        if (trajectory.has_value()) outbox_.add(id, entry_of(*trajectory, bytes.size()));
-      }
-    }
-    run_ = spooled_run_ = run;
-    changed_.notify_all();
-    return {};
-  }
 
   Error other_run(const std::string& run) const {
     return fail(
@@ -306,40 +243,40 @@ class Client final : public LearnerClient {
         fmt::format("the learner is at run {}, and this worker's rollouts are of run {}", printable(run), run_));
   }
 
-  /// The rollout is not under way any more.
-  void release(std::uint64_t sequence) {
-    auto group = held_.upper_bound(sequence);
-    if (group == held_.begin()) return;
-    --group;
-    group->second.erase(sequence);
-    if (group->second.empty()) held_.erase(group);
+  void remove(std::map<std::uint64_t, Waiting>::iterator one) {
+    waiting_bytes_ -= one->second.bytes.size();
+    waiting_.erase(one);
   }
 
-  bool must_tell_held() const {
-    const std::scoped_lock lock(mutex_);
-    return must_tell_held_;
+  void refuse(std::map<std::uint64_t, Waiting>::iterator one, const std::string& reason) {
+    ++stats_.refused;
+    if (stats_.refused_by_reason.size() < 100) ++stats_.refused_by_reason[reason];
+    remove(one);
   }
 
-  /// What the learner has to know once it was restarted.
-  Json held() const {
-    Json groups = Json::array();
-    for (const auto& [first, sequences] : held_) {
-      Json group = {first};
-      for (const std::uint64_t sequence : sequences) group.push_back(sequence);
-      groups.push_back(std::move(group));
+  void drop_stale() {
+    for (auto one = waiting_.begin(); one != waiting_.end();) {
+      const auto next = std::next(one);
+      if (one->second.oldest < oldest_admissible_) {
+        ++stats_.dropped;
+        remove(one);
+      }
+      one = next;
     }
-    return groups;
   }
 
-  Status delete_removed() {
-    while (const auto id = outbox_.poll_removed()) WC_TRY(spool_.remove(*id));
-    return {};
-  }
-
-  Status handle_reply(const Reply& reply) {
+  Status handle_reply(Reply& reply) {
     if (!run_.empty() && reply.run != run_) return other_run(reply.run);
-    if (reply.run == spooled_run_) outbox_.handle_learner(reply.learner);
-    return delete_removed();
+    oldest_admissible_ = reply.state.oldest_admissible;
+    const bool has_restarted = !life_.empty() && life_ != reply.life;
+    life_ = reply.life;
+    if (!has_restarted) return {};
+    // It takes nothing of what it has leased before.
+    must_tell_restart_ = true;
+    stats_.dropped += waiting_.size();
+    waiting_.clear();
+    waiting_bytes_ = 0;
+    return {};
   }
 
   // ---- calls
@@ -362,8 +299,6 @@ class Client final : public LearnerClient {
     {
       const std::scoped_lock lock(mutex_);
       abandoned.swap(abandoned_);
-      body["life"] = life_;
-      if (must_tell_held_) body["held"] = held();
     }
     body["abandoned"] = abandoned;
     const Result<HttpResponse> response = call(
@@ -376,11 +311,7 @@ class Client final : public LearnerClient {
       return reply;
     }
     WC_TRY(handle_reply(*reply));
-    // A learner that was restarted has forgotten what was started since its checkpoint.
-    must_tell_held_ = !life_.empty() && life_ != reply->learner.life;
-    life_ = reply->learner.life;
-    for (const std::uint64_t sequence : reply->state.abort) release(sequence);
-    changed_.notify_all();  // what was kept or deferred may have to be sent
+    reply->state.has_restarted = std::exchange(must_tell_restart_, false);
     return reply;
   }
 
@@ -392,14 +323,12 @@ class Client final : public LearnerClient {
     std::size_t count_max = kBatchCountMax;
     std::unique_lock lock(mutex_);
     while (!stopping_) {
-      std::vector<Outbox::Id> batch;
-      if (!spooled_run_.empty()) batch = outbox_.poll_batch(count_max, kBatchBytesMax);
+      const std::vector<std::uint64_t> batch = next_batch(count_max);
       if (batch.empty()) {
         changed_.wait(lock);
         continue;
       }
       const Status sent = send_batch(lock, batch, count_max);
-      outbox_.handle_not_sent(batch);  // those without a verdict
       changed_.notify_all();
       stats_.last_error = sent.has_value() ? "" : sent.error().message();
       if (sent.has_value()) {
@@ -412,33 +341,25 @@ class Client final : public LearnerClient {
     }
   }
 
+  std::vector<std::uint64_t> next_batch(std::size_t count_max) const {
+    std::vector<std::uint64_t> batch;
+    std::uint64_t bytes = 0;
+    for (const auto& [sequence, one] : waiting_) {
+      bytes += one.bytes.size();
+      if (batch.size() == count_max || (!batch.empty() && bytes > kBatchBytesMax)) break;
+      batch.push_back(sequence);
+    }
+    return batch;
+  }
+
   /// Unlocks while it waits for the learner. An error: a pause is due.
-  Status send_batch(std::unique_lock<std::mutex>& lock, const std::vector<Outbox::Id>& batch, std::size_t& count_max) {
+  Status send_batch(std::unique_lock<std::mutex>& lock, const std::vector<std::uint64_t>& batch,
+                    std::size_t& count_max) {
     wished_pause_ = Duration::zero();
-    std::vector<Spool::Place> places;
-    std::map<std::uint64_t, Outbox::Id> by_sequence;
-    for (const Outbox::Id id : batch) {
-      by_sequence[outbox_.entry(id).sequence] = id;
-      places.push_back(spool_.place_of(id));
-    }
-    const std::string run = spooled_run_;
-    // Whoever generates waits for this lock: megabytes are not read under it.
-    lock.unlock();
     std::vector<std::string> rollouts;
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      Result<std::string> bytes = Spool::read(places[i]);
-      if (bytes.has_value()) {
-        rollouts.push_back(std::move(*bytes));
-        continue;
-      }
-      // The disk has lost it.
-      lock.lock();
-      ++stats_.refused;
-      ++stats_.refused_by_reason["damaged_on_disk"];
-      outbox_.handle_refused(batch[i]);
-      WC_TRY(delete_removed());
-      return std::move(bytes).error();
-    }
+    for (const std::uint64_t sequence : batch) rollouts.push_back(waiting_.at(sequence).bytes);
+    const std::string run = run_;
+    lock.unlock();
     HttpCall call{.method = "POST",
                   .target = "/v1/rollouts",
                   .content_type = "application/x-protobuf",
@@ -458,14 +379,14 @@ class Client final : public LearnerClient {
     // One that is overloaded says nothing of the rollouts.
     const Json json = parse_json(response->body);
     if (response->status == 429 && (!json.is_object() || !json.contains("verdicts"))) return refusal_of(*response);
-    WC_ASSIGN(const Reply reply, read_reply(json));
+    WC_ASSIGN(Reply reply, read_reply(json));
     WC_TRY(handle_reply(reply));
-    WC_TRY(handle_verdicts(reply.json, by_sequence));
+    WC_TRY(handle_verdicts(reply.json));
     return response->status == 429 ? Status(fail(Errc::kBusy, Op::kSend, "the learner's buffer is full")) : Status();
   }
 
   /// The learner does not take the request itself.
-  Status handle_refusal(const HttpResponse& response, const std::vector<Outbox::Id>& batch, std::size_t& count_max) {
+  Status handle_refusal(const HttpResponse& response, const std::vector<std::uint64_t>& batch, std::size_t& count_max) {
     const Error refusal = refusal_of(response);
     const bool is_ours = response.status == 400 || response.status == 413 || response.status == 415;
     if (!is_ours) return refusal;
@@ -473,31 +394,23 @@ class Client final : public LearnerClient {
       count_max = std::max<std::size_t>(1, batch.size() / 2);
       return {};
     }
-    ++stats_.refused;
-    ++stats_.refused_by_reason[fmt::format("http_{}", response.status)];
-    outbox_.handle_refused(batch.front());
-    return delete_removed();
+    const auto found = waiting_.find(batch.front());
+    if (found != waiting_.end()) refuse(found, fmt::format("http_{}", response.status));
+    return {};
   }
 
-  Status handle_verdicts(const Json& json, const std::map<std::uint64_t, Outbox::Id>& by_sequence) {
+  Status handle_verdicts(const Json& json) {
     bool is_full = false;
     try {
       for (const Json& one : json.at("verdicts")) {
-        const auto found = by_sequence.find(get<std::uint64_t>(one, "sequence"));
-        if (found == by_sequence.end()) continue;
+        const auto found = waiting_.find(get<std::uint64_t>(one, "sequence"));
+        if (found == waiting_.end()) continue;
         const auto verdict = get<std::string>(one, "verdict");
         if (verdict == "admitted" || verdict == "duplicate") {
           ++stats_.acknowledged;
-          outbox_.handle_acknowledged(found->second);
+          remove(found);
         } else if (verdict == "refused") {
-          const auto reason = get<std::string>(one, "reason");
-          if (reason == kVersionUnknown) {
-            outbox_.handle_deferred(found->second);
-            continue;
-          }
-          ++stats_.refused;
-          if (stats_.refused_by_reason.size() < 100) ++stats_.refused_by_reason[reason];
-          outbox_.handle_refused(found->second);
+          refuse(found, get<std::string>(one, "reason"));
         } else {
           is_full = true;
         }
@@ -505,7 +418,6 @@ class Client final : public LearnerClient {
     } catch (const Json::exception& error) {
       return fail(Errc::kCorrupt, Op::kReceive, fmt::format("the learner's verdicts: {}", error.what()));
     }
-    WC_TRY(delete_removed());
     return is_full ? Status(fail(Errc::kBusy, Op::kSend, "the learner's buffer is full")) : Status();
   }
 
@@ -515,18 +427,17 @@ class Client final : public LearnerClient {
   std::unique_ptr<HttpClient> sender_http_;  // the sender's
   std::mutex calls_mutex_;
   std::mutex start_mutex_;
-  std::uint64_t numbers_from_ = 0, numbers_to_ = 0;  // reserved and not granted yet; under start_mutex_
+  std::uint64_t next_number_ = first_number();  // of the next rollout that is granted; under start_mutex_
 
   mutable std::mutex mutex_;  // of all that follows
   std::condition_variable changed_;
-  Spool spool_;
-  Outbox outbox_;
-  std::string run_;          // that run() has given; "": not yet
-  std::string spooled_run_;  // that the entries are of
+  std::map<std::uint64_t, Waiting> waiting_;  // by their numbers; a batch that is on its way, too
+  std::uint64_t waiting_bytes_ = 0;
+  Version oldest_admissible_{};
+  std::string run_;  // that run() has given; "": not yet
   std::vector<std::uint64_t> abandoned_;
-  std::map<std::uint64_t, std::set<std::uint64_t>> held_;  // under way, by the first of their group
-  std::string life_;                                       // of the learner, by the last call's answer
-  bool must_tell_held_ = false;                            // with the next call
+  std::string life_;                // of the learner, by its last answer
+  bool must_tell_restart_ = false;  // of the learner, to the caller
   LearnerClientStats stats_;
   Duration wished_pause_{};  // by the learner's last answer
   bool stopping_ = false;
@@ -535,9 +446,8 @@ class Client final : public LearnerClient {
 
 }  // namespace
 
-Result<std::unique_ptr<LearnerClient>> LearnerClient::open(FileSystem& files, Options options) {
-  WC_ASSIGN(Spool spool, Spool::open(files, options.spool));
-  auto client = std::make_unique<Client>(std::move(options), std::move(spool));
+Result<std::unique_ptr<LearnerClient>> LearnerClient::make(Options options) {
+  auto client = std::make_unique<Client>(std::move(options));
   WC_TRY(client->set_up());
   return std::unique_ptr<LearnerClient>(std::move(client));
 }

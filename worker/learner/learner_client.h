@@ -1,13 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/files/file_system.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/settings/endpoint.h"
@@ -27,6 +25,7 @@ struct LearnerState {
   bool ended = false;                ///< the run has all of its steps: nothing more is wanted
   bool is_wanted = true;             ///< this worker is to roll out; one that is not starts nothing
   Version begin_at_least{};          ///< no turn begins under an older version; kNoVersion: it may
+  bool has_restarted = false;        ///< it has forgotten what this worker has under way, and has it made again
   std::vector<std::uint64_t> abort;  ///< sequence numbers of this worker's rollouts that became inadmissible; each once
 };
 
@@ -43,40 +42,33 @@ struct StartedGroups {
   LearnerState learner;
 };
 
-/// What became of rollouts since the client was opened, and what is in the spool now.
+/// What became of rollouts since the client was made, and what waits now.
 struct LearnerClientStats {
-  std::uint64_t spooled = 0;       ///< by send()
-  std::uint64_t restored = 0;      ///< that were in the spool at the beginning
-  std::uint64_t acknowledged = 0;  ///< admitted, or there already; a learner that restarts may count one again
+  std::uint64_t acknowledged = 0;  ///< admitted, or there already
   std::uint64_t refused = 0;       ///< for good
   std::map<std::string, std::uint64_t> refused_by_reason;
-  std::uint64_t dropped = 0;      ///< for room, or of another run
-  std::uint64_t pending = 0;      ///< now: not acknowledged
-  std::uint64_t kept = 0;         ///< now: acknowledged, and not in a checkpoint of the learner's yet
-  std::uint64_t spool_bytes = 0;  ///< now
-  std::string last_error;         ///< of the sender; "" once it works again
+  std::uint64_t dropped = 0;        ///< too old while they waited, or of a learner that was restarted
+  std::uint64_t waiting = 0;        ///< now
+  std::uint64_t waiting_bytes = 0;  ///< now
+  std::string last_error;           ///< of the sender; "" once it works again
 };
 
-/// A worker's way to its learner. Rollouts are written to a spool on disk, and a thread of the client's sends them
-/// until the learner has acknowledged them, and keeps them until a checkpoint of the learner has them: a learner that
-/// is killed and goes on from an older checkpoint gets them again, and takes each once. Over restarts of both ends a
-/// rollout that send() has taken arrives, unless it has become too old. Any thread may call; calls of one kind wait for
-/// each other.
+/// A worker's way to its learner. Rollouts wait in memory until a thread of the client's has sent them and the learner
+/// has judged them. If either side is restarted, what waits is dropped, and its groups are made again. Any thread may
+/// call; calls of one kind wait for each other.
 class LearnerClient {
  public:
   struct Options {
     Endpoint learner = {};
     HttpTrust trust = {};
-    std::string name = {};             ///< of this worker. With keys: the certificate's, and this is ignored
-    std::filesystem::path spool = {};  ///< a directory of this worker's own; made if it is missing
-    std::uint64_t spool_bytes_max = 256 * kMiB;
+    std::string name = {};  ///< of this worker. With keys: the certificate's, and this is ignored
+    std::uint64_t waiting_bytes_max = 256 * kMiB;
     Duration call_time_max = std::chrono::seconds(10);
   };
 
-  /// Opens the spool, and waits for nobody. Errors: kBusy (another process has the spool), kCorrupt (its file of
-  /// sequence numbers), those of the files and of HttpClient::make().
-  [[nodiscard]] static Result<std::unique_ptr<LearnerClient>> open(FileSystem& files, Options options);
-  /// Stops the sender. What is in the spool stays there.
+  /// Waits for nobody. Errors: kInvalidArgument (no name), those of reading keys and of HttpClient::make().
+  [[nodiscard]] static Result<std::unique_ptr<LearnerClient>> make(Options options);
+  /// Stops the sender. What waits is lost.
   virtual ~LearnerClient() = default;
 
   [[nodiscard]] virtual const std::string& name() const = 0;
@@ -85,7 +77,7 @@ class LearnerClient {
   // says that it is overloaded); kInvalidArgument (it refuses the call; its words follow); kCorrupt (its answer).
   // kWrongBase: it is at another run than run() has given first. Its rollouts are of no use there: begin anew.
 
-  /// What the run is. From the first answer on, this client is of that run: rollouts of another one go from the spool.
+  /// What the run is. From the first answer on, this client is of that run.
   [[nodiscard]] virtual Result<RunDescription> run() = 0;
   /// "config.json" or "tokenizer.json" of the model that the run trains, or "adapter_config.json". Versions are weights
   /// alone.
@@ -101,12 +93,11 @@ class LearnerClient {
   /// what it has started is given up.
   [[nodiscard]] virtual Result<LearnerState> heartbeat(const WorkerHeartbeat& said) = 0;
 
-  /// Takes a rollout: once it returns, the rollout survives a kill of this process. `sequence` is what start() gave;
-  /// `worker` is filled in. Waits for the disk alone. Errors: kNoSpace (the spool is full of rollouts that the learner
-  /// could still take: generate no more until it does), those of the files.
+  /// Takes a rollout, and waits for nobody. `sequence` is what start() gave; `worker` is filled in. Errors: kNoSpace
+  /// (so many wait that the learner could still take: generate no more until it does).
   [[nodiscard]] virtual Status send(Trajectory trajectory) = 0;
 
-  /// Waits until all that was sent is acknowledged or refused. False after `limit`.
+  /// Waits until nothing waits. False after `limit`.
   [[nodiscard]] virtual bool drain(Duration limit) = 0;
   [[nodiscard]] virtual LearnerClientStats stats() const = 0;
 };

@@ -81,8 +81,8 @@ void LearnerLink::ask(std::unique_lock<std::mutex>& lock) {
   // What was granted is not wanted any more, until the caller says so again.
   wanted_ -= std::min<std::uint64_t>(wanted_, started->groups.size());
   ask_at_ = steady_now() + std::max(started->groups.empty() ? kRetryMin : Duration::zero(), started->retry);
-  news_.groups.insert(news_.groups.end(), started->groups.begin(), started->groups.end());
   handle_learner(std::move(started->learner));
+  news_.groups.insert(news_.groups.end(), started->groups.begin(), started->groups.end());
 }
 
 void LearnerLink::report(std::unique_lock<std::mutex>& lock) {
@@ -99,7 +99,10 @@ void LearnerLink::report(std::unique_lock<std::mutex>& lock) {
 void LearnerLink::handle_learner(LearnerState learner) {
   if (failures_ > 0) log_.info("the learner is back");
   failures_ = 0;
+  // It has forgotten that it gave these.
+  if (learner.has_restarted) news_.groups.clear();
   if (news_.learner) {
+    learner.has_restarted = learner.has_restarted || news_.learner->has_restarted;
     learner.abort.insert(learner.abort.end(), news_.learner->abort.begin(), news_.learner->abort.end());
   }
   news_.learner = std::move(learner);

@@ -78,6 +78,16 @@ void RolloutLoop::handle_groups(Instant now, std::span<const StartedGroup> group
 }
 
 void RolloutLoop::handle_learner(Instant now, const LearnerState& learner) {
+  if (learner.has_restarted) {
+    finished_.clear();
+    while (!groups_.empty()) {
+      const std::uint64_t number = groups_.begin()->first;
+      scheduler_.handle_group_abandoned(now, number);
+      perform(now);
+      groups_.erase(number);
+    }
+    abandoned_.clear();
+  }
   for (const std::uint64_t sequence : learner.abort) {
     for (const auto& [number, group] : groups_) {
       if (sequence < group.first_sequence || sequence >= group.first_sequence + width_) continue;

@@ -119,6 +119,7 @@ class RunOfWorker {
       if (news.learner) {
         if (news.learner->ended) return false;
         is_wanted_ = news.learner->is_wanted;
+        if (news.learner->has_restarted) unsent_.reset();
         loop_->handle_learner(now, *news.learner);
       }
       loop_->handle_groups(now, news.groups);
@@ -153,7 +154,7 @@ class RunOfWorker {
  private:
   [[nodiscard]] IdleFor idle_for() const {
     if (!has_version_) return IdleFor::kVersion;
-    if (unsent_) return IdleFor::kSpool;
+    if (unsent_) return IdleFor::kRoom;
     return loop_->under_way() > 0 ? IdleFor::kEnvironments : IdleFor::kLearner;
   }
 
@@ -270,7 +271,7 @@ class RunOfWorker {
                   .has_engine = backend_ == nullptr,
                   .answering = loop_->answering(),
                   .under_way = report_.under_way,
-                  .spooled = sent_,
+                  .sent = sent_,
                   .loop = stats,
                   .learner = client_.stats(),
                   .installs = installs,
@@ -284,7 +285,7 @@ class RunOfWorker {
         "longest switch took {:.2f} ms",
         report_.weights.value, report_.rollouts_per_s, report_.tokens_per_s, report_.under_way, sent_,
         learner.acknowledged, learner.refused, 1e3 * to_seconds(pause_max_));
-    if (learner.dropped > 0) line += fmt::format("; {} dropped from the spool", learner.dropped);
+    if (learner.dropped > 0) line += fmt::format("; {} dropped while they waited", learner.dropped);
     if (stats.failures > 0) line += fmt::format("; {} failures, the last: {}", stats.failures, stats.last_failure);
     log_.info(line);
   }
@@ -298,7 +299,7 @@ class RunOfWorker {
   std::unique_ptr<RolloutLoop> loop_;
   std::optional<LearnerLink> link_;
   std::unique_ptr<VersionFollower> versions_;
-  std::optional<Trajectory> unsent_;  // for which the spool has no room
+  std::optional<Trajectory> unsent_;  // for which there is no room
   bool is_full_ = false;
   bool has_version_ = false;
   bool is_wanted_ = true;
@@ -337,7 +338,7 @@ Status run_once(FileSystem& files, const RolloutWorkerConfig& config, const std:
                 const WorkerLog& log, WorkerMetrics& metrics, bool& again) {
   LearnerClient::Options options = config.learner;
   options.trust.revocation_directories = {config.state_dir};
-  WC_ASSIGN(const std::unique_ptr<LearnerClient> client, LearnerClient::open(files, std::move(options)));
+  WC_ASSIGN(const std::unique_ptr<LearnerClient> client, LearnerClient::make(std::move(options)));
   auto asked = until_it_answers(
       stop, log, "the learner", [&] { return client->run(); }, is_no_run_for_us);
   if (!asked) return {};
@@ -359,7 +360,7 @@ Status run_once(FileSystem& files, const RolloutWorkerConfig& config, const std:
   if (again) {
     log.info("the learner is at another run, and so is this worker from now on");
   } else if (!client->drain(kLastRollouts)) {
-    log.info("some rollouts are still in the spool; the next start sends them");
+    log.info("the learner has not taken all rollouts: it has their groups made again");
   }
   return {};
 }

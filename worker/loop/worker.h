@@ -12,7 +12,7 @@ namespace weightcast {
 
 /// Generates rollouts for a learner until it says that its run has ended, or until `stop`. Waits for the learner and
 /// for a first version as long as it takes. When the learner goes on with another run, so does the worker. Errors:
-/// those of the configuration, of LearnerClient::open(), of RolloutLoop::make(), and a model that differs from the
+/// those of the configuration, of LearnerClient::make(), of RolloutLoop::make(), and a model that differs from the
 /// learner's. `metrics` is told five times a second what the worker is at.
 [[nodiscard]] Status run_worker(FileSystem& files, const RolloutWorkerConfig& config, const std::atomic<bool>& stop,
                                 const WorkerLog& log, WorkerMetrics& metrics);

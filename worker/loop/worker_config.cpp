@@ -16,8 +16,8 @@ std::vector<SettingField> worker_fields(RolloutWorkerConfig& c) {
       {"insecure", &c.learner.trust.insecure, "plain connections to other hosts, too"},
       {"name", &c.learner.name, "of this worker, without keys; with keys it is the certificate's"},
       {"state_dir", &c.state_dir, "the state directory of the worker's daemon on this host"},
-      {"spool_dir", &c.learner.spool, "where rollouts wait for the learner; one worker's own"},
-      {"spool_bytes_max", &c.learner.spool_bytes_max, "of rollouts that wait", 1 << 16, 1e15},
+      {"waiting_bytes_max", &c.learner.waiting_bytes_max, "of rollouts that wait in memory for the learner", 1 << 16,
+       1e15},
       {"threads", &c.engine.threads, "that generate", 1, 1024},
       {"running_max", &c.engine.running_max, "sequences that are generated together", 1, 65536},
       {"cache_bytes_max", &c.engine.cache_bytes_max, "of keys and values", 1 << 16, 1e15},
@@ -52,6 +52,8 @@ std::vector<SettingField> worker_fields(RolloutWorkerConfig& c) {
        "paced: seconds for which it stands still when a version comes", 0, 1e6},
   };
   add_task_program_fields(fields, c.task_program);
+  fields.push_back(
+      {"http_dir", &c.http_dir, "where http_address is written, which has the port of http; empty: nowhere"});
   add_operator_fields(fields, c.operators);
   return fields;
 }
@@ -62,7 +64,6 @@ Result<RolloutWorkerConfig> make_worker_config(std::span<const Setting> settings
   for (const Setting& setting : settings) WC_TRY(apply_setting(fields, setting));
   WC_TRY(check_is_set("learner", !config.learner.learner.host.empty()));
   WC_TRY(check_is_set("state_dir", !config.state_dir.empty()));
-  WC_TRY(check_is_set("spool_dir", !config.learner.spool.empty()));
   WC_TRY(check_is_set("name", !config.learner.name.empty() || !config.learner.trust.keys.empty()));
   if (server_kind(config.backend)) WC_TRY(check_is_set("backend_server", !config.server.server.host.empty()));
   if ((config.backend == WorkerBackend::kPaced) != (config.paced.rollouts_per_s > 0)) {

@@ -39,6 +39,7 @@ static_assert(to_string(WorkerBackend::kWeightcast) == to_string(BackendKind::kW
 struct RolloutWorkerConfig {
   LearnerClient::Options learner;
   std::string state_dir;
+  std::string http_dir;
 
   EngineOptions engine = [] {
     EngineOptions options;

@@ -8,7 +8,7 @@ namespace {
 
 using enum MetricsText::Type;
 
-constexpr std::array<std::string_view, 4> kIdleNames = {"version", "learner", "spool", "environments"};  // as IdleFor
+constexpr std::array<std::string_view, 4> kIdleNames = {"version", "learner", "room", "environments"};  // as IdleFor
 
 /// What became of rollouts that had begun.
 constexpr std::pair<std::string_view, std::uint64_t SchedulerStats::*> kOutcomes[] = {
@@ -38,17 +38,16 @@ void WorkerMetrics::write(MetricsText& text) const {
   for (const auto& [outcome, of] : kOutcomes) text.sample({{"outcome", outcome}}, now.loop.scheduler.*of);
   text.add("worker_failures_total", kCounter, "Prompts, answers and rewards that failed; the log has the last.",
            now.loop.failures);
-  text.add("worker_rollouts_spooled_total", kCounter, "Rollouts written to the spool.", now.spooled);
+  text.add("worker_rollouts_finished_total", kCounter, "Rollouts to be sent to the learner.", now.sent);
   text.add("worker_rollouts_acknowledged_total", kCounter, "Rollouts that the learner has admitted.",
            now.learner.acknowledged);
   text.family("worker_rollouts_refused_total", kCounter, "Rollouts that the learner has refused for good, by reason.");
   for (const auto& [reason, count] : now.learner.refused_by_reason) text.sample({{"reason", reason}}, count);
-  text.add("worker_rollouts_lost_total", kCounter, "Rollouts dropped from the spool, for room or of another run.",
+  text.add("worker_rollouts_lost_total", kCounter,
+           "Rollouts that were too old before they were sent, or of a learner that was restarted.",
            now.learner.dropped);
-  text.add("worker_spool_rollouts", kGauge, "Rollouts in the spool that the learner has not acknowledged.",
-           now.learner.pending);
-  text.add("worker_spool_bytes", kGauge, "What the spool takes, with what it keeps for a learner that is killed.",
-           now.learner.spool_bytes);
+  text.add("worker_waiting_rollouts", kGauge, "Rollouts that the learner has not judged yet.", now.learner.waiting);
+  text.add("worker_waiting_bytes", kGauge, "What they take in memory.", now.learner.waiting_bytes);
   text.family("worker_idle_seconds_total", kCounter,
               "Time in which nothing could be generated, by what it waited for.");
   for (std::size_t i = 0; i < kIdleNames.size(); ++i) text.sample({{"for", kIdleNames[i]}}, to_seconds(now.idle[i]));

@@ -18,7 +18,7 @@ namespace weightcast {
 enum class IdleFor : std::uint8_t {
   kVersion,       ///< the first one
   kLearner,       ///< to be wanted, or for groups
-  kSpool,         ///< for room there: rollouts wait for the learner
+  kRoom,          ///< so many rollouts wait for the learner
   kEnvironments,  ///< for turns of episodes, rewards, or a server's answers
 };
 
@@ -29,7 +29,7 @@ struct WorkerFigures {
   bool has_engine = false;  ///< of its own: RolloutLoopStats::engine counts
   std::uint64_t answering = 0;
   std::uint64_t under_way = 0;  ///< rollouts
-  std::uint64_t spooled = 0;    ///< since it began
+  std::uint64_t sent = 0;       ///< since it began
   RolloutLoopStats loop = {};
   LearnerClientStats learner = {};
   Installs installs = {};

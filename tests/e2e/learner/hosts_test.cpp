@@ -29,7 +29,7 @@ struct HostsTest : testing::Test, Hosts, LearnerRuns {
     std::vector<std::string> arguments{WEIGHTCAST_WORKER, "run"};
     for (const std::string& setting :
          {"name=" + worker, "learner=" + learner, "state_dir=" + cluster.state(worker),
-          "spool_dir=" + out(worker + "-spool"), std::string("running_max=16"), std::string("insecure=true")}) {
+          "http_dir=" + out(worker + "-http"), std::string("running_max=16"), std::string("insecure=true")}) {
       arguments.push_back(flag_of(setting));
     }
     return start_on(kInference, worker + "-engine", arguments);

@@ -34,7 +34,7 @@ struct Loop : LearnerRuns {
     std::vector<std::string> arguments{WEIGHTCAST_WORKER, "run"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     settings.insert(settings.begin(), {"name=" + worker, "learner=" + learner, "state_dir=" + cluster.state(worker),
-                                       "spool_dir=" + out(worker + "-spool"), "running_max=16"});
+                                       "http_dir=" + out(worker + "-http"), "running_max=16"});
     for (const std::string& setting : settings) arguments.push_back(flag_of(setting));
     arguments.insert(arguments.begin(), words.begin(), words.end());
     engines.insert_or_assign(worker, Process(arguments, out(worker + "-engine.out"), out(worker + "-engine.err")));
@@ -144,7 +144,7 @@ TEST_F(LoopTest, LearnerAndWorkersTellPrometheusWhatTheyAreAt) {
   // The worker's samples are those of its last pass, which may be older than what the learner has admitted since.
   std::string worker;
   EXPECT_TRUE(Cluster::eventually([&] {
-    worker = scrape("w1-spool");
+    worker = scrape("w1-http");
     return sample_of(worker, "worker_rollouts_total{outcome=\"sent\"}") >= 48;
   })) << worker;
   EXPECT_THAT(worker, HasSubstr("role=\"engine\"} 1\n"));
@@ -153,7 +153,7 @@ TEST_F(LoopTest, LearnerAndWorkersTellPrometheusWhatTheyAreAt) {
   EXPECT_GE(sample_of(worker, "worker_versions_total"), 1) << worker;
   EXPECT_GT(sample_of(worker, "worker_install_seconds_total{phase=\"prepare\"}"), 0) << worker;
   EXPECT_GT(sample_of(worker, "worker_idle_seconds_total{for=\"version\"}"), 0) << worker;
-  EXPECT_THAT(scrape("w1-spool", "/status"), HasSubstr("/metrics is"));
+  EXPECT_THAT(scrape("w1-http", "/status"), HasSubstr("/metrics is"));
   learner.signal(SIGTERM);
   EXPECT_EQ(learner.wait(60s), 0) << read_file(out("a.err"));
   engines.at("w1").signal(SIGTERM);
@@ -169,7 +169,7 @@ TEST_F(LoopTest, NobodyTellsWhoeverReachesThem) {
   ASSERT_EQ(::chmod(out("token").c_str(), 0600), 0);
   EXPECT_THAT(
       run_program({WEIGHTCAST_WORKER, "run", "--learner", "127.0.0.1:1", "--name", "w", "--state-dir", out("state"),
-                   "--spool-dir", out("spool"), "--http", "127.0.0.1:0", "--http-token", out("token")},
+                   "--http-dir", out("http"), "--http", "127.0.0.1:0", "--http-token", out("token")},
                   cluster.temp().path()),
       Exits(2, "token, of 16 characters at least"));
 }
@@ -207,12 +207,12 @@ TEST_F(LoopTest, ARunThatBeganWithoutWorkersGoesOnWithThem) {
   EXPECT_EQ(steps("a"), 4);
 }
 
-TEST_F(LoopTest, AKilledLearnerTakesUpWhatItsWorkersHaveUnderWay) {
+TEST_F(LoopTest, AKilledLearnerHasMadeAgainWhatItsWorkersHadUnderWay) {
   cluster.start_fleet({"w1", "w2"});
   std::vector<std::string> settings = loop({"total_training_steps=3", "max_staleness=0", "checkpoint_interval=1"});
   Process learner = start("a", settings);
   const std::string address = learner_address("a");
-  // Either worker has room for a batch of 16, which takes eight seconds: longer than a restart.
+  // Either worker has room for a batch of 16, which takes eight seconds.
   for (const char* worker : {"w1", "w2"}) start_engine(worker, address, {"backend=paced", "paced_rollouts_per_s=2"});
   ASSERT_TRUE(Cluster::eventually([&] { return steps("a") == 1; })) << read_file(out("a.err")) << said("w1");
   std::this_thread::sleep_for(1s);  // the groups of the next batch are given out

@@ -93,7 +93,7 @@ TEST_F(TaskProgramE2eTest, AWorkersProgramScoresForItsLearner) {
   const std::string address = learner_address("a");
   const auto start_worker = [&](const std::string& name, const std::string& script) {
     const std::string before = "name = \"" + name + "\"\nlearner = \"" + address + "\"\nstate_dir = \"" +
-                               cluster.state("w1") + "\"\nspool_dir = \"" + out(name + "-spool") +
+                               cluster.state("w1") + "\"\nhttp_dir = \"" + out(name + "-http") +
                                "\"\nrunning_max = 16\nreward_time_max = 200\n";
     return Process({WEIGHTCAST_WORKER, "run", "--config", write_config(name + ".toml", before, script)},
                    out(name + ".out"), out(name + ".err"));

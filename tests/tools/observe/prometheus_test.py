@@ -149,9 +149,9 @@ def check(weightcast, worker, train, deploy, directory, programs):
     start("gpu", "--role", "worker", "--name", "gpu", "--origin", listens)
     run("learner", train, {**LEARNER, "output_dir": directory / "run", "publish_state": directory / "trainer"})
     run("engine", worker, {"learner": first_line("run", "rollout_address"), "name": "gpu",
-                           "state_dir": directory / "gpu", "spool_dir": directory / "spool",
+                           "state_dir": directory / "gpu", "http_dir": directory / "http",
                            "price_per_hour": 7200})  # fmt: skip
-    others = [first_line("run", "http_address"), first_line("spool", "http_address")]
+    others = [first_line("run", "http_address"), first_line("http", "http_address")]
     checkpoint = eventually("a checkpoint", lambda: sorted((directory / "run" / "checkpoints").glob("checkpoint-*")))[0]
     programs.start("serve", worker, "serve", checkpoint, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
                    "--http-token", token)  # fmt: skip

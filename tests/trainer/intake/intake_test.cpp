@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/digest/content_digest.h"
 #include "base/steady_clock.h"
 #include "tests/trainer/intake/intake_fixture.h"
 #include "tests/transport/security/cluster_keys.h"
@@ -77,18 +78,6 @@ TEST_F(IntakeTest, SaysWhenTheBufferIsFull) {
   EXPECT_THAT(verdicts(json(post("/v1/rollouts", {{"rollouts", {all.back()}}}))), ElementsAre("admitted"));
 }
 
-TEST_F(IntakeTest, RepeatsItsAnswerToAnIdempotencyKey) {
-  open();
-  const Json body = {{"rollouts", {rollout_json("w", 1, "g"), rollout_json("w", 2, "g", 9)}}};
-  const std::vector<HttpHeader> key{{"Idempotency-Key", "k1"}};
-  const HttpResponse first = post("/v1/rollouts", body, key);
-  const HttpResponse second = post("/v1/rollouts", body, key);
-  EXPECT_EQ(first.body, second.body);
-  EXPECT_EQ(buffer_->stats().duplicates, 0u);
-  EXPECT_EQ(buffer_->stats().refused.at("version_unknown"), 1u);
-  EXPECT_EQ(post("/v1/rollouts", {{"rollouts", {rollout_json("w", 3, "g")}}}, key).status, 422u);
-}
-
 TEST_F(IntakeTest, LeasesWholeGroups) {
   open({}, false, [] {
     ReplayOptions options = replay_options();
@@ -133,19 +122,23 @@ TEST_F(IntakeTest, RedundantRolloutsNeedNoRoomInTheBatch) {
   EXPECT_EQ(groups, 2u) << "a batch is two groups of two";
 }
 
-TEST_F(IntakeTest, NeverLeasesAGroupTwiceOverRestarts) {
-  std::uint64_t next = 0;
-  for (const bool resumed : {false, true, true}) {
-    open({}, resumed);
-    const Json answer = json(post("/v1/starts", {{"worker", "a"}, {"groups", 2}, {"first_sequence", 0}}));
-    EXPECT_GE(answer["groups"][0].get<std::uint64_t>(), next);
-    next = answer["groups"][1].get<std::uint64_t>() + 1;
-  }
-  const std::string run = json(call({.target = "/v1/run"}))["run_id"];
+TEST_F(IntakeTest, ARunKeepsItsIdOverRestarts) {
+  open();
+  const auto run = [&] { return json(call({.target = "/v1/run"}))["run_id"].get<std::string>(); };
+  const auto life = [&] { return json(post("/v1/heartbeats", {{"worker", "a"}}))["life"].get<std::string>(); };
+  const std::string first = run(), first_life = life();
   open({}, true);
-  EXPECT_EQ(json(call({.target = "/v1/run"}))["run_id"], run);
+  EXPECT_EQ(run(), first);
+  EXPECT_NE(life(), first_life);
   open({}, false);
-  EXPECT_NE(json(call({.target = "/v1/run"}))["run_id"], run);
+  EXPECT_NE(run(), first);
+}
+
+TEST_F(IntakeTest, NumbersGroupsAfterThoseOfAnEarlierReleasesCheckpoint) {
+  open();
+  ASSERT_TRUE(intake_->restore(R"({"malformed": 3, "next_group": 7, "workers": {"w": "a"}})").has_value());
+  EXPECT_EQ(intake_->malformed(), 3u);
+  EXPECT_EQ(json(post("/v1/starts", {{"worker", "a"}, {"groups", 1}, {"first_sequence", 0}}))["groups"], Json({7}));
 }
 
 TEST_F(IntakeTest, ForgetsWhatARestartedWorkerHadStarted) {
@@ -171,78 +164,20 @@ TEST_F(IntakeTest, ForgetsWhatASilentWorkerHadStarted) {
   for (const IntakeWorker& worker : intake_->workers()) EXPECT_EQ(worker.is_silent, worker.name == "dead");
 }
 
-TEST_F(IntakeTest, ForgetsWhatAWorkerHadStartedThatDidNotOutliveTheLearner) {
-  open();
-  const Json asked{{"worker", "w"}, {"incarnation", "a"}, {"groups", 1}, {"first_sequence", 0}};
-  post("/v1/starts", asked);
-  intake_->handle_copied();
-  const std::string saved = intake_->save();
-  const std::string replay = buffer_->save(Instant{});
-  for (const bool is_silent : {false, true}) {
-    open({.silence_max = std::chrono::milliseconds(is_silent ? 0 : 60'000)}, true);
-    buffer_.set(ReplayBuffer::restore(replay_options(), replay_rules(), replay, steady_now()).value());
-    ASSERT_TRUE(intake_->restore(saved).has_value());
-    post("/v1/heartbeats", {{"worker", "other"}});
-    EXPECT_EQ(buffer_->under_way(), 0u) << "nobody has said yet that it goes on";
-    if (!is_silent) post("/v1/heartbeats", {{"worker", "w"}, {"incarnation", "a"}, {"held", {{0, 0, 1}}}});
-    EXPECT_EQ(buffer_->under_way(), is_silent ? 0u : 2u);
-    if (!is_silent) post("/v1/heartbeats", {{"worker", "w"}, {"incarnation", "b"}});
-    EXPECT_EQ(buffer_->under_way(), 0u);
-  }
-}
-
-TEST_F(IntakeTest, GivesOutNothingBeforeItsWorkersHaveToldWhatTheyHave) {
-  open();
-  const auto asked = [](const std::string& worker, const std::string& life) {
-    const int first = life.empty() ? 8 : 12;  // it has had 8 to 11
-    return Json{{"worker", worker}, {"incarnation", "a"}, {"groups", 9}, {"first_sequence", first}, {"life", life}};
+TEST_F(IntakeTest, SaysThatTheFileOfTheRunIsMissingOrDamaged) {
+  const auto refusal = [&] {
+    RolloutIntake intake(files_, {.listen = {"127.0.0.1", 0}, .directory = temp_.file(".")}, buffer_);
+    const Status opened = intake.open({}, true);
+    return opened.has_value() ? Error{} : opened.error();
   };
-  const std::string first_life = json(post("/v1/starts", asked("w", "")))["life"];
-  intake_->handle_copied();
-  const std::string saved = intake_->save();
-  open({}, true);
-  ASSERT_TRUE(intake_->restore(saved).has_value());
-  EXPECT_THAT(json(post("/v1/starts", asked("other", "")))["groups"], IsEmpty()) << "w may have all of them";
-  const std::string second_life = json(post("/v1/starts", asked("w", first_life)))["life"];
-  EXPECT_THAT(json(post("/v1/starts", asked("w", first_life)))["groups"], IsEmpty());
-  EXPECT_THAT(json(post("/v1/starts", asked("other", "")))["groups"], IsEmpty());
-  Json held = asked("w", second_life);
-  held["held"] = {{8, 8, 9}, {10, 11}, {100, 101}};
-  held["groups"] = 1;
-  EXPECT_THAT(json(post("/v1/starts", held))["groups"], IsEmpty()) << "a batch is two groups, and it has them";
-  EXPECT_EQ(buffer_->under_way(), 4u) << "what nobody granted does not count";
-}
-
-TEST(WorkerTable, WaitsForThoseThatDoNotComeBackForABoundedTime) {
-  WorkerTable table(std::chrono::seconds(20));
-  const Instant now{};
-  EXPECT_FALSE(table.awaits(now));
-  table.handle_restored(now, "w", "a");
-  EXPECT_TRUE(table.awaits(now));
-  EXPECT_FALSE(table.awaits(now + WorkerTable::kReturnMax));
-  table.handle_told("w");
-  EXPECT_FALSE(table.awaits(now));
-}
-
-TEST_F(IntakeTest, SaysThatTheNumbersOfGroupsAreMissing) {
   open();
   ASSERT_TRUE(files_.remove(temp_.file("intake.json")).has_value());
-  const Result<GroupLeases> leases = GroupLeases::open(files_, temp_.file("intake.json"), true);
-  ASSERT_FALSE(leases.has_value());
-  EXPECT_EQ(leases.error().code, Errc::kNotFound);
-  EXPECT_THAT(leases.error().message(), HasSubstr("another output_dir"));
-}
-
-TEST_F(IntakeTest, RefusesNumbersOfGroupsThatWouldBeginAnew) {
-  for (const char* text :
-       {R"({"run": "ab", "groups_reserved": 18446744073709551615})", R"({"run": "ab", "groups_reserved": -1})",
-        R"({"run": "ab", "groups_reserved": 1e300})", R"({"run": "../..", "groups_reserved": 1})",
-        R"({"run": "", "groups_reserved": 1})", R"({"run": "ab"})", "[]", "[[[["}) {
+  EXPECT_EQ(refusal().code, Errc::kNotFound);
+  EXPECT_THAT(refusal().message(), HasSubstr("another output_dir"));
+  for (const char* text : {R"({"run": "../.."})", R"({"run": ""})", R"({"run": 7})", "[]", "[[[["}) {
     ASSERT_TRUE(replace_file(files_, temp_.file("intake.json"), text, Synced::kNothing).has_value());
-    const Result<GroupLeases> leases = GroupLeases::open(files_, temp_.file("intake.json"), true);
-    ASSERT_FALSE(leases.has_value()) << text;
-    EXPECT_EQ(leases.error().code, Errc::kCorrupt) << text;
-    EXPECT_THAT(leases.error().message(), HasSubstr("intake.json")) << text;
+    EXPECT_EQ(refusal().code, Errc::kCorrupt) << text;
+    EXPECT_THAT(refusal().message(), HasSubstr("intake.json")) << text;
   }
 }
 
@@ -302,16 +237,6 @@ TEST_F(IntakeTest, TellsWorkersToSyncWhenTheyHaveDrifted) {
   ASSERT_TRUE(intake_->fill(steady_now(), buffer_).has_value());
   EXPECT_EQ(says(4), 0);
   EXPECT_TRUE(intake_->handle_step(steady_now(), Version{10}));
-}
-
-TEST_F(IntakeTest, CountsCopiesOfTheBuffer) {
-  open();
-  EXPECT_EQ(intake_->handle_copied(), 1u);
-  EXPECT_EQ(intake_->handle_copied(), 2u);
-  intake_->handle_durable(1);
-  const Json answer = json(post("/v1/heartbeats", {{"worker", "a"}}));
-  EXPECT_EQ(answer["copies_begun"], 2);
-  EXPECT_EQ(answer["copies_durable"], 1);
 }
 
 TEST_F(IntakeTest, TellsWorkersThatTheRunHasEnded) {
@@ -391,9 +316,6 @@ TEST_F(IntakeTest, RefusesBadCallsWithTheirReason) {
   refused("/v1/heartbeats", "{\"worker\": 7}", 400, "'worker'");
   refused("/v1/heartbeats", "{\"worker\": \"a\", \"rollouts_per_s\": -1}", 400, "'rollouts_per_s'");
   refused("/v1/heartbeats", "{\"worker\": \"a\", \"abandoned\": [\"x\"]}", 400, "'abandoned'");
-  refused("/v1/heartbeats", "{\"worker\": \"a\", \"held\": [[7], []]}", 400, "'held'");
-  refused("/v1/heartbeats", "{\"worker\": \"a\", \"held\": [[7, -1]]}", 400, "'held'");
-  refused("/v1/starts", "{\"worker\": \"a\", \"groups\": 1, \"first_sequence\": 0, \"life\": 7}", 400, "'life'");
   refused("/v1/run", "", 405, "this path takes GET, HEAD");
   refused("/nowhere", "", 404, "/v1/run");
 }

@@ -87,9 +87,8 @@ TEST_F(LeaseTableTest, HoldsBackAWorkerThatBringsNothingWhateverItDoesWithItsLea
       [&](std::uint64_t first) {
         for (const std::uint64_t one : {first, first + 1}) (void)table_.handle_abandoned("w", one);
       },
-      [&](std::uint64_t first) { table_.handle_not_granted("w", first); },
-      [&](std::uint64_t) { (void)table_.handle_worker_lost("w"); },
-      [&](std::uint64_t first) { table_.handle_held("w", first); }};
+      [&](std::uint64_t first) { (void)table_.handle_not_granted("w", first); },
+      [&](std::uint64_t) { (void)table_.handle_worker_lost("w"); }, [&](std::uint64_t) {}};
   for (const auto& renew : renewals) {
     table_ = LeaseTable(2, 24h, 20s);
     for (std::uint64_t first = 0; first < 2000; first += 2) {
@@ -176,29 +175,20 @@ TEST_F(LeaseTableTest, AGroupThatCannotBecomeWholeEnds) {
   EXPECT_EQ(table_.find("w", 1), nullptr);
 }
 
-TEST_F(LeaseTableTest, ALostWorkersRolloutsMayStillCome) {
+TEST_F(LeaseTableTest, ALostWorkersLeasesEnd) {
   grant("w", 0);
   table_.handle_arrived("w", 0, "g");
-  EXPECT_EQ(table_.handle_worker_lost("w"), 1u);
+  const std::vector<Lease> lost = table_.handle_worker_lost("w");
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].tag, "g");
   EXPECT_EQ(table_.expected(), 0u);
   EXPECT_EQ(table_.rollouts_under_way(), 0u);
-  EXPECT_NE(table_.find("w", 1), nullptr);
-  table_.handle_held("w", 1);
-  EXPECT_EQ(table_.expected(), 0u) << "there was no restart";
-}
-
-TEST_F(LeaseTableTest, AWorkerSaysOnceWhatItGoesOnWithAfterARestart) {
-  table_.add(
-      "w",
-      {.group = 9, .first = 0, .size = 2, .granted = now_, .state = Lease::State::kLapsed, .is_from_before = true});
-  table_.handle_arrived("w", 0, "g");
-  table_.handle_held("w", 0);
-  EXPECT_EQ(table_.expected(), 0u) << "that one has arrived";
-  table_.handle_held("w", 1);
-  EXPECT_EQ(table_.expected(), 1u);
-  (void)table_.handle_worker_lost("w");
-  table_.handle_held("w", 1);
-  EXPECT_EQ(table_.expected(), 0u);
+  EXPECT_EQ(table_.find("w", 1), nullptr);
+  EXPECT_TRUE(table_.has_ended("w", 1));
+  EXPECT_FALSE(table_.has_ended("w", 2));
+  EXPECT_FALSE(table_.has_ended("v", 0));
+  table_.handle_resumed();
+  EXPECT_TRUE(table_.has_ended("v", 0)) << "it may have had it before";
 }
 
 TEST_F(LeaseTableTest, EndsWhatIsTooOldAndSaysWhoWorksInVain) {
@@ -214,7 +204,7 @@ TEST_F(LeaseTableTest, ForgetsWhatItsWorkerNeverHeardOf) {
   grant("w", 2);
   grant("w", 4);
   table_.handle_arrived("w", 4, "g");
-  table_.handle_not_granted("w", 2);
+  EXPECT_EQ(table_.handle_not_granted("w", 2), std::vector<std::uint64_t>{1});
   EXPECT_NE(table_.find("w", 0), nullptr);
   EXPECT_EQ(table_.find("w", 2), nullptr);
   EXPECT_NE(table_.find("w", 4), nullptr) << "something of it has come";

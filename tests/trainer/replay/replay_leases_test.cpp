@@ -97,6 +97,7 @@ TEST_F(ReplayLeasesTest, SaysOfWhatComesAfterItsLeaseThatItIsLate) {
   for (std::uint64_t version = 11; version < 30; ++version) step(version);
   EXPECT_EQ(came(rollout("paused", 0, "g#0", 29)), "lease_ended");
   EXPECT_EQ(came(rollout("paused", 2, "g#0", 29)), "not_leased") << "nobody had that number";
+  // A learner that was restarted does not know who has had leases.
   const std::string saved = buffer_->save(now_);
   ReplayBuffer restored = ReplayBuffer::restore(options_, replay_rules(), saved, now_).value();
   EXPECT_EQ(restored.handle_trajectory(now_, rollout("paused", 1, "g#0", 29)).reason, "lease_ended");
@@ -228,7 +229,9 @@ TEST_F(ReplayLeasesTest, AGroupThatLostItsWorkerNeedsNoPlaceInABatch) {
   EXPECT_EQ(start("w", 2, 2), 0u);
   buffer_->handle_worker_lost("gone");
   EXPECT_EQ(start("w", 2, 5), 1u) << "or no batch would come before group_time_max";
-  EXPECT_EQ(came(rollout("gone", 1, "0", 10)), "admitted") << "its spool may still come";
+  EXPECT_EQ(buffer_->stats().given_up, 1u);
+  EXPECT_EQ(buffer_->poll_abort(), (RolloutId{"gone", 1})) << "it may come back";
+  EXPECT_EQ(came(rollout("gone", 1, "0", 10)), "lease_ended");
 }
 
 TEST_F(ReplayLeasesTest, AGroupOfWhichOneWasRefusedNeedsNoPlaceInABatch) {
@@ -236,8 +239,7 @@ TEST_F(ReplayLeasesTest, AGroupOfWhichOneWasRefusedNeedsNoPlaceInABatch) {
   make();
   ASSERT_EQ(start("w", 0, 2), 2u);
   ASSERT_EQ(came(rollout("w", 0, "a", 10)), "admitted");
-  ASSERT_EQ(came(rollout("w", 1, "a", 99)), "version_unknown");
-  EXPECT_EQ(start("w", 4, 2), 0u) << "that one comes again";
+  EXPECT_EQ(start("w", 4, 2), 0u);
   Trajectory bad = rollout("w", 1, "a", 10);
   bad.logprobs.clear();
   ASSERT_EQ(buffer_->handle_trajectory(now_, std::move(bad)).admission, AdmissionOutcome::kRefused);
@@ -262,24 +264,32 @@ TEST_F(ReplayLeasesTest, GroupsThatAFractionalRatioHasNoPlaceForAreNotWaitedFor)
   EXPECT_GE(start("w", 100, 9), 1u);
 }
 
-TEST_F(ReplayLeasesTest, TheLastGrantOfANumberCountsAfterARestart) {
+TEST_F(ReplayLeasesTest, AGroupIsMadeAgainFromItsNumber) {
   options_.leased_only = true;
   make();
-  buffer_->handle_leased_before(now_, "w", 3, 100, 2);
-  buffer_->handle_leased_before(now_, "w", 4, 100, 2);  // the answer with the first one was lost
-  EXPECT_EQ(came(rollout("w", 100, "#4", 10)), "admitted");
-}
-
-TEST_F(ReplayLeasesTest, TakesUpWhatAWorkerStillHolds) {
-  options_.async_generation_ratio = 0;
-  options_.leased_only = true;
-  make();
-  for (const std::uint64_t group : {0, 1}) buffer_->handle_leased_before(now_, "w", group, 2 * group, 2);
-  EXPECT_EQ(buffer_->under_way(), 0u);
-  EXPECT_EQ(came(rollout("w", 0, "#0", 10)), "admitted");
-  for (const std::uint64_t sequence : {0, 1, 77}) buffer_->handle_held({"w", sequence});
-  EXPECT_EQ(buffer_->under_way(), 1u) << "the first one has arrived, and number 77 was never granted";
-  EXPECT_EQ(start("w", 4, 5), 1u);
+  const auto grant = [](ReplayBuffer& buffer, const std::string& worker, std::uint64_t first) {
+    const std::uint64_t group = buffer.take_group();
+    buffer.lease(Instant(), worker, group, first, 2);
+    return group;
+  };
+  EXPECT_EQ(grant(*buffer_, "whole", 0), 0u);
+  EXPECT_EQ(grant(*buffer_, "killed", 0), 1u);
+  EXPECT_EQ(grant(*buffer_, "slow", 0), 2u);
+  for (const std::uint64_t sequence : {0, 1}) ASSERT_EQ(came(rollout("whole", sequence, "g#0", 10)), "admitted");
+  ASSERT_EQ(came(rollout("killed", 0, "g#1", 10)), "admitted");
+  buffer_->handle_worker_lost("killed");
+  EXPECT_EQ(grant(*buffer_, "other", 0), 1u);
+  ASSERT_EQ(came(rollout("other", 0, "g#1", 10)), "admitted");
+  EXPECT_EQ(grant(*buffer_, "silent", 0), 3u);
+  buffer_->handle_not_granted("silent", 0);
+  ReplayBuffer restored = ReplayBuffer::restore(options_, replay_rules(), buffer_->save(now_), now_).value();
+  check_accounts(restored);
+  EXPECT_EQ(restored.buffered(), 2u) << "the whole group";
+  for (const std::uint64_t group : {1, 2, 3, 4}) EXPECT_EQ(grant(restored, "w", 2 * group), group);
+  for (const std::uint64_t sequence : {2, 3}) {
+    EXPECT_EQ(restored.handle_trajectory(now_, rollout("w", sequence, "g#1", 10)).admission,
+              AdmissionOutcome::kAdmitted);
+  }
 }
 
 }  // namespace

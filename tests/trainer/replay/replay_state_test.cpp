@@ -36,10 +36,8 @@ TEST(ReplayState, ComesBackAsItWas) {
   const ReplayBuffer buffer = filled(now);
   auto restored = ReplayBuffer::restore(replay_options(), replay_rules(), buffer.save(now), now);
   ASSERT_TRUE(restored.has_value()) << restored.error().message();
-  // But for leases, which nobody counts on before their workers say that they go on.
-  ReplayBuffer told = *restored;
-  for (const std::uint64_t sequence : {0, 1}) told.handle_held({"late", sequence});
-  EXPECT_EQ(told.save(now), buffer.save(now));
+  EXPECT_EQ(restored->save(now), buffer.save(now));
+  EXPECT_EQ(restored->take_group(), 77u) << "nobody has a lease of it any more";
   EXPECT_EQ(restored->stats(), buffer.stats());
   EXPECT_EQ(restored->buffered_bytes(), buffer.buffered_bytes());
   ReplayBuffer copy = buffer;
@@ -98,7 +96,7 @@ TEST(ReplayState, KeepsSpansOfTimeAcrossARestart) {
 TEST(ReplayState, StillKnowsWhatArrived) {
   const Instant now{};
   auto restored = ReplayBuffer::restore(replay_options(), replay_rules(), filled(now).save(now), now).value();
-  EXPECT_EQ(verdict(restored.handle_trajectory(now, rollout("w", 4, "group9", 5))), "duplicate");
+  EXPECT_EQ(verdict(restored.handle_trajectory(now, rollout("w", 8, "group2", 5))), "duplicate");
   EXPECT_EQ(restored.handle_trajectory(now, rollout("w", 5, "group0", 5)).reason, "group_closed");
 }
 
@@ -124,7 +122,7 @@ TEST(ReplayState, JudgesWhatItRestoresAsIfItArrived) {
   // Sizes are counted, not believed.
   const ReplayBuffer lying = restored_with([](nlohmann::json& json) { json["open"][0]["bytes"] = 1; });
   EXPECT_EQ(lying.buffered_bytes(), filled(now).buffered_bytes());
-  // Nobody could complete a group that nobody has leased.
+  // A group that nobody has leased is made again.
   EXPECT_EQ(restored_with([](auto&) {}, true).buffered(), 4u);
 }
 
@@ -141,17 +139,9 @@ TEST(ReplayState, RefusesNumbersThatBreakItsOrder) {
       {"/published", {5, 5}},
       {"/published/0", 1.5},
       {"/closed", {{"g", 1}, {"g", 1}}},
-      {"/workers/w/ranges", {{4, 2}}},
-      {"/workers/w/ranges", {{0, 2}, {3, 5}}},
-      {"/workers/w/ranges", {{0, last}, {0, 1}}},
-      {"/workers/w/forgot", 1},
-      {"/leases/0/size", last},
-      {"/leases/0/first", last},
-      {"/leases/0/abandoned", last},
-      {"/leases/0/settled", {2}},
-      {"/leases/0/age_ns", "long"},
-      {"/granted/late", {2}},
-      {"/granted/late/0", -1},
+      {"/next_group", -1},
+      {"/again/0", last},
+      {"/open/0/age_ns", "long"},
       {"/open/0/tag", "group0"},  // as one that is complete
       {"/batches", -1},
       {"/stats/admitted", -1},
@@ -167,24 +157,12 @@ TEST(ReplayState, RefusesNumbersThatBreakItsOrder) {
   // Ages that no clock has lived: of times long ago, or to come.
   for (const std::int64_t age : {std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()}) {
     auto json = whole;
-    json["open"][0]["age_ns"] = json["leases"][0]["age_ns"] = age;
+    json["open"][0]["age_ns"] = age;
     EXPECT_TRUE(ReplayBuffer::restore(replay_options(), replay_rules(), json.dump(), now).has_value());
   }
   // Nothing of ours nests so deeply; printing it would take the stack.
   const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
   EXPECT_FALSE(ReplayBuffer::restore(replay_options(), replay_rules(), deep, now).has_value());
-}
-
-TEST(ReplayState, PassesByLeasesThatNobodyGrants) {
-  const Instant now{1h};
-  ReplayBuffer buffer = filled(now);
-  const std::size_t leases = buffer.leases().all().size();
-  const std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
-  for (const auto& [first, size] :
-       {std::pair<std::uint64_t, std::uint64_t>{0, 0}, {0, last}, {0, 1'000'000}, {last, 2}}) {
-    buffer.handle_leased_before(now, "w", 5, first, size);
-  }
-  EXPECT_EQ(buffer.leases().all().size(), leases);
 }
 
 TEST(ReplayState, NamesWhatIsWrong) {
@@ -196,7 +174,7 @@ TEST(ReplayState, NamesWhatIsWrong) {
     auto other = json;
     other[name] = "text";
     // Checkpoints of earlier releases lack some.
-    const bool may_lack = name == "renumbered" || name == "first_own" || name == "leases" || name == "granted";
+    const bool may_lack = name == "renumbered" || name == "first_own" || name == "next_group" || name == "again";
     EXPECT_EQ(ReplayBuffer::restore(replay_options(), replay_rules(), without.dump(), now).has_value(), may_lack);
     for (const auto& bad : {without, other}) {
       if (may_lack && bad == without) continue;

@@ -235,6 +235,22 @@ TEST_F(RolloutLoopTest, StopsWhatTheLearnerDoesNotWantAnyMore) {
   EXPECT_EQ(abandoned_, (std::set<std::uint64_t>{1000, 1001, 1002, 1003}));
 }
 
+TEST_F(RolloutLoopTest, ALearnerThatWasRestartedGivesTheSameGroupsAgain) {
+  make();
+  set_weights(5);
+  start(0, 3);
+  for (int i = 0; i < 3; ++i) step();
+  sent_.clear();
+  loop_->handle_learner(now_,
+                        {.version = Version{5}, .oldest_admissible = Version{3}, .has_restarted = true, .abort = {}});
+  EXPECT_EQ(loop_->under_way(), 0u);
+  EXPECT_TRUE(loop_->take_abandoned().empty()) << "it does not know them";
+  loop_->handle_groups(now_, std::vector<StartedGroup>{{1, 2000}});
+  finish();
+  ASSERT_EQ(sent_.size(), 4u);
+  for (const Trajectory& t : sent_) EXPECT_GE(t.sequence, 2000u);
+}
+
 TEST_F(RolloutLoopTest, StopsWhatBecameTooStale) {
   run_.max_new_tokens = 64;
   make();

@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::vector<Setting> kLeast{{"learner", "trainer:7500"}, {"state_dir", "/s"}, {"spool_dir", "/r"}, {"name", "w"}};
+const std::vector<Setting> kLeast{{"learner", "trainer:7500"}, {"state_dir", "/s"}, {"name", "w"}};
 
 std::string refusal(const Setting& setting) {
   std::vector<Setting> settings = kLeast;
