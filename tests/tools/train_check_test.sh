@@ -46,8 +46,8 @@ expect 2 "--pool is required" plan
 expect 1 "missing.json" plan --pool missing.json
 echo "{\"T_s\": 4, $pool}" >pool.json
 expect 1 "pool.json: kappa x T_s is 4 s and t_bcast_s is 4" plan --pool pool.json
-echo "{\"T\": 4, $pool}" >pool.json
-expect 1 "'T' is no member of the pool; the nearest is" plan --pool pool.json
+echo "{\"Ts\": 4, $pool}" >pool.json
+expect 1 "'Ts' is no member of the pool; the nearest is 'T_s'" plan --pool pool.json
 
 if [ "$torch" = ON ]; then
   expect 0 '"R":8' calibrate --json --output-dir run --init-hidden-size 16 --init-num-hidden-layers 1 \
