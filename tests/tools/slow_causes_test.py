@@ -90,7 +90,8 @@ class BlockedPort(SlowLinks):
         rule = f"iptables -A INPUT -p tcp --dport {address.rsplit(':', 1)[1]} -j DROP"
         subprocess.run(rule.split(), check=True)
         entry = self.told(self.publisher.publish(numbers(1, 1, 24)))
-        self.assertEqual(entry["cause"], "unreachable", entry)
+        # The slowest is who could not, or one that waited behind it; either way it is said of whom it is.
+        self.assertIn(entry["cause"], ("unreachable", "parent"), entry)
         self.assertIn(f"it could not reach a at {address} (timed out); ", entry["why"])
         # It is known to the worker itself.
         eventually(lambda: f"cannot dial it at {address}: timed out" in self.workers["a"].node()["last_error"])
