@@ -384,7 +384,7 @@ TEST_F(ChainOfChangesTest, NoticesABaseThatIsDamagedWhereItIsCopied) {
   ChangesRequest request = next_request();
   std::filesystem::remove_all(layout().spare());
   std::filesystem::create_directories(layout().spare());
-  flip_bit(store_->find(version_)->path / "model-1.safetensors", 3'000'000);
+  flip_bit(store_->find(version_)->path / "model-1.safetensors", 1'000'000);
   EXPECT_THAT(apply(std::move(request)),
               FailsWith(Errc::kCorrupt, "is damaged on this disk (its bytes are not those of its digest)"));
 }
